@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.state import encode_groups, keyed_entries
+import numpy as np
+
+from engine.state import changed_entries, encode_groups
 from engine.tables.restored_tables import holds_rows, table_in_one
 from graphs.ids import Epoch
-from recovery.cut import OperatorState
+from recovery.cut import OperatorState, layers
 from recovery.orders import Compact
 from recovery.protocol_errors import ProtocolError
+from recovery.stored_groups import StoredGroups
+from recovery.typed_groups import Numbers, TypedGroups
 
 
 def cut_of(order: Compact) -> Epoch:
@@ -20,10 +24,15 @@ def cut_of(order: Compact) -> Epoch:
     return epoch
 
 
-def put_together(states: Mapping[str, OperatorState]) -> tuple[dict[str, OperatorState], int]:
+def put_together(
+    states: Mapping[str, OperatorState], *, is_delta: bool = False
+) -> tuple[dict[str, OperatorState], int]:
     """The keyed state of each operator, without deltas, and its total number of entries.
 
+    `is_delta`: the first layer is a delta, too. Then so is the result, which says which keys have no value any more.
+
     >>> import pickle
+    >>> from engine.state import keyed_entries
     >>> from graphs.routing import key_group
     >>> group, one, two = key_group("a"), pickle.dumps(("a", 1)), pickle.dumps(("a", 2))
     >>> states, keys = put_together({"count": OperatorState({group: one}, deltas=({group: two},))})
@@ -37,7 +46,32 @@ def put_together(states: Mapping[str, OperatorState]) -> tuple[dict[str, Operato
             groups, rows = table_in_one(operator, state)
             found[operator], keys = OperatorState(groups), keys + rows
             continue
-        values, timers = keyed_entries(state)
-        keys += len(values) + len(timers)
-        found[operator] = OperatorState(encode_groups(operator, values, timers))
+        numbers = _numbers_in_one(state)
+        if numbers is not None:
+            found[operator], keys = OperatorState(TypedGroups((numbers,))), keys + len(numbers.keys)
+            continue
+        values, timers, gone = changed_entries(state)
+        gone = gone if is_delta else {}
+        keys += len(values) + len(timers) + len(gone)
+        found[operator] = OperatorState(encode_groups(operator, values, timers, gone))
     return found, keys
+
+
+def _numbers_in_one(state: OperatorState) -> Numbers | None:
+    """The entries of all layers, if they are stored as columns of numbers: many times faster than one by one."""
+    parts: list[Numbers] = []
+    for groups in layers(state):
+        for part in groups.parts if isinstance(groups, StoredGroups) else (None,):
+            if not isinstance(part, Numbers) or part.code != (parts or [part])[0].code:
+                return None
+            parts.append(part)
+    if not parts:
+        return None
+    # The newest layer first: of equal keys the first one is found, so the newest counts.
+    code, groups, keys, values = (
+        parts[0].code,
+        *(np.concatenate(part[::-1]) for part in zip(*(p[1:] for p in parts), strict=True)),
+    )
+    _, places = np.unique(keys, return_index=True)
+    places = places[np.argsort(groups[places], kind="stable")]
+    return Numbers(code, groups[places], keys[places], values[places])

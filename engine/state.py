@@ -395,29 +395,51 @@ def keyed_entries(state: OperatorState) -> KeyedEntries:
     >>> keyed_entries(OperatorState(before, deltas=(encoder.groups(),))).values
     {'a': 2}
     """
-    values: dict[Any, Any] = {}
-    timers: list[tuple[Any, int, int]] = []
-    for entries in batches_of_entries(state.groups):
-        _add_entries(entries, values, timers)
-    for groups in state.deltas:
-        entries = decode_entries(groups)
-        if timers:
-            changed = {_key(entry) for entry in entries}
-            timers = [timer for timer in timers if timer[0] not in changed]
-        _add_entries(entries, values, timers)
-        for entry in entries:
-            if len(entry) == 1:
-                values.pop(_key(entry), None)
+    values, timers, _ = changed_entries(state)
     return KeyedEntries(values, timers)
 
 
-def _add_entries(entries: list[tuple[Any, ...]], values: dict[Any, Any], timers: list[tuple[Any, int, int]]) -> None:
+class ChangedEntries(NamedTuple):
+    """The values and timers of a state, and the keys without a value that its layers name, in order."""
+
+    values: dict[Any, Any]
+    timers: list[tuple[Any, int, int]]
+    gone: dict[Any, None]
+
+
+def changed_entries(state: OperatorState) -> ChangedEntries:
+    """Decode a state whose first layer may be a delta as well: a layer below it may have a value for a key in `gone`.
+
+    >>> older, newer = encode_groups("count", {"a": 1}, (), ["b"]), encode_groups("count", {"b": 2}, (), ["a"])
+    >>> changed_entries(OperatorState(older, deltas=(newer,)))
+    ChangedEntries(values={'b': 2}, timers=[], gone={'a': None})
+    """
+    found = ChangedEntries({}, [], {})
+    for entries in batches_of_entries(state.groups):
+        _add_entries(entries, found)
+    for groups in state.deltas:
+        entries = decode_entries(groups)
+        # The unit of change is the key: what a layer names replaces all that the layers below have of it.
+        if found.timers or found.gone:
+            changed = {_key(entry) for entry in entries}
+            found.timers[:] = [timer for timer in found.timers if timer[0] not in changed]
+            for key in found.gone.keys() & changed:
+                del found.gone[key]
+        _add_entries(entries, found)
+    return found
+
+
+def _add_entries(entries: list[tuple[Any, ...]], found: ChangedEntries) -> None:
     kinds: set[type[Any]] = {type(entry[0]) for entry in entries}
     if kinds <= NEVER_NAN and {*map(len, entries)} == {2}:
-        values.update(cast("list[tuple[Any, Any]]", entries))
+        found.values.update(cast("list[tuple[Any, Any]]", entries))
         return
-    values.update((_key(entry), entry[1]) for entry in entries if len(entry) == 2)
-    timers += ((_key(entry), entry[1], entry[2]) for entry in entries if len(entry) == 3)
+    found.values.update((_key(entry), entry[1]) for entry in entries if len(entry) == 2)
+    found.timers.extend((_key(entry), entry[1], entry[2]) for entry in entries if len(entry) == 3)
+    for entry in entries:
+        if len(entry) == 1:
+            found.gone[_key(entry)] = None
+            found.values.pop(_key(entry), None)
 
 
 def _key(entry: tuple[Any, ...]) -> Any:

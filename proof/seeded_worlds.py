@@ -16,6 +16,7 @@ from proof.generated_flows import NAMES, Case, generate
 from recovery.coordinator import SnapshotOptions
 from recovery.messages import Mode
 from recovery.pipelines import THE_JOB, Pipeline
+from recovery.state_files import COMPACTED_KEYS_MAX
 from recovery.supervisor import RestartOptions
 
 STEPS_SAFE = 3_000
@@ -74,6 +75,8 @@ def world_of(
             pause_ms_min=0,
             open_epochs_max=1,
             files_max=random.Random(f"files {seed}").choice((5, 7)),
+            # A state of more keys counts as large, and only its deltas are put into one.
+            compacted_keys_max=random.Random(f"compacted keys {seed}").choice((2, 4, COMPACTED_KEYS_MAX)),
         )
     slices = rng.random() < 0.5
     options = WorldOptions(

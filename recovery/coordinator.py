@@ -51,7 +51,7 @@ from recovery.orders import (
 )
 from recovery.pipelines import THE_JOB, Pipeline
 from recovery.requests import Request, RequestKind, Requests
-from recovery.state_files import StateFiles, StateLists
+from recovery.state_files import COMPACTED_KEYS_MAX, StateFiles, StateLists
 from recovery.termination import Termination
 
 TASKS_NAMED_MAX = 5
@@ -65,7 +65,8 @@ class SnapshotOptions:
 
     `timeout_ms` is how long an epoch may stall before it is given up. `patience_ms` is how long tasks wait for the
     barriers of an aligned epoch before they capture past their queues; None means for ever. `files_max` is how many
-    files may make up the keyed state of a task; with 1 each cut holds everything.
+    files may make up the keyed state of a task; with 1 each cut holds everything. `compacted_keys_max` is how many
+    entries may be in those that are put into one.
     """
 
     mode: Mode = Mode.ALIGNED
@@ -81,6 +82,7 @@ class SnapshotOptions:
     failures_tolerated: int = 10
     keep: int = 3
     files_max: int = 1
+    compacted_keys_max: int = COMPACTED_KEYS_MAX
 
 
 @dataclass(slots=True)
@@ -162,7 +164,9 @@ class Coordinator:
         # The cut that would be restored if the attempt failed now.
         self.latest = restored
         states = {} if states is None else states
-        self.state_files = self.state_files_class(attempt, options.files_max, restored, states)
+        self.state_files = self.state_files_class(
+            attempt, options.files_max, restored, states, options.compacted_keys_max
+        )
         self.savepoints: set[Epoch] = set()
         self.unpublished: dict[Epoch, dict[TaskId, tuple[str, ...]]] = {}
         # When a request for a cut between two rounds that has failed is tried again, by its id.

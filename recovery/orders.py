@@ -81,12 +81,14 @@ class Compact(NamedTuple):
     """Put the keyed state in these files of a task into one file; then `on_compacted`, whether that has failed or not.
 
     It is filed under `epoch`, a number of its own. The files are those of a complete cut. If retention drops them
-    meanwhile, that is a failure like any other.
+    meanwhile, that is a failure like any other. The first `left` of them, none or one, stay as they are: then the new
+    file holds what has changed since the cut of that one.
     """
 
     task: TaskId
     epoch: Epoch
     files: tuple[StateFile, ...]
+    left: int = 0
 
 
 class CutId(NamedTuple):

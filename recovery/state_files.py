@@ -8,8 +8,11 @@
   nothing.)
 - A compaction reads the list of a complete cut and writes one new file. It takes that leading part's place in the next
   manifest whose list begins with exactly that part. If none does, it is forgotten, and a sweep removes it.
-- A compaction decodes the state a second time. A large state is not compacted: its list grows to the limit, and then a
-  cut is whole, which writes as much and needs no copy.
+- A compaction decodes the entries a second time. So of a large state only the deltas are put into one, and the file
+  below them stays. When they hold too many keys for that as well, the list grows to its limit, and then a cut is whole.
+  A capture of everything stops a large task for long, so a state of which the same keys change needs none.
+- The deltas of a large state are put into one before they hold too many keys, but only if the later ones hold as many
+  as the first, which may be such a compaction: otherwise each cut would write it once more.
 - A compaction is filed under an epoch number of its own, later than every sweep that was ordered before it.
 """
 
@@ -23,6 +26,7 @@ from recovery.orders import Compact, FileId, StateFile
 
 FEW_KEYS = 1_000
 COMPACTED_KEYS_MAX = 100_000
+"""A compaction decodes this number of entries at most."""
 
 StateLists = Mapping[TaskId, tuple[StateFile, ...]]
 """Task -> the files with its keyed state, oldest first."""
@@ -35,9 +39,17 @@ class StateFiles:
     - running: task -> the compaction that is under way. ready: task -> one that is done, and its file.
     """
 
-    def __init__(self, attempt: Attempt, files_max: int, restored: Epoch | None, states: StateLists) -> None:
+    def __init__(
+        self,
+        attempt: Attempt,
+        files_max: int,
+        restored: Epoch | None,
+        states: StateLists,
+        compacted_keys_max: int = COMPACTED_KEYS_MAX,
+    ) -> None:
         self.attempt = attempt
         self.files_max = files_max
+        self.compacted_keys_max = compacted_keys_max
         self.lists: dict[Epoch, StateLists] = {} if restored is None else {restored: states}
         self.running: dict[TaskId, Compact] = {}
         self.ready: dict[TaskId, tuple[Compact, StateFile]] = {}
@@ -64,7 +76,7 @@ class StateFiles:
         if task in self.ready:
             order, file = self.ready[task]
             if files[: len(order.files)] == order.files:
-                return (file, *files[len(order.files) :])
+                return (*files[: order.left], file, *files[len(order.files) :])
         return files
 
     def on_complete(self, epoch: Epoch, lists: StateLists, bases: Iterable[Epoch]) -> None:
@@ -81,21 +93,27 @@ class StateFiles:
     def due(self, epoch: Epoch) -> list[TaskId]:
         """The tasks whose list in this complete cut is to be put into one file."""
         lists = self.lists[epoch]
-        return [task for task in lists if not self._is_busy(task) and self._is_to_be_compacted(lists[task])]
+        return [task for task in lists if not self._is_busy(task) and self._left(lists[task]) is not None]
 
     def _is_busy(self, task: TaskId) -> bool:
         return task in self.running or task in self.ready
 
-    def _is_to_be_compacted(self, files: tuple[StateFile, ...]) -> bool:
-        changed = sum(file.keys for file in files[1:])
-        if files[0].keys + changed > COMPACTED_KEYS_MAX:
-            return False
-        # Half way to the limit.
-        return len(files) > 1 and (2 * len(files) > self.files_max or 2 * changed > max(files[0].keys, FEW_KEYS))
+    def _left(self, files: tuple[StateFile, ...]) -> int | None:
+        """How many of the first files a compaction is to leave as they are; None if the list needs none."""
+        below, *deltas = (file.keys for file in files)
+        changed, keys_max = sum(deltas), self.compacted_keys_max
+        # Half way to a limit.
+        is_long = 2 * len(files) > self.files_max
+        if below + changed <= keys_max:
+            return 0 if deltas and (is_long or 2 * changed > max(below, FEW_KEYS)) else None
+        if len(deltas) < 2 or changed > keys_max:
+            return None
+        return 1 if is_long or (2 * changed > keys_max and changed >= 2 * deltas[0]) else None
 
     def compact(self, task: TaskId, cut: Epoch, epoch: Epoch) -> Compact:
         """Have the task's list in a complete cut put into one file, filed under this epoch."""
-        order = self.running[task] = Compact(task, epoch, self.lists[cut][task])
+        files = self.lists[cut][task]
+        order = self.running[task] = Compact(task, epoch, files, self._left(files) or 0)
         return order
 
     def on_compacted(self, task: TaskId, epoch: Epoch, keys: int | None) -> None:

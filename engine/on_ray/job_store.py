@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from engine.compaction import cut_of, put_together
@@ -206,9 +207,11 @@ class TasksInFolder:
         """Put the keyed state of a task into one file; return what describes it, and how many entries it has."""
         cut = cut_of(order)
         files = self._store.manifest_of(cut).tasks[order.task]
-        found = self._store.files_of({order.task: files})
-        states, keys = put_together({facts.name: found.state(order.task, facts.name) for facts in files.operators})
-        compacted = TaskSnapshot(order.task, cut, attempt, states, (), ())
+        base = (*files.below, files.layer)[order.left].base
+        found = self._store.files_of({order.task: replace(files, below=files.below[order.left :])})
+        operators = {facts.name: found.state(order.task, facts.name) for facts in files.operators}
+        states, keys = put_together(operators, is_delta=order.left > 0)
+        compacted = TaskSnapshot(order.task, cut, attempt, states, (), (), base=base)
         return self._store.write_task(attempt, order.epoch, compacted, kinds=self._kinds), keys
 
     def take_back(self, plan: RestorePlan, tasks: Mapping[TaskId, TaskFiles], deployment: Deployment) -> TaskRestore:

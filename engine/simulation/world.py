@@ -304,12 +304,14 @@ class World(WorldPorts):
 
     def _compact(self, attempt: Attempt, order: Compact) -> int | None:
         """Put files into one. Returns how many entries it has, or None if some of the files have been dropped."""
-        task, epoch, files = order
-        if any(FileId(file.attempt, file.epoch, task) not in self.store.files for file in files):
+        task, epoch, files, left = order
+        names = [FileId(file.attempt, file.epoch, task) for file in files[left:]]
+        if any(name not in self.store.files for name in names):
             return None
-        states, keys = put_together(self.store.snapshot(task, files).operators)
-        self.store_file(attempt, epoch, TaskSnapshot(task, cut_of(order), attempt, states, (), ()))
-        self.compacted[FileId(attempt, epoch, task)] = files
+        states, keys = put_together(self.store.snapshot(task, files[left:]).operators, is_delta=left > 0)
+        base = self.store.files[names[0]].base
+        self.store_file(attempt, epoch, TaskSnapshot(task, cut_of(order), attempt, states, (), (), base=base))
+        self.compacted[FileId(attempt, epoch, task)] = files[left:]
         return keys
 
     def _count_delta(self, coordinator: Coordinator, epoch: Epoch, report: Report) -> None:

@@ -327,8 +327,8 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.counts["restored_from_compactions"] += self._names_compaction(manifest)
 
     def _names_compaction(self, manifest: Manifest) -> bool:
-        first = (FileId(files[0].attempt, files[0].epoch, task) for task, files in manifest.states.items())
-        return any(name in self.compacted for name in first)
+        lists = manifest.states.items()
+        return any(FileId(file.attempt, file.epoch, task) in self.compacted for task, files in lists for file in files)
 
     def start(self, order: StartTasks) -> None:
         """Tell all tasks to start."""

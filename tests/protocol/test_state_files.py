@@ -115,10 +115,35 @@ def test_a_long_list_is_compacted_and_exactly_its_part_replaced():
     assert FileId(ATTEMPT, Epoch(2), COUNT) not in found.named
 
 
-def test_a_large_state_is_written_whole_instead_of_compacted():
-    desk = Desk(PIPE, files_max=4)
+def test_only_the_deltas_of_a_large_state_are_compacted():
+    desk = Desk(PIPE, files_max=6)
     cut(desk, 1, None, keys=COMPACTED_KEYS_MAX)
-    assert [cut(desk, epoch, epoch - 1) for epoch in (2, 3, 4)] == [[], [], []]
+    assert [cut(desk, epoch, epoch - 1) for epoch in (2, 3)] == [[], []]
+    large = StateFile(ATTEMPT, Epoch(1), COMPACTED_KEYS_MAX)
+    assert cut(desk, 4, 3) == [Compact(COUNT, Epoch(5), (large, *files(2, 3, 4)), left=1)]
+    desk.coordinator.on_compacted(COUNT, ATTEMPT, Epoch(5), 12)
+    desk.request()
+    found = acknowledge(desk, 6, 4)
+    assert found.states[COUNT] == (large, StateFile(ATTEMPT, Epoch(5), 12), *files(6))
+    assert found.named >= {FileId(ATTEMPT, Epoch(epoch), COUNT) for epoch in (1, 5, 6)}
+    assert FileId(ATTEMPT, Epoch(3), COUNT) not in found.named
+
+
+def test_deltas_of_a_large_state_are_compacted_before_they_hold_too_many_keys_and_not_at_every_cut():
+    desk = Desk(PIPE, files_max=32)
+    cut(desk, 1, None, keys=10 * COMPACTED_KEYS_MAX)
+    keys = COMPACTED_KEYS_MAX // 5
+    assert [cut(desk, epoch, epoch - 1, keys) for epoch in (2, 3)] == [[], []]
+    [first] = cut(desk, 4, 3, keys)
+    desk.coordinator.on_compacted(COUNT, ATTEMPT, first.epoch, 3 * keys)
+    assert cut(desk, 6, 4, keys) == [], "the later delta holds fewer keys than the compaction before it"
+    assert cut(desk, 7, 6, 2 * keys) == [], "too many keys for a compaction"
+
+
+def test_a_large_state_of_which_too_much_changes_is_written_whole():
+    desk = Desk(PIPE, files_max=4)
+    cut(desk, 1, None, keys=10 * COMPACTED_KEYS_MAX)
+    assert [cut(desk, epoch, epoch - 1, COMPACTED_KEYS_MAX) for epoch in (2, 3, 4)] == [[], [], []]
     assert bases(desk) == {None}
 
 

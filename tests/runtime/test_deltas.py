@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from engine.compaction import put_together
-from engine.state import KeyedState, keyed_entries
+from engine.state import KeyedState, changed_entries, decode_entries, encode_groups, keyed_entries
 from engine.touched_keys import TouchedKeys
 from graphs import Collect, Flow, Items
 from graphs.ids import Attempt, Epoch
 from recovery.cut import OperatorState
+from recovery.stored_groups import StoredGroups
+from recovery.typed_groups import TypedGroups
 from tests.runtime.tasks import Tasks
 
 ONE = Attempt(1)
@@ -149,8 +153,41 @@ def test_compaction_writes_what_a_restore_would_take_back():
     for epoch, records in ((2, [11, -2]), (3, [-1, 4]), (4, [2])):
         tasks.feed("op", records)
         files.append(states(tasks, epoch, base=epoch - 1)[0])
-    together = OperatorState(files[0].groups, deltas=tuple(file.groups for file in files[1:]))
+    together = stack(files)
     found, keys = put_together({"op": together})
     values, timers = keyed_entries(found["op"])
     assert values == keyed_entries(together).values == {2: [2], 3: [3], 4: [4]}
     assert sorted(timers) == sorted(keyed_entries(together).timers) and keys == len(values) + len(timers)
+
+
+def stack(files: list[OperatorState]) -> OperatorState:
+    return OperatorState(files[0].groups, deltas=tuple(file.groups for file in files[1:]))
+
+
+def test_compacted_deltas_do_to_the_file_below_them_what_each_of_them_did():
+    tasks = sessions()
+    tasks.feed("op", [1, 2, 3, 5])
+    files = [states(tasks, 1)[0]]
+    # 2 goes and comes again, 1 and 5 go, 6 comes and goes.
+    for epoch, records in ((2, [11, -2, -5, 6]), (3, [-1, 4]), (4, [2, -6])):
+        tasks.feed("op", records)
+        files.append(states(tasks, epoch, base=epoch - 1)[0])
+    found, keys = put_together({"op": stack(files[1:])}, is_delta=True)
+    together, apart = keyed_entries(stack([files[0], found["op"]])), keyed_entries(stack(files))
+    assert together.values == apart.values == {2: [2], 3: [3], 4: [4]}
+    assert sorted(together.timers) == sorted(apart.timers)
+    values, timers, gone = changed_entries(found["op"])
+    assert gone.keys() == {1, 5, 6} and keys == len(values) + len(timers) + len(gone)
+
+
+@pytest.mark.parametrize("of_another_kind", [False, True])
+def test_deltas_that_are_stored_as_numbers_are_compacted_to_what_they_hold(of_another_kind: bool):
+    files = [encode_groups("op", dict.fromkeys(range(first, 40), first), ()) for first in (30, 0, 20)]
+    if of_another_kind:
+        files[1] = encode_groups("op", dict.fromkeys(range(40), 0.5), ())
+    stored = [StoredGroups(groups.numbers) for groups in files if isinstance(groups, TypedGroups)]
+    assert len(stored) == 3
+    found, keys = put_together({"op": OperatorState(stored[0], deltas=tuple(stored[1:]))})
+    older = 0.5 if of_another_kind else 0
+    assert dict(decode_entries(found["op"].groups)) == {key: 20 if key >= 20 else older for key in range(40)}
+    assert keys == 40
