@@ -1,106 +1,124 @@
-"""What a cut costs a task that writes what changed, beside one that writes everything: integers by key, 1 % changed.
+"""Cuts that write what changed: a million integers by key, 1 % of which change between cuts. And cuts of a gigabyte.
 
-Everything is measured in one process, in CPU time: the capture, which holds the task up (stall), the encoding, and the
-files, which are kept in memory. This is what a task and its files contribute, without Ray.
+On Ray, with cuts in a folder:
+
+- often_per_s, none_per_s: a run in two tasks with ten cuts a second, and the same without. Of the cuts that are kept at
+  its end, it is counted how many hold what changed and how many everything.
+- resume_whole, resume_deltas: a run that resumes from a cut of everything, and from one with a list of deltas. From the
+  moment that the processes of its tasks have been given the flow until each has its first record.
+- stall, large_stall: the longest time between two calls of the function of a task that holds a million keys, or ten
+  million, over 40 cuts; the same number of keys changes in both.
+- opaque_cut_s, peak_mb: values of 1 KB that cannot be compressed, a gigabyte in two tasks: a cut of everything, and the
+  peak memory of the larger task, also when it takes that cut back. `peak_ratio`: what exceeds 150 MB, by its share.
+
+In one process, in CPU time, which shows where it goes (`increments_in_process.py`):
 
 - whole, delta: all of a cut, of a million keys of which 10,000 have changed since the cut before. *_stall: the capture.
-- large_stall: the capture of a delta of ten million keys, as many of which have changed.
-- whole_restore, deltas_restore: reading one file; reading one and ten deltas behind it.
+- large_capture: the capture of a delta of ten million keys, as many of which have changed.
+- whole_restore, deltas_restore: reading one file; reading one and some deltas behind it.
 - plain, noted: a million records through a stateful_map, with and without noting the keys. Not among the limits.
 
-Peers: whole, whole_stall, whole_restore, plain. `delta_bytes` is what a delta takes on disk, as a share of a whole cut.
+Peers: none_per_s, resume_whole, stall; whole, whole_stall, whole_restore, plain; bare_s, two processes that pickle the
+same gigabyte into a file each. `delta_bytes` is what a delta takes on disk, as a share of a whole cut.
 """
 
 from __future__ import annotations
 
-import gc
-import time
-from collections.abc import Sequence
+import tempfile
 from dataclasses import replace
 
+from bench import increments_in_process as in_process
+from bench import increments_on_ray as on_ray
+from bench import opaque_state
+from bench.increments_on_ray import CutWindow
 from bench.measuring import Limit, Report, Samples, interleaved
 from bench.options import Options
-from engine.batch import Batch
-from engine.capture import Capture
-from engine.memory import MemoryServices
-from engine.runtime import TaskRuntime
-from engine.state import KeyedState, WholeState, keyed_entries
-from graphs import Collect, Flow, Items, expand
-from graphs.deployment import Task
-from graphs.ids import Attempt, Epoch
-from recovery.cut import TaskSnapshot
-from recovery.stores.names import Parts, path_of
-from recovery.stores.record_tables import records_in_batch
-from recovery.stores.task_files import StoredFile, TaskFiles, TaskReader, write_files
+from bench.peers import cut_bare, peers
+from bench.session import session
+from bench.workloads import OpaqueWorkload
 
 KEYS = 1_000_000
 LARGE = 10
 CHANGED = 0.01
-DELTAS = 10
-BATCH_RECORDS = 1_000
+SECONDS = 10.0
 BYTES_MAX = 0.03
 RESTORE_MAX = 1.5
-ATTEMPT = Attempt(1)
-OPERATOR = "count"
-MASK = 2**64 - 1
+SPEED_MIN = 0.95
+COMPLETED_MIN = 0.9
+PEAK_MAX = 1.5
+PEAK_MB = 150.0
+CUT_MAX = 1.5
+PEERS = ("whole", "whole_stall", "whole_restore", "plain", "none_per_s", "resume_whole", "stall", "bare_s")
 
 
 def run(options: Options) -> Report:
-    """Measure cuts and restores of both kinds in turns."""
-    keys = options.records or KEYS
+    """Measure in one process and then on Ray, each case in turns."""
+    keys, seconds = options.records or KEYS, options.seconds or SECONDS
     changed = max(1, int(keys * CHANGED))
-    small, large, plain = Counted(keys, changed), Counted(LARGE * keys, changed), Counted(keys, changed, WholeState)
-    whole = small.cut(None)
-    deltas: list[TaskFiles] = []
-    for _ in range(DELTAS):
-        small.change()
-        deltas.append(small.cut(small.epoch))
-    large.cut(None, writes=False)
-    stalls: dict[str, list[float]] = {"whole": [], "delta": [], "large": []}
+    known = peers({"bare": cut_bare.run}, options.peer)
+    found, delta_bytes = in_process.measured(keys, LARGE * keys, changed, options.turns)
+    windows: list[CutWindow] = []
+    peaks_mb: list[float] = []
+    opaque = OpaqueWorkload(keys, seed=options.seed)
 
-    def measure(name: str, counted: Counted, *, is_delta: bool, writes: bool = True) -> float:
-        counted.change()
-        began = time.process_time()
-        counted.cut(counted.epoch if is_delta else None, writes=writes)
-        stalls[name].append(counted.stall_ms)
-        return (time.process_time() - began) * 1e3
+    def often() -> float:
+        windows.append(on_ray.speed(keys, changed, seconds, on_ray.EVERY_S))
+        return windows[-1].window.records_per_s
 
-    found = interleaved(
-        {
-            "whole": lambda: measure("whole", small, is_delta=False),
-            "whole_stall": lambda: stalls["whole"][-1],
-            "delta": lambda: measure("delta", small, is_delta=True),
-            "delta_stall": lambda: stalls["delta"][-1],
-            "large_stall": lambda: (measure("large", large, is_delta=True, writes=False), stalls["large"][-1])[1],
-            "whole_restore": lambda: small.restore_ms([whole]),
-            "deltas_restore": lambda: small.restore_ms([whole, *deltas]),
-            "plain": plain.change_ms,
-            "noted": small.change_ms,
-        },
-        options.turns,
-    )
-    return compare(found, size_of(deltas[-1]) / size_of(whole))
+    def opaque_cut() -> float:
+        took_s, peak_mb = opaque_state.cut(opaque)
+        peaks_mb.append(peak_mb)
+        return took_s
+
+    with session(), tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
+        restores = on_ray.Restores(folder, keys, changed)
+        cases = {
+            "often_per_s": often,
+            "none_per_s": lambda: on_ray.speed(keys, changed, seconds, None).window.records_per_s,
+            "resume_whole": lambda: restores.resume_ms(restores.whole),
+            "resume_deltas": lambda: restores.resume_ms(restores.deltas),
+            "stall": lambda: on_ray.stall_ms(keys, changed),
+            "large_stall": lambda: on_ray.stall_ms(LARGE * keys, changed),
+            "opaque_cut_s": opaque_cut,
+            "bare_s": lambda: known["bare"](replace(opaque, folder=folder)),
+        }
+        found |= interleaved(cases, options.turns, cold=dict.fromkeys(cases, lambda: 0.0))
+    found["peak_mb"] = Samples(tuple(peaks_mb))
+    return compare(found, windows, delta_bytes, opaque.mb / opaque.tasks, restores.files)
 
 
-def compare(found: dict[str, Samples], delta_bytes: float) -> Report:
-    """How much less a delta costs, and how much more a restore that reads several files."""
+def compare(
+    found: dict[str, Samples], windows: list[CutWindow], delta_bytes: float, share_mb: float, files: int
+) -> Report:
+    """What deltas save and cost. `share_mb`: opaque values of a task. `files`: those of a task in the restored cut."""
     ratios = {
         "whole": found["whole"].over(found["delta"]),
         "whole_stall": found["whole_stall"].over(found["delta_stall"]),
         "whole_restore": found["whole_restore"].over(found["deltas_restore"]),
         "plain": found["plain"].over(found["noted"]),
+        "none_per_s": found["often_per_s"].over(found["none_per_s"]),
+        "resume_whole": found["resume_whole"].over(found["resume_deltas"]),
+        "stall": found["stall"].over(found["large_stall"]),
+        "bare_s": found["bare_s"].over(found["opaque_cut_s"]),
     }
-    restore, stall = (
+    due = sum(int(each.window.seconds / on_ray.EVERY_S) for each in windows)
+    completed = sum(each.window.epochs for each in windows)
+    whole, deltas = sum(each.whole for each in windows), sum(each.deltas for each in windows)
+    peak_ratio = (found["peak_mb"].median - PEAK_MB) / share_mb
+    cut_ratio = found["opaque_cut_s"].over(found["bare_s"])
+    restore, resume = (
         found["deltas_restore"].over(found["whole_restore"]),
-        found["large_stall"].over(found["whole_stall"]),
+        found["resume_deltas"].over(found["resume_whole"]),
     )
-    peers = ("whole", "whole_stall", "whole_restore", "plain")
+    capture = found["large_capture"].over(found["whole_stall"])
+    stall = found["large_stall"].over(found["stall"])
+    speed = ratios["none_per_s"]
     return Report(
         bench="increments",
-        unit="ms of CPU in one process",
+        unit="ms; in one process ms of CPU; *_per_s: records a second in two tasks",
         turns=len(found["delta"].figures),
-        figures={name: samples for name, samples in found.items() if name not in peers},
-        peers={name: found[name] for name in peers},
+        figures={name: samples for name, samples in found.items() if name not in PEERS},
+        peers={name: found[name] for name in PEERS},
         ratios=ratios,
         limits=(
             Limit(
@@ -108,115 +126,50 @@ def compare(found: dict[str, Samples], delta_bytes: float) -> Report:
                 delta_bytes <= BYTES_MAX,
             ),
             Limit(
-                f"a restore takes {restore:.2f} times as long with deltas, at most {RESTORE_MAX}",
+                f"in one process a restore takes {restore:.2f} times as long with deltas, at most {RESTORE_MAX}",
                 restore <= RESTORE_MAX,
             ),
             Limit(
-                f"with ten times the keys the stall is {stall:.2f} of that of a whole cut of a tenth, at most 1",
-                stall <= 1,
+                f"on Ray a restore takes {resume:.2f} times as long with deltas, at most {RESTORE_MAX}",
+                resume <= RESTORE_MAX,
+            ),
+            Limit(
+                f"a delta of ten times the keys is captured in {capture:.2f} of the time of all of a tenth, at most 1",
+                capture <= 1,
+            ),
+            Limit(f"with ten times the keys the longest stall is {stall:.2f} times as long, at most 1", stall <= 1),
+            Limit(
+                f"with ten cuts a second the speed is {speed:.2f} of that of none, at least {SPEED_MIN}",
+                speed >= SPEED_MIN,
+            ),
+            Limit(
+                f"{completed} of {due} cuts completed, at least {COMPLETED_MIN:.0%}",
+                completed >= COMPLETED_MIN * due,
+            ),
+            Limit(
+                f"{deltas} of {deltas + whole} cuts hold what changed, at least {COMPLETED_MIN:.0%}",
+                deltas >= COMPLETED_MIN * (deltas + whole) > 0,
+            ),
+            Limit(
+                f"peak_ratio: {peak_ratio:.2f} of a task's share, and {PEAK_MB:.0f} MB, at most {PEAK_MAX}",
+                peak_ratio <= PEAK_MAX,
+            ),
+            Limit(
+                f"a cut of opaque values takes {cut_ratio:.2f} times as long as two bare processes, at most {CUT_MAX}",
+                cut_ratio <= CUT_MAX,
             ),
         ),
         ours="delta",
-        more={"delta_bytes": round(delta_bytes, 5)},
+        more={
+            "delta_bytes": round(delta_bytes, 5),
+            "epochs_requested": due,
+            "epochs_completed": completed,
+            "cuts_of_changes": deltas,
+            "cuts_of_everything": whole,
+            "delta_keys_max": max((each.rows for each in windows), default=0),
+            "restored_files": files,
+            "opaque_mb": round(2 * share_mb),
+            "peak_ratio": round(peak_ratio, 3),
+            "opaque_cut_ratio": round(cut_ratio, 3),
+        },
     )
-
-
-def size_of(files: TaskFiles) -> int:
-    """The bytes of all files."""
-    return sum(file.size for file in files.files)
-
-
-class Counted:
-    """One task that keeps a number for each of so many keys.
-
-    - files: name -> the bytes of each file that was written. epoch: the last one. stall_ms: what its capture took.
-    """
-
-    def __init__(self, keys: int, changed: int, keyed_state: type[KeyedState] = KeyedState) -> None:
-        self.task, self.runtime = _counting(keyed_state)
-        self.files: dict[str, bytes] = {}
-        self.epoch = Epoch(0)
-        self.stall_ms = 0.0
-        self._changed = range(0, keys, max(1, keys // changed))
-        self._feed(range(keys))
-
-    def change(self) -> None:
-        """New values for some of the keys."""
-        self._feed(self._changed)
-
-    def change_ms(self) -> float:
-        """The CPU time of a million records, on the keys that change."""
-        began = time.process_time()
-        for _ in range(KEYS // len(self._changed)):
-            self._feed(self._changed)
-        return (time.process_time() - began) * 1e3
-
-    def _feed(self, keys: Sequence[int]) -> None:
-        [channel] = self.task.inputs
-        for start in range(0, len(keys), BATCH_RECORDS):
-            self.runtime.process(channel, Batch(list(keys[start : start + BATCH_RECORDS])), 0)
-
-    def cut(self, base: Epoch | None, *, writes: bool = True) -> TaskFiles:
-        """Capture, encode and write, relative to a cut or whole."""
-        self.epoch = Epoch(self.epoch + 1)
-        began = time.process_time()
-        capture = self.runtime.capture(self.epoch, ATTEMPT, base)
-        self.stall_ms = (time.process_time() - began) * 1e3
-        if capture.base != base:
-            raise RuntimeError(f"epoch {self.epoch} was to be written since {base}, and is since {capture.base}")
-        snapshot = _encoded(self.task, self.epoch, capture)
-        return write_files(ATTEMPT, self.epoch, snapshot, {}, {}, records_in_batch, self._keep if writes else _drop)
-
-    def _keep(self, payloads: dict[Parts, bytes]) -> None:
-        self.files.update({path_of(parts): data for parts, data in payloads.items()})
-
-    def restore_ms(self, cuts: Sequence[TaskFiles]) -> float:
-        """The CPU time of reading these files, the first of them whole, and of putting their values together."""
-        gc.collect()
-        began = time.process_time()
-        self.restored(cuts)
-        return (time.process_time() - began) * 1e3
-
-    def restored(self, cuts: Sequence[TaskFiles]) -> dict[int, int]:
-        """The values in these files."""
-        whole, *deltas = (TaskReader(cut, self._read).state(OPERATOR) for cut in cuts)
-        return keyed_entries(replace(whole, deltas=tuple(delta.groups for delta in deltas))).values
-
-    def _read(self, file: StoredFile) -> bytes:
-        return self.files[file.name]
-
-
-def _drop(payloads: dict[Parts, bytes]) -> None:
-    """The files of ten million keys would take what memory there is."""
-
-
-def _encoded(task: Task, epoch: Epoch, capture: Capture) -> TaskSnapshot:
-    while not capture.encode_some():
-        continue
-    return TaskSnapshot(task.id, epoch, ATTEMPT, capture.states, (), (), base=capture.base)
-
-
-def count(value: int, key: int) -> tuple[int, int]:
-    """A number of 31 bits that no table makes small: those of neighbouring keys have nothing in common."""
-    mixed = ((value + key + 1) * 0x9E37_79B9_7F4A_7C15) & MASK
-    mixed = ((mixed ^ mixed >> 29) * 0xBF58_476D_1CE4_E5B9) & MASK
-    return mixed >> 33, key
-
-
-def _counting(keyed_state: type[KeyedState]) -> tuple[Task, TaskRuntime]:
-    flow = Flow("increments")
-    keyed = flow.read(Items([]), name="items").key_by(_same).stateful_map(count, initial=0, name=OPERATOR)
-    keyed.filter(_is_never, name="chosen").write(Collect(), name="none")
-    deployment = expand(flow.plan(), 1)
-    [task] = [task for task in deployment.tasks.values() if OPERATOR in task.operators]
-    runtime = TaskRuntime(task, deployment, MemoryServices({}), keyed_state=keyed_state)
-    runtime.open(None)
-    return task, runtime
-
-
-def _same(key: int) -> int:
-    return key
-
-
-def _is_never(key: int) -> bool:
-    return False

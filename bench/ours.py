@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from engine.on_ray.api.job_handle import Job, RunResult
@@ -102,6 +103,12 @@ def begin(flow: Flow, folder: str, every: float | None, options: dict[str, Any])
             raise BenchError(f"the run has not started within {START_TIMEOUT_S:.0f} s")
         time.sleep(LOOK_S / 10)
     return job
+
+
+def peak_mb(pid: int) -> float:
+    """The most memory that a process has had; 0 if it has none any more."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")), 0.0)
 
 
 def keep_apart(pid: int, core: int) -> None:

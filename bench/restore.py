@@ -19,13 +19,14 @@ import pickle
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from bench.measuring import Limit, Report, Samples, at_least, interleaved
 from bench.options import Options
-from bench.ours import BenchError, begin
+from bench.ours import BenchError, begin, peak_mb
 from bench.peers import peers, restore_bare
 from bench.session import session
 from bench.workloads import RestoreWorkload
@@ -63,8 +64,8 @@ def run(options: Options) -> Report:
 
         def mb_per_s(tasks: int) -> float:
             anyway_s, _ = start_s(small, tasks)
-            seconds, peak_mb = start_s(large, tasks)
-            supervisor_mb.append(peak_mb)
+            seconds, supervisor = start_s(large, tasks)
+            supervisor_mb.append(supervisor)
             return workload.mb / max(seconds - anyway_s, 0.01)
 
         with session():
@@ -111,22 +112,19 @@ def start_s(folder: str, tasks: int) -> tuple[float, float]:
         story = job.status()
         if story.state != "running" or story.restarts or not story.restores:
             raise BenchError(f"the run is {story.state} after {story.restarts} restarts: {'; '.join(story.lines[-3:])}")
-        return took_s, peak_mb("ray::SupervisorActor")
+        return took_s, peak_of("ray::SupervisorActor")
     finally:
         job.cancel()
 
 
-def peak_mb(title: str) -> float:
-    """The most memory that a process of this title has had."""
+def peak_of(title: str) -> float:
+    """The most memory in MB that a process of this title has had."""
     found: list[float] = []
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            if status.with_name("cmdline").read_text().startswith(title):
-                peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-                found.append(int(peak.split()[1]) / 1024)
-        except (OSError, StopIteration):
-            continue  # it has ended meanwhile
-    if not found:
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            if (process / "cmdline").read_text().startswith(title):
+                found.append(peak_mb(int(process.name)))
+    if not any(found):
         raise BenchError(f"no process is called {title}")
     return max(found)
 

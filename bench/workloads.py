@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -173,6 +174,39 @@ class RestoreWorkload:
     files: tuple[tuple[str, ...], ...]
     mb: float = 0.0
     """The size of all of them."""
+
+
+@dataclass(frozen=True)
+class OpaqueWorkload:
+    """Unit: seconds. A process for each of `tasks` has `opaque_value(key, seed)` for its share of the keys in a dict.
+    It pickles the dict into a file below `folder`, and makes the file durable; until the slower of them is through.
+    """
+
+    keys: int = 1_000_000
+    tasks: int = 2
+    seed: int = 0
+    folder: str = ""
+
+    @property
+    def mb(self) -> float:
+        """The size of all values."""
+        return self.keys * OPAQUE_BYTES / 1e6
+
+
+OPAQUE_BYTES = 1_000
+_OPAQUE_POOL_BYTES = 16 << 20
+
+
+def opaque_value(key: int, seed: int) -> bytes:
+    """The value of a key: bytes that cannot be compressed, since no two that are near each other have any in common."""
+    pool = _opaque_pool(seed)
+    start = key * 1_048_583 % (_OPAQUE_POOL_BYTES - OPAQUE_BYTES)
+    return pool[start : start + OPAQUE_BYTES]
+
+
+@cache
+def _opaque_pool(seed: int) -> bytes:
+    return random.Random(seed).randbytes(_OPAQUE_POOL_BYTES)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from bench import core, increments, schedules
+from bench import core, schedules
 from bench.__main__ import BENCHES, main
 from bench.measuring import Limit, Report, Samples, interleaved
-from engine.state import WholeState
 from engine.task import TaskCore
 from graphs.ids import Attempt, ChannelId, Epoch
 from recovery.effects import Effect
@@ -159,36 +158,6 @@ def test_a_slow_core_misses_the_limit():
     claims = missed(TakesItsTime)
     for kind in (*core.KINDS, "across, digest aside"):
         assert any(claim.startswith(f"{kind}: ") and "a bare deque" in claim for claim in claims)
-
-
-# -- increments --------------------------------------------------------------------------------------------------
-
-
-def test_a_delta_and_a_whole_cut_restore_the_same_values():
-    counted = increments.Counted(keys=200, changed=20)
-    cuts = [counted.cut(None)]
-    for _ in range(2):
-        counted.change()
-        cuts.append(counted.cut(counted.epoch))
-    assert [cut.state_rows for cut in cuts] == [200, 20, 20]
-    whole = counted.cut(None)
-    assert counted.restored(cuts) == counted.restored([whole]) and len(counted.restored(cuts)) == 200
-
-
-def test_a_cut_that_writes_everything_is_not_timed_as_a_delta():
-    counted = increments.Counted(keys=200, changed=20, keyed_state=WholeState)
-    counted.cut(None)
-    with pytest.raises(RuntimeError, match="epoch 2 was to be written since 1"):
-        counted.cut(counted.epoch)
-
-
-def test_slow_restores_and_large_deltas_miss_the_limits():
-    names = ("whole", "whole_stall", "delta", "delta_stall", "large_stall", "whole_restore", "deltas_restore")
-    found = {name: Samples((1.0, 1.0)) for name in (*names, "plain", "noted")}
-    assert increments.compare(found, 0.01).ok
-    slow = {**found, "deltas_restore": Samples((2.0, 2.0)), "large_stall": Samples((3.0, 3.0))}
-    missed = [limit.claim for limit in increments.compare(slow, 0.04).limits if not limit.holds]
-    assert len(missed) == 3
 
 
 # -- schedules ---------------------------------------------------------------------------------------------------
