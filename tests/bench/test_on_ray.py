@@ -23,7 +23,7 @@ PEERS = {
     "snapshot": {"none", "none_100ms", "dict_copy"},
     "start": {"actor_start"},
     "recover": {"actor_start", "actor_start_without_spare", "undisturbed_per_s", "task_death"},
-    "rescale": {"actor_start", "before"},
+    "rescale": {"actor_start", "before", "light_before"},
     "superstep": {"ray", "ray_led"},
     "pagerank": {"ray", "scipy", "spark"},
     "components": {"ray", "scipy"},

@@ -164,8 +164,10 @@ def test_a_pipeline_that_loses_throughput_when_another_dies_misses():
 
 @pytest.mark.parametrize(("gap", "after", "cuts", "count"), [(900.0, 90.0, 4, 0), (1300.0, 80.0, 3, 3)])
 def test_a_rescale_with_a_long_gap_or_a_slow_run_after_it_misses(gap: float, after: float, cuts: int, count: int):
-    found = {"gap": samples(gap), "actor_start": samples(400.0)}
-    assert len(missed(rescale.compare(found, samples(100.0), samples(after), 100, cuts))) == count
+    found = {"gap": samples(gap), "actor_start": samples(400.0), "before": samples(100.0), "after": samples(after)}
+    found |= {"light_before": samples(100.0), "light_after": samples(40.0)}
+    report = rescale.compare(found, 100, cuts)
+    assert len(missed(report)) == count and report.ratios["light_before"] == 0.4
 
 
 @pytest.mark.parametrize(("ours_ms", "claims"), [(1800.0, 0), (1810.0, 1)])
