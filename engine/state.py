@@ -283,9 +283,13 @@ class GroupEncoder:
     def _encode_values(self, keys: list[Any] | Column, values: list[Any]) -> None:
         """Encode values that are not all numbers."""
         entries = zip(keys if isinstance(keys, list) else keys.tolist(), values, strict=True)
-        column = integers(keys) if _PLAIN.isdisjoint(map(type, values)) else None
+        kinds = {*map(type, values)}
+        column = integers(keys) if _PLAIN.isdisjoint(kinds) else None
         if column is None:
             self._encode_each(entries)
+        elif kinds <= ATOMS:
+            # Nothing that a pickle of these could name.
+            self._columns.add(column, [pickle.dumps(entry, 5) for entry in entries])
         else:
             self._columns.add(column, list(map(self._payload, entries)))
 
