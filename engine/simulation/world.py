@@ -286,6 +286,8 @@ class World(WorldPorts):
         attempt, order = self.compactions.pop(index)
         keys = self._compact(attempt, order)
         self.count("compactions" if keys is not None else "compactions_failed")
+        if keys is not None and order.left:
+            self.count("compactions_of_deltas")
         self.compaction_reports.append((attempt, order, keys))
 
     def _do_compacted(self, index: int) -> None:
