@@ -76,7 +76,7 @@ def world_of(
             open_epochs_max=1,
             files_max=random.Random(f"files {seed}").choice((5, 7)),
             # A state of more keys counts as large, and only its deltas are put into one.
-            compacted_keys_max=random.Random(f"compacted keys {seed}").choice((2, 4, COMPACTED_KEYS_MAX)),
+            compacted_keys_max=random.Random(f"compacted keys {seed}").choice((4, 8, 8, COMPACTED_KEYS_MAX)),
         )
     slices = rng.random() < 0.5
     options = WorldOptions(
