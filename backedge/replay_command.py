@@ -11,16 +11,19 @@ import pdb
 import pickle
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from backedge.arguments import key_from
 from backedge.flows import WrongCallError, flow_at, settings_in, told_in_a_line
 from backedge.inspecting.jobs import Jobs, living
 from backedge.printing import refuse
+from engine.constant_bytes import constant_in
 from engine.kept_inputs import Entry, entries_in
 from engine.on_ray.job_store import TasksInFolder
 from engine.replay import NOTHING, Difference, Replayed, replay
 from engine.task_errors import show
+from graphs.constant import share
 from graphs.deployment import Deployment
 from graphs.expansion import expand, resized
 from graphs.graph_errors import GraphError
@@ -34,6 +37,7 @@ from recovery.rescale import plan_restore
 from recovery.stores.cut_store import CutStore
 from recovery.stores.input_pieces import NO_CUT
 from recovery.stores.store_errors import StoreError
+from recovery.stores.task_files import StoredFile
 
 SAME, DIFFERS, WRONG_CALL = range(3)
 CAUSES = (
@@ -51,6 +55,7 @@ def replay_task(options: argparse.Namespace) -> int:
         kept = KeptTask(store, Epoch(options.epoch), options.operator, options.task, options.attempt)
         if options.flow is not None:
             kept.use(flow_at(options.flow, settings_in(options.settings)).plan())
+        kept.share_constants()
         found = replay(kept.task, kept.deployment, kept.state(), kept.entries(), kept.seed)
     except REFUSED as refused:
         return refuse("replay", refused)
@@ -65,7 +70,7 @@ class KeptTask:
     """What was kept of one task after a cut. Raises `WrongCallError` if there is nothing.
 
     - attempt: the last one that went on from the cut, unless another one is wanted.
-    - deployment, seed: the flow that it ran, and the seed of its random numbers.
+    - deployment, seed, constants: the flow that it ran, the seed of its random numbers, and the files of its constants.
     """
 
     def __init__(self, store: CutStore, epoch: Epoch, operator: str, index: int, attempt: int | None) -> None:
@@ -75,12 +80,12 @@ class KeptTask:
             raise WrongCallError(
                 f"epoch {epoch} is not a cut in {store.path}: it holds {_listed(cuts)}, and 0 stands for the beginning"
             )
-        loaded: dict[str, tuple[Deployment, int]] = {}
+        loaded: dict[str, tuple[Deployment, int, Mapping[str, StoredFile]]] = {}
         there: list[str] = []
         for piece in store.inputs_after(epoch):
             if piece.flow not in loaded:
                 loaded[piece.flow] = _loaded(store.inputs.flow(piece.flow))
-            self.deployment, self.seed = loaded[piece.flow]
+            self.deployment, self.seed, self.constants = loaded[piece.flow]
             self.task, self.attempt = self.deployment.tasks[piece.id.task], piece.id.attempt
             if operator in self.task.operators and index == self.task.id.index and attempt in (None, self.attempt):
                 return
@@ -110,6 +115,12 @@ class KeptTask:
             )
         self.task = task
 
+    def share_constants(self) -> None:
+        """Let the constants of the flow be those of the run. All are verified before any of them is decoded."""
+        read = {name: self._store.constants.read(name, file) for name, file in self.constants.items()}
+        for name, data in read.items():
+            share(self._store.job, name, partial(constant_in, memoryview(data)))
+
     def state(self) -> Mapping[str, OperatorState] | None:
         """The state of the task in the cut; None at the beginning."""
         if self.epoch == NO_CUT:
@@ -129,7 +140,7 @@ class KeptTask:
         return entries_in(self._store.inputs, self.task.id, self.attempt, self.epoch)
 
 
-def _loaded(flow: bytes) -> tuple[Deployment, int]:
+def _loaded(flow: bytes) -> tuple[Deployment, int, Mapping[str, StoredFile]]:
     """The flow of a run. Its functions are those of modules as they are now, as far as they can be imported."""
     if "" not in sys.path:
         sys.path.insert(0, "")

@@ -17,6 +17,7 @@ from backedge.inspecting.jobs import Jobs, cut_of, living
 from backedge.printing import print_table, refuse, shortened
 from backedge.run_flags import new_names
 from engine.on_ray.api.cut_lookup import last_cuts
+from engine.on_ray.api.kept_constants import constant_change, given_values
 from graphs.graph_errors import GraphError
 from graphs.ids import Epoch, TaskId
 from graphs.pipelines import pipelines_of
@@ -124,7 +125,9 @@ def check_flow(options: argparse.Namespace) -> int:
 def _difference_from(store: CutStore, epoch: Epoch, plan: Plan, options: argparse.Namespace) -> Difference:
     """How a flow differs from that of a cut: if the cut is of one pipeline, how its pipeline does."""
     cut = store.manifest_of(epoch)
-    renamed, dropped = new_names(options.rename), frozenset[str](options.drop)
+    drops = frozenset[str](options.drop)
+    constants = constant_change(given_values(plan), cut.constants, drops)
+    renamed, dropped = new_names(options.rename), drops - cut.constants.keys() - plan.constants.keys()
     if _entry(store, epoch).pipeline is not None:
         renamed = {name: new for name, new in renamed.items() if name in cut.parallelism}
         dropped &= cut.parallelism.keys()
@@ -132,7 +135,7 @@ def _difference_from(store: CutStore, epoch: Epoch, plan: Plan, options: argpars
         parts = pipelines_of(plan, is_divided=True)
         plan = next((part for part in parts if now & part.operators.keys()), plan)
     change = change_from(cut.graph_hash, store.graph(cut.graph_hash), renamed, dropped)
-    return difference(cut.outline, plan, change)
+    return difference(cut.outline, plan, change, constants)
 
 
 def compare_cuts(options: argparse.Namespace) -> int:
@@ -237,6 +240,8 @@ def _difference_lines(job: str, epoch: Epoch, found: Difference) -> Iterator[str
         yield f"upgraded: the state of operator {name} from version {former} to {now}"
     for name in found.dropped:
         yield f"dropped: the state of operator {name} is given up"
+    yield from (f"added: constant {name}" for name in found.added_constants)
+    yield from (f"dropped: the value of constant {name} is given up" for name in found.dropped_constants)
     yield from (f"added: edge {name}" for name in found.added_edges)
     yield from (f"removed: edge {name}" for name in found.removed_edges)
     yield from (f"problem: {problem}" for problem in found.problems)

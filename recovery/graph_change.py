@@ -16,7 +16,7 @@ The files of a cut keep their names. `CutOutline.operator_names` and `edge_names
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -97,7 +97,8 @@ def change_from(
 class Difference:
     """What changed from one graph to another, and why a cut cannot be restored across it, if so.
 
-    `upgraded`: new name -> former version of the state and the new one, of each operator whose version is higher now.
+    - upgraded: new name -> former version of the state and the new one, of each operator whose version is higher now.
+    - added_constants: those that the cut lacks. dropped_constants: those whose value in the cut is given up.
     """
 
     added: tuple[str, ...]
@@ -106,11 +107,46 @@ class Difference:
     upgraded: Mapping[str, tuple[int, int]]
     added_edges: tuple[str, ...]
     removed_edges: tuple[str, ...]
+    added_constants: tuple[str, ...]
+    dropped_constants: tuple[str, ...]
     problems: tuple[str, ...]
 
 
-def difference(cut: CutOutline, plan: Plan, change: GraphChange) -> Difference:
-    """Compare the graph of a cut with the one that is run now."""
+@dataclass(frozen=True, slots=True)
+class ConstantChange:
+    """From the constants of a cut to those of the flow that continues from it, by name and digest.
+
+    - of_cut: those of the cut. given: those that the flow gives as values; the others are loaded. dropped: those whose
+      value in the cut is given up.
+    """
+
+    of_cut: Mapping[str, str] = field(default_factory=dict[str, str])
+    given: Mapping[str, str] = field(default_factory=dict[str, str])
+    dropped: Collection[str] = ()
+
+    def problems(self, plan: Plan) -> Iterator[str]:
+        """Why the flow cannot continue with its constants. One that is loaded has the value of the cut."""
+        for name, digest in self.of_cut.items():
+            if name in self.dropped:
+                continue
+            drop = f"with --drop {name} (drop=)"
+            if name not in plan.constants:
+                yield f"constant {name!r} of the cut is not in the flow any more: give it up {drop}"
+            elif (now := self.given.get(name, digest)) != digest:
+                yield (
+                    f"constant {name!r} has another value than in the cut (SHA-256 {now[:12]}, not {digest[:12]}), "
+                    f"whose state was computed with the former one: go on with the new value {drop}, give the former "
+                    "one, or give load= instead of a value, so that a continued run has the value of its cut"
+                )
+
+
+NO_CONSTANTS = ConstantChange()
+
+
+def difference(
+    cut: CutOutline, plan: Plan, change: GraphChange, constants: ConstantChange = NO_CONSTANTS
+) -> Difference:
+    """Compare the graph and the constants of a cut with those of the flow that is run now."""
     kept = _kept(change)
     former, new = _former_edges(change), _new_edges(plan)
     return Difference(
@@ -124,7 +160,9 @@ def difference(cut: CutOutline, plan: Plan, change: GraphChange) -> Difference:
         },
         added_edges=tuple(edge.name for ends, edge in new.items() if ends not in former),
         removed_edges=tuple(edge.name for ends, edge in former.items() if ends not in new),
-        problems=tuple(_problems(cut, plan, change)),
+        added_constants=tuple(name for name in plan.constants if name not in constants.of_cut),
+        dropped_constants=tuple(name for name in constants.of_cut if name in constants.dropped),
+        problems=(*_problems(cut, plan, change), *constants.problems(plan)),
     )
 
 
@@ -151,27 +189,6 @@ def fitted(cut: CutOutline, plan: Plan, change: GraphChange | None) -> CutOutlin
         operator_names={new_name: name for name, new_name in kept.items() if new_name != name},
         edge_names={edge.name: new[ends].name for ends, edge in former.items() if ends in new},
     )
-
-
-def check_constants(of_cut: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Raise `GraphMismatchError` unless the constants of a cut are those of the flow, by name and digest.
-
-    The flow may have constants that the cut lacks. Those that are given up are left out of `of_cut`.
-
-    >>> check_constants({"prices": "f00d"}, {"prices": "beef", "rates": "cafe"})  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    recovery.graph_change.GraphMismatchError: constant 'prices' has another value than in the cut...
-    """
-    for name, digest in of_cut.items():
-        drop = f"with --drop {name} (drop=)"
-        if name not in now:
-            raise GraphMismatchError(f"constant {name!r} of the cut is not in the flow any more: give it up {drop}")
-        if digest != now[name]:
-            raise GraphMismatchError(
-                f"constant {name!r} has another value than in the cut (SHA-256 {now[name][:12]}, not {digest[:12]}), "
-                f"whose state was computed with the former one: go on with the new value {drop}, give the former one, "
-                "or give load= instead of a value, so that a continued run has the value of its cut"
-            )
 
 
 def _renamed(task: TaskOutline, kept: Mapping[str, str]) -> TaskOutline:

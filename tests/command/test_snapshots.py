@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from backedge import Collect, Flow, Items
 from backedge.command import main
+from engine.constant_bytes import constant_bytes
 from engine.simulation.world import World
+from graphs.describing import describe_plan
 from proof.runner import run_seed
+from recovery.stores.cut_store import CutStore
 from tests.spark.simulated import write_run
+from tests.stores.snapshots import DEPLOYMENT, begin, manifest_for
 
 SEED, CRASHES = 3, 2
 
@@ -76,3 +82,40 @@ def test_signed_cuts_are_listed_with_their_key(
     monkeypatch.setenv("BACKEDGE_KEY", "a secret of 22 bytes..")
     assert main(listing) == 0
     assert capsys.readouterr().out == told
+
+
+def flow_with_constants(prices: int = 1) -> Flow:
+    """A flow for the command line."""
+    flow = Flow("job")
+    flow.read(Items([1]), name="in").write(Collect(), name="out")
+    flow.constant("prices", prices)
+    flow.constant("rates", load=lambda: 2)
+    return flow
+
+
+def test_constants_that_differ_from_those_of_a_cut_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    store = CutStore(str(tmp_path), "job")
+    begin(store)
+    prices, paths = store.constants.keep([bytes(constant_bytes(1)), b"of roads"], "77aa")
+    store.describe_graph(DEPLOYMENT.plan.hash, describe_plan(DEPLOYMENT.plan))
+    store.create(2, manifest_for({}, 1), {}, DEPLOYMENT, {"prices": prices, "paths": paths})
+
+    def check(*words: str) -> tuple[int, str]:
+        flow = f"{__name__}:flow_with_constants"
+        code = main(["snapshots", "check", flow, "--snapshots", str(tmp_path), *words])
+        return code, capsys.readouterr().out
+
+    code, told = check()
+    assert code == 1
+    assert "added: constant rates" in told
+    assert "problem: constant 'paths' of the cut is not in the flow any more" in told
+    assert "constant 'prices'" not in told
+    code, told = check("--drop", "paths")
+    assert code == 0
+    assert "dropped: the value of constant paths is given up" in told
+    code, told = check("--drop", "paths", "--set", "prices=2")
+    assert code == 1
+    assert "problem: constant 'prices' has another value than in the cut" in told
+    code, told = check("--drop", "paths", "--drop", "prices", "--set", "prices=2", "--json")
+    facts = json.loads(told)
+    assert (code, facts["added_constants"], facts["dropped_constants"]) == (0, ["rates"], ["paths", "prices"])

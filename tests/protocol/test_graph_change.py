@@ -21,7 +21,7 @@ from graphs.describing import describe_plan
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.plan import Plan
 from recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot, Transaction
-from recovery.graph_change import GraphChange, change_from, difference, fitted
+from recovery.graph_change import ConstantChange, GraphChange, change_from, difference, fitted
 from recovery.outline import outline_of
 from recovery.rescale import fitting, plan_restore
 from recovery.restored import TaskRestore
@@ -257,6 +257,38 @@ def test_the_difference_names_everything_that_changed():
     assert (found.added, found.renamed, found.dropped, found.problems) == (("shown",), {"grow": "count"}, (), ())
     assert any("shown" in edge for edge in found.added_edges)
     assert [edge for edge in found.removed_edges if "done" in edge]
+
+
+def loaded() -> Flow:
+    flow = counting(name="count")
+    flow.constant("rates", load=fails)
+    flow.constant("prices", load=fails)
+    return flow
+
+
+def fails() -> Any:
+    raise AssertionError("the loader was called")
+
+
+@pytest.mark.parametrize(
+    ("flow", "of_cut", "given", "dropped", "expected"),
+    [
+        (loaded(), {"prices": "a"}, {}, (), (("rates",), (), "")),
+        (loaded(), {"prices": "a"}, {"prices": "a"}, (), (("rates",), (), "")),
+        (loaded(), {"prices": "a"}, {"prices": "b"}, (), (("rates",), (), "'prices' has another value")),
+        (loaded(), {"prices": "a"}, {"prices": "b"}, ("prices",), (("rates",), ("prices",), "")),
+        (counting(name="count"), {"prices": "a"}, {}, (), ((), (), "'prices' of the cut is not in the flow any more")),
+        (counting(name="count"), {"prices": "a"}, {}, ("prices", "other"), ((), ("prices",), "")),
+    ],
+    ids=["loaded", "equal", "changed", "changed and dropped", "gone", "gone and dropped"],
+)
+def test_the_difference_names_constants(flow: Flow, of_cut: Any, given: Any, dropped: Any, expected: Any):
+    constants = ConstantChange(of_cut, given, dropped)
+    found = difference(outline_of(cut_of(FORMER)), flow.plan(), change_of(FORMER, {"grow": "count"}), constants)
+    added, given_up, problem = expected
+    assert (found.added_constants, found.dropped_constants) == (added, given_up)
+    assert len(found.problems) == bool(problem)
+    assert problem in "".join(found.problems)
 
 
 # -- versions of state -------------------------------------------------------------------------------------------

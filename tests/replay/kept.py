@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from recovery.rescale import plan_restore
 from recovery.stores.cut_store import CutStore
 from recovery.stores.folder_store import FolderStore
 from recovery.stores.input_pieces import NO_CUT, PieceId
+from recovery.stores.task_files import StoredFile
 
 FLOW = "0" * 64
 STEP_S = 0.3
@@ -82,17 +83,22 @@ def state_in(cuts: CutStore, epoch: Epoch, task: Task, deployment: Deployment) -
 
 
 def ran_by_hand(
-    root: Path, flow: Flow, operator: str, batches: Iterable[list[Any]], key: bytes | None = None
+    root: Path,
+    flow: Flow,
+    operator: str,
+    batches: Iterable[list[Any]],
+    key: bytes | None = None,
+    constants: Mapping[str, StoredFile] | None = None,
 ) -> CutStore:
     """A task that got these batches from the beginning of its run, kept them, and was closed.
 
-    The last of its calls is answered first.
+    The last of its calls is answered first. `constants` are the files of those of the run.
     """
     cuts = CutStore(str(root), "job", key)
     [plan] = [part for part in pipelines_of(flow.plan()) if operator in part.operators]
     deployment = expand(plan)
     [task] = [task for task in deployment.tasks.values() if operator in task.operators]
-    digest = cuts.inputs.keep_flow(cloudpickle.dumps((deployment, 0)))
+    digest = cuts.inputs.keep_flow(cloudpickle.dumps((deployment, 0, constants or {})))
     journal = Journal(task.id, Attempt(1), NO_CUT, cuts.inputs, digest)
     runtime = KeepingRuntime(journal, task, deployment, KeepingServices(MemoryServices({}), journal))
     runtime.open(None)

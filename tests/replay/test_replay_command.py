@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from backedge import Collect, Flow, Items
+from backedge import Collect, Flow, Items, replay_command
 from backedge.command import main
+from engine.constant_bytes import constant_bytes
+from graphs import constant
 from recovery.stores.cut_store import CutStore
 from tests.replay.kept import ran_by_hand
 
@@ -358,3 +361,67 @@ def test_the_command_of_the_page_is_there(tmp_path: Path, module: Module, capsys
     assert main([names.get(word, word) for word in command.split()]) == 0
     out = capsys.readouterr().out
     assert re.fullmatch(r"count, task 0, attempt 1, from the beginning: 3 calls with 4 records\n.*\n", out)
+
+
+# -- constants ---------------------------------------------------------------------------------------------------
+
+
+class Prices:
+    """Runs a task that uses a constant, and replays it in a process that has not seen the run."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self.forget()
+        self.flow = Flow("job")
+        self.prices = self.flow.constant("prices", load=self.loaded)
+        priced = self.flow.read(Items([]), name="in").rebalance().map(self.priced(), name="step")
+        priced.write(Collect(), name="done")
+        cuts = CutStore(str(root), "job")
+        self.calls = 0
+        data = bytes(constant_bytes(np.array([3, 5])))
+        (self.file,) = cuts.constants.keep([data], "77aa")
+        self.path = Path(cuts.path) / self.file.name
+        ran_by_hand(root, self.flow, "step", [[0, 1], [1]], constants={"prices": self.file})
+        assert self.calls == 1
+        self.forget()
+
+    def loaded(self) -> Any:
+        self.calls += 1
+        return np.array([3, 5])
+
+    def priced(self) -> Callable[[int], int]:
+        prices = self.prices
+        return lambda article: int(prices.value[article])
+
+    def forget(self) -> None:
+        for known in ("_loads", "_shared"):
+            self._monkeypatch.setattr(constant, known, {})
+
+
+@pytest.fixture
+def prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prices:
+    return Prices(tmp_path, monkeypatch)
+
+
+def test_a_replay_has_the_constants_of_the_run(prices: Prices, replay: Replay):
+    code, said = replay("step", "--json")
+    assert (code, json.loads(said)["same"], json.loads(said)["sent"]) == (0, True, 3)
+    assert prices.calls == 1
+
+
+def test_constants_of_a_replay_are_verified_before_they_are_decoded(
+    prices: Prices, replay: Replay, monkeypatch: pytest.MonkeyPatch
+):
+    decoded: list[object] = []
+    monkeypatch.setattr(replay_command, "constant_in", decoded.append)
+    prices.path.write_bytes(prices.path.read_bytes()[:-1] + b"\x01")
+    code, said = replay("step")
+    assert (code, decoded) == (2, [])
+    assert "was changed" in said and "constant 'prices'" in said
+
+
+def test_a_replay_without_the_value_of_a_constant_is_refused(prices: Prices, replay: Replay):
+    prices.path.unlink()
+    code, said = replay("step")
+    assert code == 2
+    assert "is missing, the value of constant 'prices'" in said

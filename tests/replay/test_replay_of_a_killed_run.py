@@ -25,8 +25,20 @@ def replayed(capsys: pytest.CaptureFixture[str], cuts: Path, *words: str) -> dic
 
 def test_replays_of_a_run_that_was_killed_send_what_it_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     cuts = tmp_path / "cuts"
-    flow = ["tests.on_ray.flows:trips", "--set", "count=200", "--actors", "slice", "--every", "0.3", "--keep", "99"]
-    kept = ["--keep-inputs", "grow", "--keep-inputs", "numbers", "--keep-inputs", "done"]
+    flow = [
+        "tests.on_ray.flows:trips",
+        "--set",
+        "count=200",
+        "--set",
+        "has_constant=true",
+        "--actors",
+        "slice",
+        "--every",
+        "0.3",
+        "--keep",
+        "99",
+    ]
+    kept = ["--keep-inputs", "enough", "--keep-inputs", "grow", "--keep-inputs", "numbers", "--keep-inputs", "done"]
     assert main(["run", *flow, *kept, "--snapshots", str(cuts), "--kill", "head@epoch=3"]) == 0
     capsys.readouterr()
     store = CutStore(str(cuts), "trips")
@@ -38,6 +50,9 @@ def test_replays_of_a_run_that_was_killed_send_what_it_sent(tmp_path: Path, caps
     survived = replayed(capsys, cuts, *from_cut, "grow")
     assert (survived["attempt"], survived["complete"]) == (last.attempt, True)
     assert survived["sent"] > 100
+    # It uses a constant of the flow.
+    limited = replayed(capsys, cuts, *from_cut, "enough")
+    assert limited["sent"] > 100
     killed = replayed(capsys, cuts, *from_cut, "grow", "--attempt", str(first.attempt))
     assert not killed["complete"]
     read = replayed(capsys, cuts, *from_cut, "numbers")

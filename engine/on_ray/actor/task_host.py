@@ -40,7 +40,7 @@ def journals_of(begin: Begin, store: TasksInFolder | None) -> dict[TaskId, Journ
     if store is None or not kept:
         return {}
     try:
-        flow = store.keep_flow(cluster.pickled((begin.deployment, begin.options.seed)))
+        flow = store.keep_flow(cluster.pickled((begin.deployment, begin.options.seed, dict(begin.options.constants))))
     except OSError as error:
         print(f"backedge: the inputs of {', '.join(map(str, kept))} are not kept: {error}", file=sys.stderr)
         return {}

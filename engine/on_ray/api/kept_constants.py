@@ -17,7 +17,7 @@ from engine.task_errors import describe
 from graphs.constant import Constant
 from graphs.graph_errors import BadOptionError
 from graphs.plan import Plan
-from recovery.graph_change import check_constants
+from recovery.graph_change import ConstantChange, GraphMismatchError
 from recovery.stores.cut_store import CutStore
 from recovery.stores.documents import sha256
 from recovery.stores.task_files import StoredFile
@@ -36,6 +36,18 @@ def given_values(plan: Plan) -> dict[str, bytes]:
     return {name: _encoded(constant) for name, constant in plan.constants.items() if not constant.is_loaded}
 
 
+def digests_of(values: Mapping[str, bytes]) -> dict[str, str]:
+    """The digests by which cuts name these values."""
+    return {name: sha256(data) for name, data in values.items()}
+
+
+def constant_change(
+    given: Mapping[str, bytes], of_cut: Mapping[str, StoredFile], dropped: Collection[str]
+) -> ConstantChange:
+    """The change from the constants of a cut to those that a flow gives as values."""
+    return ConstantChange({name: file.sha256 for name, file in of_cut.items()}, digests_of(given), dropped)
+
+
 def values_of(
     plan: Plan, given: Mapping[str, bytes], of_cut: Mapping[str, StoredFile], dropped: Collection[str]
 ) -> Values:
@@ -45,9 +57,8 @@ def values_of(
     and it is not among those that are dropped.
     """
     kept = {name: file for name, file in of_cut.items() if name not in dropped}
-    of_kept = {name: file.sha256 for name, file in kept.items()}
-    taken = {name: of_kept[name] for name in plan.constants if name in kept}
-    check_constants(of_kept, taken | {name: sha256(data) for name, data in given.items() if name in kept})
+    for problem in constant_change(given, of_cut, dropped).problems(plan):
+        raise GraphMismatchError(problem)
     files, encoded = dict(kept), dict[str, bytes]()
     for name, constant in plan.constants.items():
         if name in kept:

@@ -63,11 +63,6 @@ def check_kept(plan: Plan, options: RunOptions, what: str) -> None:
                 f"{what} has keep_inputs={list(options.keep_inputs)!r}, and no operator {name!r}: its operators are "
                 f"{', '.join(map(repr, plan.operators))}"
             )
-    if options.keep_inputs and plan.constants:
-        raise BadOptionError(
-            f"{what} has keep_inputs={list(options.keep_inputs)!r} and constants, whose values a replay does not have "
-            f"({', '.join(map(repr, plan.constants))}): leave keep_inputs out, or load the value in on_start"
-        )
 
 
 def check_location(given: str) -> None:

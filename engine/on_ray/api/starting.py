@@ -10,7 +10,7 @@ from engine.on_ray import cluster
 from engine.on_ray.actor.broken_rule import core_of
 from engine.on_ray.api.detached_runs import SPACE, RunAliveError, check_cluster, check_detached, join
 from engine.on_ray.api.job_handle import Job, RunResult
-from engine.on_ray.api.kept_constants import given_values, held, keep, values_of
+from engine.on_ray.api.kept_constants import digests_of, given_values, held, keep, values_of
 from engine.on_ray.api.launch_checks import (
     beginning_of,
     check_input,
@@ -43,7 +43,6 @@ from recovery.coordinator import SnapshotOptions, why_never_dry
 from recovery.messages import Mode
 from recovery.pipelines import Pipeline
 from recovery.spark.sessions.spark_session import check_start
-from recovery.stores.documents import sha256
 from recovery.stores.keys import signing_key
 from recovery.stores.store_schemes import scheme_of
 
@@ -110,7 +109,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
         keep_inputs=frozenset(options.keep_inputs),
     )
     given = given_values(plan)
-    identity = identity_of(plan.hash, tasks, options, {name: sha256(data) for name, data in given.items()})
+    identity = identity_of(plan.hash, tasks, options, digests_of(given))
     if (living := join(identity, plan.name, options, faults)) is not None:
         return living
     beginning = beginning_of(plan, tasks, options)
