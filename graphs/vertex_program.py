@@ -94,7 +94,7 @@ class VertexProgram:
     - message: the type of these values.
     - best: the name of a value, if all that a vertex does is to take what it receives for this value if that is
       lower (min) or higher (max), and to send it on. Then the program needs no `send` and no `apply`, and a round costs
-      only what changes in it.
+      only what changes in it. `along` must keep the order of values: the best values are sent first.
     - phases: whether the program must know when nothing is sent any more, to begin something else: `vertices.senders`.
     - reverses: whether the program may send against the direction of edges: `vertices.backwards`.
 

@@ -56,8 +56,8 @@ from recovery.cut import OperatorState
 EDGE_COLUMNS = {"sources": "vertex", "targets": "target", "weights": "weight"}
 """Part of an edge -> the column in which it travels to the task of its source."""
 
-SENT_MIN, SENT_SHARE = 64, 8
-"""A task sends the values of at least 64 vertices at once, or of an eighth of its list if that is more."""
+SENT_MIN = 64
+"""A task sends the values of so many vertices at once, or of a share of its list if that is more."""
 
 
 class GraphOperator(OperatorRuntime):
@@ -174,7 +174,7 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         out, combine = self._out, self._program.combine
         if out is None or not len(self._improved):
             return
-        rows, values = out.combined_of(self._sent(), self._take_next(out), combine, self._along)
+        rows, values = out.combined_of(self._sent(), self._take_next(out, SENT_MIN), combine, self._along)
         rows, values = np.arange(len(out.rows)) if rows is None else rows, values.astype(self._message, copy=False)
         told = self._told[rows]
         is_better = COMBINES[combine](told, values) != told
@@ -185,20 +185,6 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         self._note([(places[is_own], values[is_own])])
         if not is_own.all():
             self._send(_batch_of(out, rows[~is_own], values[~is_own]), 0)
-
-    def _take_next(self, out: OutEdges) -> Array:
-        """Take the vertices with the best values off the list; all of them, if they cost no more."""
-        listed, self._improved = self._improved, self._improved[:0]
-        count = max(SENT_MIN, len(listed) // SENT_SHARE)
-        if len(listed) <= count:
-            return listed
-        values, combine = self._bests[listed], self._program.combine
-        last = count - 1 if combine == "min" else len(listed) - count
-        is_next = COMBINES[combine](values, np.partition(values, last)[last]) == values
-        if not out.are_few(listed[is_next]):
-            return listed
-        self._improved = listed[~is_next]
-        return listed[is_next]
 
     # -- state ---------------------------------------------------------------------------------------------------
 

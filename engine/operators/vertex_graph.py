@@ -25,6 +25,9 @@ from graphs.vertex_program import OfVertexProgram, VertexProgram, Vertices
 VALUES, GRAPH, KNOWN = range(3)
 """The parts of the state: values; vertices with their edges; what is known of the tasks that send."""
 
+SENT_SHARE = 8
+"""A task sends an eighth of its list at once, the best values."""
+
 _KEYS_TRIED = 64 * KEY_GROUPS
 
 
@@ -49,7 +52,7 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         # The graph, once all of it is here; and where each key group begins among the vertices, and the last one ends.
         self._vertices: Vertices | None = None
         self._starts = np.zeros(KEY_GROUPS + 1, np.int64)
-        # If a vertex takes the best value: these values, and the positions of the vertices that send next.
+        # If a vertex takes the best value: these values, and a list of the vertices that send next, by position.
         self._bests: Array = np.empty(0, self._message)
         self._improved: Array = np.empty(0, np.int64)
         self._marks = Marks(0)
@@ -152,6 +155,23 @@ class VertexGraphOperator(OperatorRuntime, ABC):
             best.at(values, places, arrived)
             changed.append(places[values[places] != before])
         return self._marks.distinct(np.concatenate(changed))
+
+    def _take_next(self, out: OutEdges, count_min: int) -> Array:
+        """Take the vertices with the best values off the list of those that send; all of them, if they cost no more.
+
+        The others wait: a value that is not the best one yet would be followed by another, and by all that comes of it.
+        """
+        listed, self._improved = self._improved, self._improved[:0]
+        count = max(count_min, len(listed) // SENT_SHARE)
+        if len(listed) <= count:
+            return listed
+        values, combine = self._bests[listed], self._program.combine
+        last = count - 1 if combine == "min" else len(listed) - count
+        is_next = COMBINES[combine](values, np.partition(values, last)[last]) == values
+        if not out.are_few(listed[is_next]):
+            return listed
+        self._improved = listed[~is_next]
+        return listed[is_next]
 
     def _fits(self, array: Any) -> bool:
         return isinstance(array, np.ndarray) and np.shape(cast("Array", array))[:1] == (len(self._built),)

@@ -15,6 +15,10 @@ So the number of a vertex travels once from each sender. Both ends keep it as st
 is known of each sender. A row is understood wherever its group goes. After a restore with another number of tasks, each
 of which reaches other vertices, they announce them again. To cuts, logs and restores these are rows like any others.
 
+Vertices that take the best value and send it on are put on a list, of which only the best ones send in a round, if it
+does not matter what happens by which round: a value that is not the best one yet would be followed by another. So a
+round with a list is followed by another one, even if nothing else is sent.
+
 State is filed by key group, under three keys of the group: the values; the vertices with their edges, which are written
 once, because deltas leave out what did not change; and what is known of the senders.
 """
@@ -57,6 +61,12 @@ from graphs.routing import KEY_GROUPS, groups_of_task, key_groups
 from graphs.vertex_program import BACKWARDS, OfVertexProgram
 from recovery.cut import OperatorState
 
+SENT_MIN = 512
+"""A task sends the values of so many vertices in a round, or of a share of its list if that is more.
+
+With fewer there are more rounds, with more an edge is followed more often (docs/performance.md).
+"""
+
 Known = dict[int, dict[int, Array]]
 """Sender -> key group -> the positions, among this group's vertices, of those that it reaches."""
 
@@ -76,6 +86,8 @@ class VerticesOperator(VertexGraphOperator):
     def __init__(self, kind: OfVertexProgram, place: Place) -> None:
         super().__init__(kind, place)
         self._directions: list[_Direction] = []
+        # Whether only the result counts, and not what has happened by which round.
+        self._may_wait = kind.rounds is None and not (kind.reports_change or self._program.phases)
         # What was received in this round, and how many vertices have sent it, by group.
         self._inbox = self._new_inbox(0)
         self._senders = np.zeros(KEY_GROUPS, np.int64)
@@ -181,7 +193,8 @@ class VerticesOperator(VertexGraphOperator):
         vertices = self._built
         if number and self._best is not None:
             vertices.round = number
-            self._improved = self._improve(cast("UncombinedInbox", self._inbox).take_parts())
+            improved = self._improve(cast("UncombinedInbox", self._inbox).take_parts())
+            self._improved = self._marks.distinct(np.concatenate([self._improved, improved]))
             self._forget_former_senders()
         elif number:
             vertices.round = number
@@ -205,7 +218,7 @@ class VerticesOperator(VertexGraphOperator):
         direction = self._directions[vertices.backwards]
         edges, sent = direction.edges, self._sent()
         if self._best is not None:
-            rows, values = edges.combined_of(sent, self._improved, program.combine, self._along)
+            rows, values = edges.combined_of(sent, self._take_senders(edges), program.combine, self._along)
         elif self._combines:
             rows, values = edges.combined(sent, vertices.active, program.combine, self._along)
         else:
@@ -218,8 +231,15 @@ class VerticesOperator(VertexGraphOperator):
             if announce:
                 direction.is_announced = self._is_changed[KNOWN] = True
             self._send(Columns(_batch_of(direction, rows, values, change, senders, announce=announce)), 0)
-        elif self._kind.reports_change and len(vertices):
+        elif (self._kind.reports_change and len(vertices)) or len(self._improved):
             self._send(Columns(_only_change(direction.sender, change, self.place)), 0)
+
+    def _take_senders(self, edges: OutEdges) -> Array:
+        """Take those that send in this round off the list."""
+        if self._may_wait:
+            return self._take_next(edges, SENT_MIN)
+        senders, self._improved = self._improved, self._improved[:0]
+        return senders
 
     # -- state ---------------------------------------------------------------------------------------------------
 
@@ -239,6 +259,8 @@ class VerticesOperator(VertexGraphOperator):
         values = dict(vertices.values)
         if self._best is not None:
             values[self._best] = self._bests.copy()
+        waits = np.zeros(len(vertices), np.bool_)
+        waits[self._improved] = True
         announced = [direction.sender for direction in self._directions if direction.is_announced]
         for group in self._groups():
             own = slice(starts[group], starts[group + 1])
@@ -251,6 +273,7 @@ class VerticesOperator(VertexGraphOperator):
                     "received": received[group],
                     "senders": int(self._senders[group]),
                     "backwards": vertices.backwards,
+                    "waits": waits[own],
                 }
                 self._state.replace(group_keys()[group][VALUES], filed)
             if self._is_changed[KNOWN]:
@@ -284,6 +307,7 @@ class VerticesOperator(VertexGraphOperator):
         if filed[0]["active"] is not None:
             vertices.active = np.concatenate([own["active"] for own in filed])
         self._take_best()
+        self._improved = np.flatnonzero(np.concatenate([own["waits"] for own in filed]))
         vertices.backwards = filed[0]["backwards"]
         self._inbox.restore([own["received"] for own in filed], [int(self._starts[group]) for group in by_group])
         for group, own in by_group.items():

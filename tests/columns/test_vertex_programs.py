@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, IterationError, VertexProgram, Vertices, simulate
+from engine import vertex_edges
 from engine.batch import Batch
 from engine.columns import Columns
+from engine.operators import vertices as in_rounds
 from engine.task_errors import MisuseError, UserFunctionError
 from engine.vertex_edges import COMBINES, OutEdges, identity
 from examples.cyclic.communities import Labels
@@ -210,6 +212,37 @@ def test_a_program_gives_its_result_under_crashes_and_other_numbers_of_tasks(flo
     assert result.crashes > 10
     assert result.restores > 2
     assert result.rescaled
+
+
+@pytest.mark.slow
+def test_vertices_that_wait_for_a_later_round_survive_crashes_and_other_numbers_of_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Here nearly all of them wait: a task sends the value of a single vertex, or the best eighth."""
+    monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
+    monkeypatch.setattr(vertex_edges, "FEW", 1)
+    result = simulate(flow_of(BestWay, weight="weight"), seeds=range(24), parallelism=(1, 2, 3))
+    assert {row["vertex"]: row["lowest"] for row in result.outputs["out"]} == shortest_by_hand()
+    assert result.restores > 10
+
+
+def senders_by_round(flow: Flow, rounds: int) -> list[int]:
+    """How many values a task sends in each round."""
+    sent = [
+        [values for batch in batches for values in batch.batch.column("values").to_pylist()]
+        for batches in messages_of(flow, rounds)
+    ]
+    return [sum(map(len, values)) // 8 for values in sent]
+
+
+def test_the_best_values_are_sent_first_unless_it_matters_what_happens_by_which_round(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
+    monkeypatch.setattr(vertex_edges, "FEW", 1)
+    at_once = senders_by_round(flow_of(Best, undirected=True, rounds=5), 1)
+    best_first = senders_by_round(flow_of(Best, undirected=True), 1)
+    assert 0 < best_first[0] < at_once[0] / 2
+    until = senders_by_round(flow_of(Best, undirected=True, until=lambda change: change == 0), 1)
+    assert until == at_once
 
 
 def messages_of(flow: Flow, rounds: int) -> list[list[Columns]]:
