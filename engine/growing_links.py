@@ -58,7 +58,8 @@ class Links:
     - owners, others: the two ends of each row. there: whether the link exists now. columns: what else belongs to it.
 
     >>> links = Links({"weight": np.int64})
-    >>> _ = links.rows(np.array([0, 1, 0]), np.array([30, 30, 40]), weight=np.array([1, 2, 3]))
+    >>> links.add(np.array([0, 1, 0]), np.array([30, 30, 40]), weight=np.array([1, 2, 3]))
+    (array([0, 1, 2]), array([ True,  True,  True]))
     >>> links["other"][links.of(np.array([0]))].tolist()
     [30, 40]
     >>> links.remove(links.find(np.array([0]), np.array([30])))
@@ -87,21 +88,23 @@ class Links:
         rows[rows >= 0] = np.where(self._rows["there"][rows[rows >= 0]], rows[rows >= 0], -1)
         return rows
 
-    def rows(self, owners: Array, others: Array, **initial: Any) -> Array:
-        """The row of each of these distinct links. Those that do not exist are added, with these values."""
+    def add(self, owners: Array, others: Array, **initial: Any) -> tuple[Array, Array]:
+        """Add the missing ones of these distinct links, with these values. Returns all rows, and which are new."""
         rows = self._index.find([owners, others])
-        new = np.flatnonzero(rows < 0)
-        gone = np.flatnonzero((rows >= 0) & ~np.append(self._rows["there"], True)[rows])
+        new, known = np.flatnonzero(rows < 0), np.flatnonzero(rows >= 0)
+        gone = known[~self._rows["there"][rows[known]]]
         for name, values in initial.items():
             self._rows[name][rows[gone]] = values[gone]
         self._rows["there"][rows[gone]] = True
         self._gone -= len(gone)
+        is_new = np.zeros(len(rows), np.bool_)
+        is_new[new] = is_new[gone] = True
         if len(new):
             of_new = {name: values[new] for name, values in initial.items()}
             rows[new] = self._rows.add(owner=owners[new], other=others[new], there=True, **of_new)
             self._index.add([owners[new], others[new]], rows[new])
             self._append(owners[new], rows[new])
-        return rows
+        return rows, is_new
 
     def remove(self, rows: Array) -> None:
         """Remove existing links, each given once."""
@@ -125,7 +128,7 @@ class Links:
         kept = self.all()
         owners, others, columns = self["owner"][kept], self["other"][kept], {n: self[n][kept] for n in self._kinds}
         self._clear()
-        self.rows(owners, others, **columns)
+        self.add(owners, others, **columns)
 
     def _append(self, owners: Array, rows: Array) -> None:
         order = np.argsort(owners, kind="stable")

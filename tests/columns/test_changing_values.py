@@ -237,14 +237,14 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.links = 0
-        for name in ("of", "find", "rows", "remove"):
+        for name in ("of", "find", "add", "remove"):
             monkeypatch.setattr(Links, name, self._counting(getattr(Links, name)))
         monkeypatch.setattr(Links, "all", None)
 
     def _counting(self, method: Any) -> Any:
         def counted(links: Links, *arguments: Any, **columns: Any) -> Any:
             found = method(links, *arguments, **columns)
-            self.links += len(arguments[0]) if found is None else len(found)
+            self.links += len(found) if isinstance(found, np.ndarray) else len(arguments[0])
             return found
 
         return counted
