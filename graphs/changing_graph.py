@@ -16,14 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphs.constant import check_own_constants
 from graphs.draft import Draft, Tail
-from graphs.graph_errors import BadOptionError, IterationError
+from graphs.graph_errors import BadOptionError
 from graphs.kinds import BuiltIn
 from graphs.loop import open_loop
-from graphs.process_class import check_arguments
-from graphs.stream import Stream, add_step, check_stream
-from graphs.vertex_program import OfVertexProgram, check_program
+from graphs.stream import Stream, add_step
+from graphs.vertex_program import OfVertexProgram, checked_name, why_not_only_best
 
 
 @dataclass(frozen=True)
@@ -50,12 +48,10 @@ class OfChangingVertices(OfVertexProgram):
 
     def check(self, what: str) -> None:
         super().check(what)
-        program = self.program
-        if program.best is None or program.phases or program.reverses:
-            why = "names no best value" if program.best is None else "has phases or sends backwards"
+        if (why := why_not_only_best(self.program)) is not None:
             raise BadOptionError(
-                f"{what} is on a changing graph, but {program.__name__} {why}: only values can be kept up to date that "
-                'are the best of what a vertex receives, best="...", and are sent on; run others on each graph anew'
+                f"{what} is on a changing graph, but {self.program.__name__} {why}: only values can be kept up to date "
+                'that are the best of what a vertex receives, best="...", and are sent on; run others on each graph'
             )
 
 
@@ -96,18 +92,8 @@ def add_changing_graph(
     undirected: bool,
 ) -> Stream[Any]:
     """Add a vertex program on a changing graph, and the loops of its messages and notes."""
-    program = check_program(kind.program, "changing_graph")
-    name = draft.name_for(kind, name)
-    what = f"changing graph {name!r}"
-    check_stream(draft, changes, what)
-    check_arguments(program, kind.arguments, {})
-    check_own_constants(what, kind.arguments, draft.constants)
-    if draft.enclosing:
-        raise IterationError(
-            f"{what} is inside the body of {draft.enclosing[-1]!r}, but its versions are no rounds: put it before or "
-            "after the iteration"
-        )
-    kind.check(what)
+    name = checked_name(draft, kind, changes, name, "changing_graph", "its versions are no rounds")
+    kind.check(f"changing graph {name!r}")
 
     def add(kind: BuiltIn, inputs: Mapping[str, Stream[Any]], name: str, parallelism: int | None = 1) -> Stream[Any]:
         options: Any = {"name": name} | ({} if parallelism is None else {"parallelism": parallelism})

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -205,12 +205,10 @@ class OfFreeVertexProgram(OfVertexProgram):
 
     def check(self, what: str) -> None:
         super().check(what)
-        program = self.program
-        if program.best is None or program.phases or program.reverses:
-            why = "names no best value" if program.best is None else "has phases or sends backwards"
+        if (why := why_not_only_best(self.program)) is not None:
             raise BadOptionError(
-                f"{what} is free-running, but {program.__name__} {why}: without rounds, only programs give the same "
-                'result whose vertices take the best of what they receive, best="...", and send it on; leave out '
+                f"{what} is free-running, but {self.program.__name__} {why}: without rounds, only programs give the "
+                'same result whose vertices take the best of what they receive, best="...", and send it on; leave out '
                 "free_running=True"
             )
         if self.rounds is not None or self.reports_change:
@@ -235,11 +233,31 @@ class PassesGraph(BuiltIn):
         return None
 
 
-def check_program(program: object, what: str) -> type[VertexProgram]:
-    """The program, if it is one."""
+def checked_name(
+    draft: Draft, kind: OfVertexProgram, edges: Stream[Any], name: str | None, word: str, why_outside: str
+) -> str:
+    """The name of the operator. Raises if the program cannot run on these edges, or here."""
+    program = cast("object", kind.program)
     if not (isinstance(program, type) and issubclass(program, VertexProgram)):
-        raise BadOptionError(f"{what} got {program!r}: give a subclass of VertexProgram")
-    return program
+        raise BadOptionError(f"{word} got {program!r}: give a subclass of VertexProgram")
+    name = draft.name_for(kind, name)
+    what = f"{word.replace('_', ' ')} {name!r}"
+    check_stream(draft, edges, what)
+    check_arguments(program, kind.arguments, {})
+    check_own_constants(what, kind.arguments, draft.constants)
+    if draft.enclosing:
+        raise IterationError(
+            f"{what} is inside the body of {draft.enclosing[-1]!r}, but {why_outside}: run it before or after the "
+            "iteration"
+        )
+    return name
+
+
+def why_not_only_best(program: type[VertexProgram]) -> str | None:
+    """Why a program does more than to take the best value and send it on, if it does."""
+    if program.best is None:
+        return "names no best value"
+    return "has phases or sends backwards" if program.phases or program.reverses else None
 
 
 def add_vertex_program(
@@ -252,23 +270,14 @@ def add_vertex_program(
     undirected: bool,
 ) -> Stream[Any]:
     """Add a vertex program, the iteration around it, and what tells each vertex that it exists."""
-    program = check_program(kind.program, "vertex_program")
-    name = draft.name_for(kind, name)
+    name = checked_name(draft, kind, edges, name, "vertex_program", "its edges arrive only once")
     what = f"vertex program {name!r}"
-    check_stream(draft, edges, what)
-    check_arguments(program, kind.arguments, {})
-    check_own_constants(what, kind.arguments, draft.constants)
-    if draft.enclosing:
-        raise IterationError(
-            f"{what} is inside the body of {draft.enclosing[-1]!r}, but its edges arrive only once: run it before or "
-            "after the iteration"
-        )
     if kind.rounds is not None:
         check_count(kind.rounds, "rounds", what)
     source, target, _ = kind.edge_columns
     if undirected:
         edges = edges.map_batches(BothWays(source, target), batch_format="numpy", name=f"{name}_both_ways")
-    if program.reverses:
+    if kind.program.reverses:
         edges = edges.map_batches(WithBackwards(source, target), batch_format="numpy", name=f"{name}_backwards")
     ends = edges.map_batches(EndsOf(source, target), batch_format="numpy", name=f"{name}_ends")
     if vertices is not None:

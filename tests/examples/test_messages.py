@@ -21,12 +21,12 @@ AT_ONCE = 10**9
 
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize(
-    ("example", "kills"),
+    ("example", "kills", "parallelism"),
     # In the first cut of the agent loop mostly calls are out, and often no message is under way: later ones have some.
-    [(count_and_print, 1), (token_ring, 1), (retry_queue, 1), (agent_loop, 3), (reachability, 1)],
+    [(count_and_print, 1, 1), (token_ring, 1, 1), (retry_queue, 1, 1), (agent_loop, 3, 1), (reachability, 1, 2)],
 )
-def test_a_run_that_is_killed_gives_what_spark_computes(example: ModuleType, kills: int, spark: Any):
-    found = compare(example, kills=kills, seed=3, size=example.SIZE // 8, spark=spark)
+def test_a_run_that_is_killed_gives_what_spark_computes(example: ModuleType, kills: int, parallelism: int, spark: Any):
+    found = compare(example, kills=kills, seed=3, size=example.SIZE // 8, parallelism=parallelism, spark=spark)
     assert found["failures"] == []
     assert found["rows"] > 0
     assert found["in_loop_records"] > 0
