@@ -1,13 +1,16 @@
 """The pickled entries of a capture whose keys are integers, with the keys beside them in columns.
 
 Whoever files them has group, key and size of each entry without reading a pickle. Beyond a budget the pickles wait on
-disk, as in `pickled_groups.py`.
+disk, as in `pickled_groups.py`. Values that nothing can change are pickled only when they are filed: until then the
+capture shares them with the state, and no copy of them is made.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +23,13 @@ from recovery.typed_groups import Column
 PIECE_BYTES_MAX = 1 << 30
 """A column of a table has at most twice as many."""
 
+_ENTRY_BYTES = 32
+"""What the pickle of an entry takes besides the bytes of its value, or a little more."""
+
 
 @dataclass(slots=True)
 class _Piece:
-    """Entries that were added together, by group. Entry `i` begins at `starts[i]` of the data.
+    """Entries that were added together, by group: values, or pickles, of which entry `i` begins at `starts[i]`.
 
     `data` is None once it is in the file, at `offset`.
     """
@@ -31,8 +37,9 @@ class _Piece:
     groups: Column
     keys: Column
     starts: Column
-    data: bytes | None
+    data: bytes | None = None
     offset: int = 0
+    values: list[Any] = field(default_factory=list[Any])
 
 
 class PickledColumns(KeyedPickles):
@@ -57,28 +64,38 @@ class PickledColumns(KeyedPickles):
         self._can_spill = True
 
     def add(self, keys: Column, payloads: list[bytes]) -> None:
-        """Add an entry for each key."""
-        if len(payloads) > 1 and sum(map(len, payloads)) > PIECE_BYTES_MAX:
-            half = len(payloads) // 2
-            self.add(keys[:half], payloads[:half])
-            self.add(keys[half:], payloads[half:])
-            return
-        groups = key_groups(keys).astype(np.uint8)
-        # For single bytes numpy uses a radix sort.
-        order = np.argsort(groups, kind="stable")
-        starts = np.zeros(len(payloads) + 1, np.int64)
+        """Add the pickle of an entry for each key."""
         sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
-        np.cumsum(sizes[order], out=starts[1:])
-        piece = _Piece(groups[order], keys[order], starts, b"".join(map(payloads.__getitem__, order.tolist())))
-        self._sizes += np.bincount(groups, sizes, KEY_GROUPS).astype(np.int64)
-        self._pieces.append(piece)
-        self._kept.append(piece)
-        self._kept_bytes += int(starts[-1])
+        for piece, chosen in self._new_pieces(keys, sizes):
+            piece.data = b"".join(map(payloads.__getitem__, chosen))
+            self._kept.append(piece)
+            self._kept_bytes += len(piece.data)
         if self._kept_bytes > pickled_groups.KEPT_BYTES_MAX and self._can_spill:
             try:
                 self._spill()
             except OSError:
                 self._can_spill = False
+
+    def add_values(self, keys: Column, values: list[Any]) -> None:
+        """Add a value for each key that nothing can change, and whose pickle names no class."""
+        lengths = (len(value) if type(value) is bytes else 0 for value in values)
+        sizes = np.fromiter(lengths, np.int64, len(values)) + _ENTRY_BYTES
+        for piece, chosen in self._new_pieces(keys, sizes):
+            piece.values = list(map(values.__getitem__, chosen))
+
+    def _new_pieces(self, keys: Column, sizes: Column) -> Iterator[tuple[_Piece, list[int]]]:
+        """Pieces for these entries, and the places of the entries of each, in the order of their groups."""
+        groups = key_groups(keys).astype(np.uint8)
+        self._sizes += np.bincount(groups, sizes, KEY_GROUPS).astype(np.int64)
+        # For single bytes numpy uses a radix sort.
+        order = np.argsort(groups, kind="stable")
+        ends = np.cumsum(sizes[order])
+        for chosen in np.split(order, np.flatnonzero(np.diff(ends // PIECE_BYTES_MAX)) + 1):
+            starts = np.zeros(len(chosen) + 1, np.int64)
+            np.cumsum(sizes[chosen], out=starts[1:])
+            piece = _Piece(groups[chosen], keys[chosen], starts)
+            self._pieces.append(piece)
+            yield piece, chosen.tolist()
 
     def _spill(self) -> None:
         file = self._file = self._file or NamelessFile()
@@ -95,7 +112,7 @@ class PickledColumns(KeyedPickles):
         self._kept, self._kept_bytes = [], 0
 
     def sizes(self) -> list[int]:
-        """The bytes of each key group."""
+        """The bytes of each key group, or a little more."""
         return self._sizes.tolist()
 
     def rows(self, first: int, last: int) -> Iterator[PickledRows]:
@@ -103,15 +120,22 @@ class PickledColumns(KeyedPickles):
         for piece in self._pieces:
             low, high = np.searchsorted(piece.groups, (first, last + 1)).tolist()
             if low < high:
-                sizes = np.diff(piece.starts[low : high + 1])
-                start, end = piece.starts[[low, high]].tolist()
-                if piece.data is not None:
-                    data = piece.data[start:end]
-                elif self._file is not None:
-                    data = self._file.read(piece.offset + start, end - start)
+                groups, keys = piece.groups[low:high].astype(np.int32), piece.keys[low:high]
+                if piece.values:
+                    entries = zip(keys.tolist(), piece.values[low:high], strict=True)
+                    payloads = [pickle.dumps(entry, 5) for entry in entries]
+                    sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
+                    yield PickledRows(groups, keys, sizes, b"".join(payloads))
                 else:
-                    raise RuntimeError(f"{end - start} bytes of a capture are neither in memory nor in a file")
-                yield PickledRows(piece.groups[low:high].astype(np.int32), piece.keys[low:high], sizes, data)
+                    yield PickledRows(groups, keys, np.diff(piece.starts[low : high + 1]), self._data(piece, low, high))
+
+    def _data(self, piece: _Piece, low: int, high: int) -> bytes:
+        start, end = piece.starts[[low, high]].tolist()
+        if piece.data is not None:
+            return piece.data[start:end]
+        if self._file is None:
+            raise RuntimeError(f"{end - start} bytes of a capture are neither in memory nor in a file")
+        return self._file.read(piece.offset + start, end - start)
 
     def __getitem__(self, group: int) -> bytes:
         found = b"".join(rows.data for rows in self.rows(group, group))

@@ -288,8 +288,7 @@ class GroupEncoder:
         if column is None:
             self._encode_each(entries)
         elif kinds <= ATOMS:
-            # Nothing that a pickle of these could name.
-            self._columns.add(column, [pickle.dumps(entry, 5) for entry in entries])
+            self._columns.add_values(column, values)
         else:
             self._columns.add(column, list(map(self._payload, entries)))
 

@@ -23,7 +23,7 @@ class KeyedPickles(Mapping[int, bytes]):
 
     @abstractmethod
     def sizes(self) -> list[int]:
-        """The bytes of each key group, from group 0 on."""
+        """The bytes of each key group, from group 0 on, or a little more."""
 
     @abstractmethod
     def rows(self, first: int, last: int) -> Iterator[PickledRows]:

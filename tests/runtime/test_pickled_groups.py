@@ -23,6 +23,7 @@ from recovery.stores.state_table import REPEATING, STATE, groups_of, state_parts
 NUMBERS = {number: number for number in range(2_000)}
 VALUES = {f"key {number}": [number] for number in range(2_000)} | NUMBERS
 OPAQUE = {number - 1_000: (number, b"x" * (number % 7)) for number in range(2_000)}
+BYTES = {number - 1_000: b"x" * (number % 7) if number % 3 else None for number in range(2_000)}
 TIMERS = [(f"key {number}", number, 0) for number in range(500)]
 SHARE_MB, PIECE_BYTES = 100, 10_000
 
@@ -94,22 +95,23 @@ def test_a_file_that_has_lost_something_fails_the_snapshot(monkeypatch: pytest.M
         groups[2]
 
 
-@pytest.mark.parametrize("kept", [PIECE_BYTES, 1 << 20])
+@pytest.mark.parametrize(("values", "kept"), [(OPAQUE, PIECE_BYTES), (OPAQUE, 1 << 20), (BYTES, 1 << 20)])
 def test_keys_beside_their_pickles_are_filed_as_rows_that_were_read_from_pickles(
-    monkeypatch: pytest.MonkeyPatch, kept: int
+    monkeypatch: pytest.MonkeyPatch, values: dict[Any, Any], kept: int
 ):
     monkeypatch.setattr(pickled_groups, "KEPT_BYTES_MAX", kept)
     monkeypatch.setattr(pickled_columns, "PIECE_BYTES_MAX", 5_000)
     monkeypatch.setattr(state_table, "PART_BYTES", 10_000)
-    groups = encoder(OPAQUE, []).groups()
-    assert isinstance(groups, KeyedPickles) and sum(groups.sizes()) == sum(map(len, groups.values()))
+    made = encoder(values, [])
+    groups = made.groups()
+    assert isinstance(groups, KeyedPickles) and (spilled(made) > 0) == (kept == PIECE_BYTES)
+    assert all(size >= len(groups.get(group, b"")) for group, size in enumerate(groups.sizes()))
     parts, read = (list(state_parts(OperatorState(of))) for of in (groups, dict(groups)))
-    assert [part.span for part in parts] == [part.span for part in read] and len(parts) > 3
-    for part, other in zip(parts, read, strict=True):
-        assert sorted(map(repr, to_rows(part.rows))) == sorted(map(repr, to_rows(other.rows)))
+    rows, others = ([repr(row) for part in of for row in to_rows(part.rows)] for of in (parts, read))
+    assert sorted(rows) == sorted(others) and len(parts) > 3
     decoded = [decode(encode(part.rows, REPEATING), STATE, "part") for part in parts]
     found = [entry for table in decoded for entry in decode_entries(groups_of(table))]
-    assert dict(found) == OPAQUE and len(found) == len(OPAQUE)
+    assert dict(found) == values and len(found) == len(values)
 
 
 @pytest.mark.parametrize("value", ["text", 1.5, 7])
