@@ -313,7 +313,7 @@ class World(WorldPorts):
         states, keys = put_together(self.store.snapshot(task, files[left:]).operators, is_delta=left > 0)
         base = self.store.files[names[0]].base
         self.store_file(attempt, epoch, TaskSnapshot(task, cut_of(order), attempt, states, (), (), base=base))
-        self.compacted[FileId(attempt, epoch, task)] = files[left:]
+        self.compacted[FileId(attempt, epoch, task)] = files
         return keys
 
     def _count_delta(self, coordinator: Coordinator, epoch: Epoch, report: Report) -> None:

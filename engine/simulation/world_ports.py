@@ -78,7 +78,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
       nobody has noticed yet. unrestored: tasks that are not restored yet.
     - wires, reports: items in transit, by channel, and reports in transit.
     - removals, compactions: those that are ordered and not carried out yet. compaction_reports: those that are carried
-      out and not reported yet. compacted: what each compacted file was made from.
+      out and not reported yet. compacted: the list in which each compacted file takes a place.
     - unanswered: requests that their clients repeat.
     - claimed: the last attempt that the chain starts.
     - watched: the cuts that the user's predicate has seen.

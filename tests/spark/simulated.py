@@ -68,7 +68,9 @@ class WrittenFiles:
             of_place = {operator: layers(state)[place] for operator, state in snapshot.operators.items()}
             if place < len(files) - 1:
                 states = {operator: OperatorState(groups) for operator, groups in of_place.items()}
-                part = TaskSnapshot(task, self._epochs[task, self._compacted[name]], name.attempt, states, (), ())
+                base = self._known[FileId(files[0].attempt, files[0].epoch, task)].epoch if place else None
+                epoch = self._epochs[task, self._compacted[name]]
+                part = TaskSnapshot(task, epoch, name.attempt, states, (), (), base=base)
                 self._store.on_compacted(self._write(name, part, deployment))
                 self.with_compactions += 1
             else:
@@ -84,9 +86,12 @@ class WrittenFiles:
 
     def _base(self, task: TaskId, below: tuple[StateFile, ...]) -> Epoch:
         """The cut whose list these files are, or what a compaction has made of it."""
-        first, rest = below[0], below[1:]
-        replaced = (*self._compacted.get(FileId(first.attempt, first.epoch, task), ()), *rest)
-        return self._epochs[task, below] if (task, below) in self._epochs else self._epochs[task, replaced]
+        if (task, below) in self._epochs:
+            return self._epochs[task, below]
+        names = [FileId(file.attempt, file.epoch, task) for file in below]
+        # The first file may be a compaction, and so may the second, of deltas alone. The later one came last.
+        place = max(place for place, name in enumerate(names) if name in self._compacted)
+        return self._epochs[task, (*self._compacted[names[place]], *below[place + 1 :])]
 
     def _write(self, name: FileId, snapshot: TaskSnapshot, deployment: Deployment) -> TaskFiles:
         plan = deployment.plan
