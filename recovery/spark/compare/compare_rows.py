@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 EXAMPLES_MAX = 10
 _SIDE, _COUNT, _PLACE, _AS_IT_WAS = "__side", "__count", "__place", "__as_it_was"
+_FOUND, _WANTED, _DIFFERS = "__found", "__wanted", "__differs"
+_NEAR = "__near_found", "__near_wanted"
 FOUND, WANTED = 1, -1
 
 
@@ -70,11 +72,16 @@ def compare_frames(
     """
     tolerances = tolerances or {}
     _check_columns(found, wanted, keys, tolerances)
-    found, wanted = found.localCheckpoint(), wanted.localCheckpoint()
     types = {name: _target(found.schema[name].dataType, wanted.schema[name].dataType) for name in wanted.columns}
     both = _side(found, types, FOUND).unionByName(_side(wanted, types, WANTED))
-    left_over = _not_close(both, tolerances) if tolerances else _not_counted(both)
-    rows_found, rows_wanted = found.count(), wanted.count()
+    matched = _paired(both, tolerances) if tolerances else _counted(both)
+    # One query, because every query has its own start-up time; most comparisons end with it.
+    totals = (f"coalesce(sum({name}), 0)" for name in (_FOUND, _WANTED))
+    row: Any = matched.selectExpr(*totals, f"count_if({_DIFFERS})").collect()[0]
+    rows_found, rows_wanted, differing = map(int, row)
+    if not differing:
+        return Difference(rows_found, rows_wanted)
+    left_over = (_unpaired if tolerances else _surplus)(matched.where(_DIFFERS))
     return _difference(left_over, keys or wanted.columns, rows_found, rows_wanted)
 
 
@@ -116,25 +123,43 @@ def _side(frame: DataFrame, types: Mapping[str, DataType], side: int) -> DataFra
     return frame.select(*columns, F.when(~fits, as_it_was).alias(_AS_IT_WAS), F.lit(side).alias(_SIDE))
 
 
-def _not_counted(both: DataFrame) -> DataFrame:
-    """Rows that occur more often on one side, with the surplus on the result's side (negative: lost)."""
+def _counted(both: DataFrame) -> DataFrame:
+    """Equal rows as one, with how often they occur on each side."""
     columns = [f"`{column}`" for column in both.columns if column != _SIDE]
-    return both.groupBy(*columns).agg(F.sum(_SIDE).alias(_COUNT)).where(F.col(_COUNT) != 0)
+    sides = [F.count_if(F.col(_SIDE) == side).alias(name) for name, side in ((_FOUND, FOUND), (_WANTED, WANTED))]
+    return both.groupBy(*columns).agg(*sides).withColumn(_DIFFERS, F.col(_FOUND) != F.col(_WANTED))
 
 
-def _not_close(both: DataFrame, tolerances: Mapping[str, float]) -> DataFrame:
-    """The same, for columns with tolerances."""
+def _surplus(counted: DataFrame) -> DataFrame:
+    """Rows with the surplus on the result's side (negative: lost)."""
+    return counted.withColumn(_COUNT, F.col(_FOUND) - F.col(_WANTED)).drop(_FOUND, _WANTED, _DIFFERS)
+
+
+def _paired(both: DataFrame, tolerances: Mapping[str, float]) -> DataFrame:
+    """Rows that agree in the other columns, paired in the order of those with tolerances; a side is null if missing."""
     exact = [f"`{column}`" for column in both.columns if column not in (_SIDE, *tolerances)]
     near = F.struct(*[F.col(f"`{column}`") for column in tolerances])
     place = F.row_number().over(Window.partitionBy(_SIDE, *exact).orderBy(near))
-    sides = [F.max(F.when(F.col(_SIDE) == side, near)).alias(name) for name, side in (("f", FOUND), ("w", WANTED))]
+    sides = [
+        F.max(F.when(F.col(_SIDE) == side, near)).alias(name) for name, side in ((_NEAR[0], FOUND), (_NEAR[1], WANTED))
+    ]
     paired = both.withColumn(_PLACE, place).groupBy(*exact, _PLACE).agg(*sides)
-    close = F.col("f").isNotNull() & F.col("w").isNotNull()
+    found, wanted = (F.col(name).isNotNull() for name in _NEAR)
+    close = found & wanted
     for column, tolerance in tolerances.items():
-        close &= within(F.col(f"f.`{column}`"), F.col(f"w.`{column}`"), both.schema[column].dataType, tolerance)
-    entries = F.array(*[F.struct(F.lit(side).alias(_COUNT), F.col(n).alias("n")) for n, side in (("f", 1), ("w", -1))])
-    apart = paired.where(~close).select(*exact, F.explode(entries).alias("e")).where("e.n IS NOT NULL")
-    return apart.select(*exact, "e.n.*", f"e.{_COUNT}")
+        one, other = (F.col(f"{name}.`{column}`") for name in _NEAR)
+        close &= within(one, other, both.schema[column].dataType, tolerance)
+    return paired.withColumns({_FOUND: found.cast("int"), _WANTED: wanted.cast("int"), _DIFFERS: ~close})
+
+
+def _unpaired(paired: DataFrame) -> DataFrame:
+    """Each row of the pairs, with 1 if it is of the result, and -1 if it is of the reference."""
+    exact = [f"`{column}`" for column in paired.columns if column not in (_PLACE, *_NEAR, _FOUND, _WANTED, _DIFFERS)]
+    rows = ", ".join(
+        f"struct({count} AS {_COUNT}, {name} AS __near)" for count, name in zip((1, -1), _NEAR, strict=True)
+    )
+    each = paired.selectExpr(*exact, f"inline(array({rows}))").where("__near IS NOT NULL")
+    return each.select(*exact, "__near.*", _COUNT)
 
 
 def _difference(left_over: DataFrame, keys: Sequence[str], rows_found: int, rows_wanted: int) -> Difference:
