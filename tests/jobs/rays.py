@@ -161,6 +161,8 @@ class Submitted:
         home = {"RAY_AUTH_MODE": "token", "RAY_TMPDIR": folder, "PIP_NO_INDEX": "1"}
         # Three by default: a driver that is stopped takes one, and on a machine that is busy with other tests more.
         home["RAY_JOB_STOP_WAIT_TIME_S"] = "30"
+        # By default each daemon starts four workers at once, whether or not a job needs them.
+        home["RAY_prestart_worker_first_driver"] = "0"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PIP_", "PYTHON"))}
         self.environment = {**kept, **home, "PATH": f"{python.parent}:{os.environ['PATH']}"}
         self._daemons: list[subprocess.Popen[str]] = []
