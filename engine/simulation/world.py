@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.compaction import cut_of, put_together
+from engine.compaction import cut_of
 from engine.files.file_errors import UnknownTransactionError
 from engine.memory import OutputReplacedError
 from engine.moving import move_whole
@@ -310,7 +310,8 @@ class World(WorldPorts):
         names = [FileId(file.attempt, file.epoch, task) for file in files[left:]]
         if any(name not in self.store.files for name in names):
             return None
-        states, keys = put_together(self.store.snapshot(task, files[left:]).operators, is_delta=left > 0)
+        operators = self.store.snapshot(task, files[left:]).operators
+        states, keys = self.parts.put_together(operators, is_delta=left > 0)
         base = self.store.files[names[0]].base
         self.store_file(attempt, epoch, TaskSnapshot(task, cut_of(order), attempt, states, (), (), base=base))
         self.compacted[FileId(attempt, epoch, task)] = files

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+from engine.compaction import put_together
 from engine.driver_ports import FlowLimits
 from engine.run_driver import RunDriver, StoreRetries
 from engine.runtime import TaskRuntime
@@ -17,11 +18,20 @@ from engine.task import TaskCore
 from engine.task_driver import TaskDriver
 from graphs.expansion import Actors
 from recovery.coordinator import Coordinator, SnapshotOptions
+from recovery.cut import OperatorState
 from recovery.lines import LineEnd
 from recovery.pipelines import THE_JOB, Pipeline
 from recovery.rescale import plan_restore
 from recovery.supervisor import RestartOptions, Supervisor
 from recovery.taking_back import take_back
+
+
+class PutTogether(Protocol):
+    """Puts the layers of a state into one."""
+
+    def __call__(
+        self, states: Mapping[str, OperatorState], *, is_delta: bool = False
+    ) -> tuple[dict[str, OperatorState], int]: ...
 
 
 @dataclass
@@ -38,6 +48,7 @@ class Parts:
     driver: type[TaskDriver] = TaskDriver
     plan_restore: PlanRestore = plan_restore
     take_back: TakeBack = take_back
+    put_together: PutTogether = put_together
     supervisor: type[Supervisor] = Supervisor
     run_driver: type[RunDriver] = RunDriver
     line_end: type[LineEnd] = LineEnd

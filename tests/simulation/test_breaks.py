@@ -15,7 +15,7 @@ NAMED = {
     "duplicate-barrier", "end-not-counted-as-barrier", "terminate-while-in-flight", "wrong-key-group-on-rescale",
     "restores-another-tasks-key-groups",
     "delta-applied-twice", "base-removed-too-early", "base-given-up-meanwhile", "base-not-complete",
-    "compaction-replaces-too-much", "compaction-swept",
+    "compaction-replaces-too-much", "compaction-swept", "deletions-lost-in-a-compaction",
     "touched-keys-dropped-on-abort", "reads-not-noted", "changed-arrays-not-noted", "deletions-not-noted",
     "base-kept-under-another-parallelism",
     "mutated-while-encoding", "output-shares-state", "wall-clock-capture", "hold-at-round-markers",
@@ -70,6 +70,7 @@ FINDS = {
     "later-error-settles-unknown": 166,
     "restored-rest-behind-live-log": 184,
     "heads-choose-the-cut-between-rounds": 252,
+    "deletions-lost-in-a-compaction": 436,
 }
 """For rules that few seeds find, one that does, under the schedules as they are now: it is tried before all others."""
 

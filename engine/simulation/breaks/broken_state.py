@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from engine.compaction import put_together
 from engine.simulation.breaks.break_parts import Break, coordinator, driver
 from engine.simulation.world_options import Parts
 from engine.state import LAST_STATE, KeyedState, StateCapture
@@ -14,6 +16,7 @@ from engine.touched_keys import TouchedKeys
 from graphs.deployment import Deployment
 from graphs.ids import Epoch, TaskId
 from recovery.coordinator import Coordinator, OpenCut
+from recovery.cut import OperatorState
 from recovery.messages import Mode
 from recovery.orders import FileId, StateFile
 from recovery.outline import CutOutline
@@ -133,6 +136,13 @@ class DeletionsNotNoted(KeyedState):
         return capture
 
 
+def deletions_lost_in_a_compaction(
+    states: Mapping[str, OperatorState], *, is_delta: bool = False
+) -> tuple[dict[str, OperatorState], int]:
+    """A compaction of deltas does not say which keys are gone, and the file below them has these keys."""
+    return put_together(states)
+
+
 def base_kept_under_another_parallelism(cut: CutOutline, deployment: Deployment) -> dict[TaskId, RestorePlan]:
     """Continues the files of a cut after a restore under another parallelism."""
     former = cut.tasks.keys()
@@ -177,6 +187,11 @@ STATE = {
         "columns_vertices",
     ),
     "deletions-not-noted": Break("a deleted key comes back", lambda: Parts(keyed_state=DeletionsNotNoted), "chain"),
+    "deletions-lost-in-a-compaction": Break(
+        "a deleted key comes back from below a compaction of deltas",
+        lambda: Parts(put_together=deletions_lost_in_a_compaction),
+        "chain",
+    ),
     "base-kept-under-another-parallelism": Break(
         "a delta is relative to the files of other tasks",
         lambda: Parts(plan_restore=base_kept_under_another_parallelism),
