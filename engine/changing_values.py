@@ -132,7 +132,8 @@ class ChangingValues:
         others: list[Told] = []
         while len(sources):
             is_own = self._is_own[key_groups(targets)]
-            others.append(_nothing_told(sources[~is_own], targets[~is_own], self._message))
+            if not is_own.all():
+                others.append(_nothing_told(sources[~is_own], targets[~is_own], self._message))
             at = self._places(targets[is_own])
             rows = distinct(self._told.find(at, sources[is_own]))
             lost = self._lose(rows[rows >= 0])
@@ -194,8 +195,9 @@ class ChangingValues:
         while len(step[0]):
             sources, targets, ranks, levels = step
             is_own = self._is_own[key_groups(targets)]
-            away = ~is_own
-            others.append(Told(sources[away], targets[away], self._opposite(ranks[away]), levels[away]))
+            if not is_own.all():
+                away = ~is_own
+                others.append(Told(sources[away], targets[away], self._opposite(ranks[away]), levels[away]))
             improved = self._hear(self._places(targets[is_own]), sources[is_own], ranks[is_own], levels[is_own])
             step = self._step(self._edges.of(improved))
         return self._best_of_each_edge(_all_told(others, self._message))
@@ -216,7 +218,7 @@ class ChangingValues:
         if self._along is not None and len(edges):
             weights = self._edges["weight"][edges] if self._is_weighted else None
             carried = self._along(self._opposite(ranks), weights)
-            ranks = self._opposite(carried.astype(self._message, copy=False))
+            ranks = self._opposite(carried)
         is_told = ranks != self._worst
         edges, owners, ranks = edges[is_told], owners[is_told], ranks[is_told]
         return self._vertices["id"][owners], self._edges["other"][edges], ranks, self._vertices["level"][owners] + 1
@@ -255,9 +257,12 @@ class ChangingValues:
         vertices["shown"][shown] = vertices["rank"][shown]
         vertices["is_shown"][shown] = True
         self._touch(marked)
+        return vertices["id"][shown], self._opposite(vertices["rank"][shown])
+
+    def tidy(self) -> None:
+        """Drop what removed edges have left, if that is most of all."""
         self._edges.tidy()
         self._told.tidy()
-        return vertices["id"][shown], self._opposite(vertices["rank"][shown])
 
     # -- vertices ------------------------------------------------------------------------------------------------
 

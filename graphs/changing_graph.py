@@ -21,7 +21,7 @@ from graphs.graph_errors import BadOptionError
 from graphs.kinds import BuiltIn
 from graphs.loop import open_loop
 from graphs.stream import Stream, add_step
-from graphs.vertex_program import OfVertexProgram, checked_name, why_not_only_best
+from graphs.vertex_program import OfVertexProgram, VertexProgram, checked_name, why_not_only_best
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,12 @@ class OfChangingVertices(OfVertexProgram):
                 f"{what} is on a changing graph, but {self.program.__name__} {why}: only values can be kept up to date "
                 'that are the best of what a vertex receives, best="...", and are sent on; run others on each graph'
             )
+        for hook in ("send", "apply"):
+            if getattr(self.program, hook) is not getattr(VertexProgram, hook):
+                raise BadOptionError(
+                    f"{what} is on a changing graph, where {hook} of {self.program.__name__} is never called: leave it "
+                    "out, and let along change what is sent"
+                )
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,10 @@ class DealsChanges(BuiltIn):
 
     runtime = "engine.operators.changing_graph:DealerOperator"
     kind_word = "dealer"
+
+    @property
+    def needs_order(self) -> bool:
+        return True
 
     @property
     def records_at_once(self) -> int | None:

@@ -51,7 +51,28 @@ def _sized(plan: Plan, sizes: Mapping[str, int]) -> _Layout:
                 f"operator {edge.receiver!r} is keyed and has parallelism={sizes[edge.receiver]}, but there are only "
                 f"{KEY_GROUPS} key groups, so some tasks would be idle: give at most parallelism={KEY_GROUPS}"
             )
+    for name, operator in plan.operators.items():
+        if operator.kind.needs_order:
+            _check_order(plan, sizes, name)
     return _layout(plan, sizes, frozenset())
+
+
+def _check_order(plan: Plan, sizes: Mapping[str, int], ordered: str) -> None:
+    """Raise unless what this operator receives has passed one task after the other."""
+    at = ordered
+    while True:
+        what = f"operator {ordered!r} needs its input in order, but"
+        if sizes[at] > 1:
+            raise BadOptionError(f"{what} operator {at!r} has {sizes[at]} tasks: give it parallelism=1")
+        senders = [edge.sender for edge in plan.edges if edge.receiver == at and not edge.is_back]
+        if len(senders) > 1:
+            raise BadOptionError(
+                f"{what} operator {at!r} receives from {' and '.join(map(repr, senders))} in any order: read all of it "
+                "by one source"
+            )
+        if not senders:
+            return
+        at = senders[0]
 
 
 def sizes_asked(deployment: Deployment, parallelism: int | Mapping[str, int]) -> dict[str, int]:

@@ -105,6 +105,11 @@ class OperatorKind:
         return self.calls_max > 0
 
     @property
+    def needs_order(self) -> bool:
+        """Whether it must be one task that gets its input in order: then no operator before it has several tasks."""
+        return False
+
+    @property
     def acts_at_end(self) -> bool:
         """Whether the operator does anything when its input has ended, which a task must not do twice."""
         return True

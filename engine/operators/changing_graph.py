@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ from engine.operators.vertex_graph import (
 from engine.sending import Send
 from engine.shares import Outstanding, divided
 from engine.task_errors import MisuseError
-from engine.vertex_edges import Array, identity
+from engine.vertex_edges import COMBINES, Along, Array, identity
 from graphs.changing_graph import ChangeColumns, DealsChanges, OfChangingVertices, PassesChanges
 from graphs.ids import Attempt, Epoch
 from graphs.plan import Edge
@@ -100,7 +101,7 @@ class ChangesOperator(OperatorRuntime):
                     f"operator {self._kind.program!r}: column {name!r} of the changes is {arrays[part].dtype}: "
                     "vertices and versions are integers, added is true or false, and weights are numbers"
                 )
-        arrays["weights"] = arrays.get("weights", np.zeros(len(columns))) * 1.0
+        arrays["weights"] = arrays.get("weights", np.zeros(len(columns))).astype(np.float64)
         if self._kind.undirected:
             # Each edge next to its opposite, so that the changes stay in order.
             ends = np.stack([arrays["sources"], arrays["targets"]], axis=1)
@@ -228,7 +229,7 @@ class ChangingVerticesOperator(VertexGraphOperator):
             self._program.combine,
             self._message,
             self._first,
-            self._along,
+            None if self._along is None else partial(self._carried, self._along),
             groups_of_task(place.task.index, place.parallelism),
             is_weighted=kind.edge_columns[2] is not None,
         )
@@ -259,6 +260,19 @@ class ChangingVerticesOperator(VertexGraphOperator):
             )
         return values
 
+    def _carried(self, along: Along, sent: Array, weights: Array | None) -> Array:
+        """What arrives at the ends of edges: never anything better than what was sent, or a cycle has no end."""
+        arrived = along(sent, weights).astype(self._message, copy=False)
+        wrong = COMBINES[self._program.combine](arrived, sent) != sent
+        if wrong.any():
+            first = np.flatnonzero(wrong)[0]
+            raise MisuseError(
+                f"operator {self.name!r}: along made {arrived[first]} of {sent[first]}, but on a changing graph a "
+                f"value may not become better or undefined on its way ({self._program.combine!r} is best): check the "
+                "weights, and that values fit into their type"
+            )
+        return arrived
+
     # -- messages ------------------------------------------------------------------------------------------------
 
     def _take(self, records: Records, hops: Hops) -> None:
@@ -268,6 +282,7 @@ class ChangingVerticesOperator(VertexGraphOperator):
         for kind in np.unique(kinds).tolist():
             of_kind = batch.take(arrow().array(np.flatnonzero(kinds == kind)))
             self._work(Kind(kind), of_kind, sent)
+        self._changing.tidy()
         share, returned = divided(batch.column("share").to_pylist(), sum(len(groups) for _, groups, _ in sent))
         for kind, groups, parts in sent:
             self._send(messages(kind, share, 0, groups, parts), 0)

@@ -168,7 +168,8 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         values, combine = self._bests[listed], self._program.combine
         last = count - 1 if combine == "min" else len(listed) - count
         is_next = COMBINES[combine](values, np.partition(values, last)[last]) == values
-        if not out.are_few(listed[is_next]):
+        # None of them is next where the best are undefined numbers.
+        if not is_next.any() or not out.are_few(listed[is_next]):
             return listed
         self._improved = listed[~is_next]
         return listed[is_next]

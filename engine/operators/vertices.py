@@ -307,7 +307,9 @@ class VerticesOperator(VertexGraphOperator):
         if filed[0]["active"] is not None:
             vertices.active = np.concatenate([own["active"] for own in filed])
         self._take_best()
-        self._improved = np.flatnonzero(np.concatenate([own["waits"] for own in filed]))
+        # Before vertices waited, cuts held nothing of it.
+        waits = [own.get("waits", np.zeros(len(own["values"][names[0]]), np.bool_)) for own in filed]
+        self._improved = np.flatnonzero(np.concatenate(waits))
         vertices.backwards = filed[0]["backwards"]
         self._inbox.restore([own["received"] for own in filed], [int(self._starts[group]) for group in by_group])
         for group, own in by_group.items():

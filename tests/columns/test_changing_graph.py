@@ -9,6 +9,7 @@ import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, IterationError, Vertices, simulate
 from engine.task_errors import MisuseError
+from graphs.expansion import expand, resized
 from tests.columns.test_changing_values import PROGRAMS, Change, Edge, by_hand, changed
 from tests.columns.test_vertex_programs import Best, BestWay, Rank
 
@@ -125,6 +126,64 @@ def test_changes_without_a_named_column_are_refused():
 def test_a_program_whose_values_cannot_be_kept_up_to_date_is_refused(wrong: dict[str, Any]):
     with pytest.raises(BadOptionError, match="kept up to date"):
         flow_of(type("Wrong", (Rank,), {"combine": "min", **wrong}), [])
+
+
+@pytest.mark.parametrize("hook", ["send", "apply"])
+def test_a_program_with_a_hook_that_is_never_called_is_refused(hook: str):
+    with pytest.raises(BadOptionError, match=f"{hook} of Wrong is never called"):
+        flow_of(type("Wrong", (Best,), {hook: getattr(Rank, hook)}), [])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.float64, np.int8, np.uint16])
+def test_weights_may_have_any_type_of_numbers(kind: Any):
+    changes = {"source": [0, 1], "target": [1, 2], "added": [True, True], "version": [0, 0]}
+    weights = {"km": np.array([1, 2], kind)}
+    flow = Flow("weights")
+    read = flow.read(Items([{"one": 1}]), name="one", parallelism=1).map_batches(
+        lambda one: {name: np.array(column) for name, column in (changes | weights).items()},
+        batch_format="numpy",
+        parallelism=1,
+    )
+    flow.changing_graph(Way, read, name="program", weight="km").write(Collect(), name="out")
+    rows = simulate(flow, seeds=[1]).outputs["out"]
+    assert {row["vertex"]: row["lowest"] for row in rows} == {0: 0.0, 1: 1.0, 2: 3.0}
+
+
+def test_a_step_of_several_tasks_before_the_graph_is_refused_because_changes_would_lose_their_order():
+    flow = Flow("order")
+    read = flow.read(Items(rows_of(0, [(1, 2, 1.0)])), name="read", parallelism=1)
+    flow.changing_graph(Best, read.map(lambda row: row, name="map"), name="program").write(Collect(), name="out")
+    with pytest.raises(BadOptionError, match=r"'program_dealer' needs its input in order, but operator 'map' has 2"):
+        expand(flow.plan(), 2)
+    deployment = expand(flow.plan())
+    with pytest.raises(BadOptionError, match="'program_changes' has 2 tasks"):
+        resized(deployment, {**deployment.parallelism, "program_changes": 2})
+
+
+def test_changes_of_two_sources_are_refused_because_they_have_no_order():
+    flow = Flow("order")
+    one, two = (flow.read(Items(rows_of(0, [(1, 2, 1.0)])), name=name, parallelism=1) for name in ("one", "two"))
+    flow.changing_graph(Best, one.merge(two), name="program").write(Collect(), name="out")
+    with pytest.raises(BadOptionError, match="'program_changes' receives from 'one' and 'two' in any order"):
+        expand(flow.plan())
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan")])
+def test_a_value_that_becomes_better_or_undefined_on_its_way_is_refused(weight: float):
+    """On a cycle of such edges it would become better for ever."""
+    with pytest.raises(MisuseError, match="may not become better or undefined on its way"):
+        emitted(Way, rows_of(0, [(0, 1, 1.0), (1, 2, weight), (2, 1, 0.5)]), weight="km")
+
+
+def test_a_value_that_does_not_fit_into_its_type_is_refused():
+    class Small(Way):
+        message = np.int8
+
+        def start(self, vertices: Vertices) -> Any:
+            return {"lowest": np.where(vertices.ids == 0, 0, 127).astype(np.int8)}
+
+    with pytest.raises(MisuseError, match=r"along made -56 of 100"):
+        emitted(Small, rows_of(0, [(0, 1, 100.0), (1, 2, 100.0)]), weight="km")
 
 
 def test_a_class_that_is_no_program_is_refused():

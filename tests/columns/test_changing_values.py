@@ -93,6 +93,7 @@ class Tasks:
         for task in self.tasks:
             ids, values = task.differences()
             self.differences += zip(ids.tolist(), values.tolist(), strict=True)
+            task.tidy()
         self.values.update(self.differences)
 
     def deliver(

@@ -245,14 +245,14 @@ def test_the_best_values_are_sent_first_unless_it_matters_what_happens_by_which_
     assert until == at_once
 
 
-def messages_of(flow: Flow, rounds: int) -> list[list[Columns]]:
+def messages_of(flow: Flow, rounds: int, edges: Any = EDGES) -> list[list[Columns]]:
     """What the one task of a program sends in each round."""
     tasks = Tasks(flow)
     [program] = {id for id, runtime in tasks.runtimes.items() if "program" in runtime.task.operators}
     runtime = tasks.runtimes[program]
     inputs = {channel.edge.input: channel for channel in runtime.task.inputs}
-    ends = sorted({end for edge in EDGES for end in (edge["source"], edge["target"])})
-    runtime.process(inputs["edges"], Batch(EDGES), 0)
+    ends = sorted({end for edge in edges for end in (edge["source"], edge["target"])})
+    runtime.process(inputs["edges"], Batch(edges), 0)
     runtime.process(inputs["messages"], Batch(columns(vertex=ends)), 0)
     found: list[list[Columns]] = []
     for number in range(rounds):
@@ -261,6 +261,27 @@ def messages_of(flow: Flow, rounds: int) -> list[list[Columns]]:
         for batch in emitted:
             runtime.process(inputs["messages"], batch, 0)
     return found
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize("combine", ["min", "max"])
+def test_undefined_values_do_not_keep_others_from_being_sent(monkeypatch: pytest.MonkeyPatch, combine: str):
+    """A round with a list is followed by another one: one of which nothing is taken would never end."""
+    monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
+    monkeypatch.setattr(vertex_edges, "FEW", 1)
+    count = 40
+
+    class Undefined(Best):
+        message = np.float64
+
+        def start(self, vertices: Vertices) -> Any:
+            return {"lowest": np.where(vertices.ids < count // 2, vertices.ids, np.nan)}
+
+    program = type("Undefined", (Undefined,), {"combine": combine})
+    edges = [{"source": vertex, "target": vertex + count, "weight": 1.0} for vertex in range(count)]
+    rounds = messages_of(flow_of(program, edges), 2 * count, edges)
+    assert rounds[0], "what is defined was sent"
+    assert rounds[-1] == []
 
 
 def test_the_numbers_of_vertices_travel_once():
