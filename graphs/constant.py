@@ -77,15 +77,17 @@ class Constant(Generic[T_co]):
 def share(flow: str, name: str, load: Callable[[], Any]) -> None:
     """Let the value of a constant be what `load` returns, in this process. It is called when the value is first used.
 
-    The constants of a run do not change, so a value that is there already stays.
+    The constants of a run do not change, so a value that is there already stays. What would load it is replaced: the
+    process behind an earlier one may have died.
 
     >>> rate = Constant("lending", "rate", lambda: 1)
     >>> share("lending", "rate", lambda: 2)
+    >>> share("lending", "rate", lambda: 3)
     >>> rate.value
-    2
+    3
     """
     with _lock:
-        _loads.setdefault((flow, name), load)
+        _loads[flow, name] = load
 
 
 def own_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:

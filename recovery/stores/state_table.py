@@ -341,8 +341,11 @@ def _parts_of_keyed_pickles(groups: KeyedPickles) -> Iterator[Part]:
 
 
 def _pickles_of(rows: PickledRows) -> Any:
-    ends = np.zeros(len(rows.sizes) + 1, np.int32)
+    ends = np.zeros(len(rows.sizes) + 1, np.int64)
     np.cumsum(rows.sizes, out=ends[1:])
+    if ends[-1] >= 1 << 31:
+        raise OSError(f"the pickle of a value has {ends[-1]:,} bytes, and a table holds at most {1 << 31:,} of one")
+    ends = ends.astype(np.int32)
     return pa.Array.from_buffers(pa.binary(), len(rows.sizes), [None, pa.py_buffer(ends), pa.py_buffer(rows.data)])
 
 

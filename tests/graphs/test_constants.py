@@ -81,7 +81,9 @@ def test_it_travels_by_name_and_is_what_the_process_shares():
     assert len(cloudpickle.dumps(arrived)) < 1_000
     with pytest.raises(LookupError, match="constant 'large' of flow 'travelling' has no value in this process"):
         _ = arrived.value
+    share("travelling", "large", lambda: b"of a process that has died")
     share("travelling", "large", lambda: b"shared")
+    assert arrived.value == b"shared"
     share("travelling", "large", lambda: b"later")
     assert arrived.value == b"shared"
 

@@ -29,6 +29,7 @@ class NoCrew:
 
     def __init__(self) -> None:
         self.arrivals: dict[str, Any] = {}
+        self.is_superseded = False
 
     def fill_spares(self) -> None:
         pass

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from engine.on_ray.job_store import ChainInMemory
+from engine.on_ray.transport.control_messages import Outcome
 from engine.run_driver import StoreRetries
 from graphs.deployment import Deployment
 from graphs.ids import Attempt
 from recovery.orders import Abort, AttemptStart, Complete, Entry, Manifest, Numbered
 from recovery.protocol_errors import FencedError
 from recovery.stores.store_errors import OutcomeUnknownError
+from recovery.supervisor import run_of
 from tests.on_ray.supervised import Supervised
 
 PAUSE_MS, TRIES_MAX = StoreRetries().pause_ms, StoreRetries().tries_max
@@ -218,3 +220,32 @@ def test_a_failure_is_reported_though_the_chain_cannot_be_read(run: Supervised, 
     assert "attempt 1 failed: the process of actor actor died" in run.lines
     assert "the chain of the job could not be read" in run.lines
     assert run.run.story.error is None
+
+
+def test_an_actor_that_leaves_an_attempt_without_an_order_fails_it(run: Supervised):
+    """As when its process was told by a supervisor that woke up late: the run would go on without it, and never end."""
+    attempt = run.supervisor.attempt
+    run.actors.overs.append(("actor", attempt, Outcome("stopped")))
+    run.turn()
+    run.turn()
+    assert run.supervisor.attempt > attempt
+    assert run.run.story.restarts == 1
+
+
+@pytest.mark.parametrize(
+    ("successor", "is_superseded"),
+    [
+        pytest.param("{run}.successor", True, id="of this run"),
+        pytest.param("another.supervisor", False, id="of another run, which has actors of its own"),
+        pytest.param(None, False, id="none"),
+    ],
+)
+def test_actors_are_left_to_a_successor_of_the_same_run_alone(
+    run: Supervised, store: Failing, successor: str | None, is_superseded: bool
+):
+    if successor is not None:
+        claimant = successor.format(run=run_of(run.run.common.claimant))
+        store.create(2, AttemptStart(Attempt(2), None, claimant), {}, run.run.driver.deployment)
+    run.run.is_cancelled = True
+    run.run.run()
+    assert run.actors.crew.is_superseded is is_superseded

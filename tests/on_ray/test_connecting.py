@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backedge import start
+from backedge import BadOptionError, start
 from engine.on_ray import cluster
 from engine.on_ray.actor import actor_loop as loop
 from engine.on_ray.api import starting
@@ -19,11 +19,12 @@ from engine.on_ray.supervisor import crew, switchboard
 from engine.on_ray.supervisor.actor_starter import ActorStarter
 from engine.on_ray.supervisor.crew import Crew, CrewError, NoRoomError
 from engine.on_ray.supervisor.supervising import Supervising
-from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting
+from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, TaskOptions
 from engine.on_ray.transport.frames import Kind, Message, unpack_header
 from engine.on_ray.transport.mailbox import Address, Keys
-from graphs import Collect, Flow, Range
+from graphs import Collect, Flow, Range, expand
 from graphs.ids import Attempt
+from recovery.coordinator import SnapshotOptions
 from tests.on_ray.flows import trips, trips_made, until
 from tests.on_ray.in_process import Attending
 
@@ -84,6 +85,8 @@ def test_actors_that_died_together_are_replaced_together(monkeypatch: pytest.Mon
         return Arrival(1, "here", Address("here", f"ipc://{NOWHERE}"))
 
     monkeypatch.setattr(crew.cluster, "start_actor", start_actor)
+    killed: list[Any] = []
+    monkeypatch.setattr(crew.cluster, "kill", killed.append)
     monkeypatch.setattr(crew.cluster, "place", lambda: "elsewhere")
     monkeypatch.setattr(crew.cluster, "machines", lambda: 1)
     monkeypatch.setattr(crew.cluster, "unanswered", lambda *_: [])
@@ -95,9 +98,21 @@ def test_actors_that_died_together_are_replaced_together(monkeypatch: pytest.Mon
     with pytest.raises(CrewError, match=r"actor trips/grow/0 could not be started: .*actor trips/done/0 could not be"):
         ours.arrive(Attempt(1), Keys.new(), NOWHERE)
     assert [actor.asked for actor in started] == [1, 1, 1, 1], "everyone was waited for"
+    assert [actor.name for actor in killed] == list(ENDED), "nothing is left of what only cannot be reached"
     ours.fill(needs)
     assert [actor.name for actor in started] == [*names, *ENDED]
     assert sorted(ours.arrive(Attempt(1), Keys.new(), NOWHERE)) == sorted(names)
+
+
+def test_resources_that_ray_refuses_are_named_and_taken_for_no_other_run(monkeypatch: pytest.MonkeyPatch):
+    def start_first(*_: Any, **options: Any) -> None:
+        raise ValueError("Use the 'num_gpus' keyword instead of 'GPU' in 'resources' keyword")
+
+    monkeypatch.setattr(starting, "start_first", start_first)
+    plan = trips(count=1).plan()
+    spec = RunSpec(expand(plan), TaskOptions(job="trips"), SnapshotOptions())
+    with pytest.raises(BadOptionError, match="Ray cannot start processes with these resources: Use the 'num_gpus'"):
+        starting._start_actors([spec], {})
 
 
 @pytest.mark.parametrize("is_superseded", [False, True])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,8 @@ import pytest
 
 from engine.on_ray.actor import task_host
 from engine.on_ray.actor.task_host import TaskHost
-from engine.on_ray.transport.control_messages import SUPERVISOR, Begin, Outcome
-from engine.on_ray.transport.mailbox import Address
+from engine.on_ray.transport.control_messages import SUPERVISOR, Begin, Meeting, Outcome
+from engine.on_ray.transport.mailbox import Address, Keys
 from graphs.ids import Attempt
 
 DEADLINE_S = 10.0
@@ -25,17 +26,17 @@ class Attempting:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.may_begin, self.runs, self.left = Event(), Event(), Event()
-        self.host = TaskHost(detached_as=None)
+        self.host = TaskHost(supervisor=None)
         self.host._mailbox = SimpleNamespace(close=lambda: None)  # type: ignore[assignment]
         self.host._met = Attempt(1)
         monkeypatch.setattr(task_host, "open_store", self._open_store)
         monkeypatch.setattr(task_host, "ActorLoop", lambda *_: SimpleNamespace(run=self._run, leave=self.left.set))
         monkeypatch.setattr(task_host.cluster, "place", lambda: "here")
 
-    def take_part(self) -> Outcome:
+    def take_part(self, attempt: Attempt = Attempt(1)) -> Outcome:  # noqa: B008
         deployment: Any = SimpleNamespace(plan=SimpleNamespace(name="flow"), tasks={})
         options: Any = SimpleNamespace(keep_inputs=frozenset())
-        return self.host.take_part(Begin(Attempt(1), "a", deployment, {}, {SUPERVISOR: HERE}, options))
+        return self.host.take_part(Begin(attempt, "a", deployment, {}, {SUPERVISOR: HERE}, options))
 
     def _open_store(self, *_: Any) -> None:
         assert self.may_begin.wait(DEADLINE_S)
@@ -71,6 +72,21 @@ def test_leaving_ends_a_part_that_has_only_just_begun(attempting: Attempting, th
     attempting.may_begin.set()
     leaving.result(DEADLINE_S)
     assert part.result(0).end == "stopped"
+
+
+def test_a_supervisor_that_wakes_up_late_does_not_disturb_the_attempt_of_its_successor(
+    attempting: Attempting, threads: ThreadPoolExecutor
+):
+    attempting.may_begin.set()
+    attempting.host._newest = Attempt(1)
+    part = threads.submit(attempting.take_part)
+    assert attempting.runs.wait(DEADLINE_S)
+    with pytest.raises(RuntimeError, match="attempt 0 is over"):
+        attempting.host.arrive(Meeting(Attempt(0), Keys.new(), False, "here", Path("nowhere")))
+    late = threads.submit(attempting.take_part, Attempt(0))
+    assert late.result(DEADLINE_S) == Outcome("stopped"), "it does not wait for the end of the other"
+    assert not part.done()
+    attempting.left.set()
 
 
 def test_an_order_to_take_part_that_arrives_after_its_supervisor_has_died_is_ignored(attempting: Attempting):

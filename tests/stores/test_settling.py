@@ -136,7 +136,7 @@ def test_an_actor_knows_whether_it_is_beside_the_supervisor(
 
     monkeypatch.setattr(host, "open_store", open_store)
     monkeypatch.setattr(host.cluster, "place", lambda: "here")
-    ours = host.TaskHost(detached_as=None)
+    ours = host.TaskHost(supervisor=None)
     ours._mailbox, ours._met = SimpleNamespace(close=lambda: None), Attempt(1)  # type: ignore[assignment]
     supervisor = Address(place, "ipc:///nowhere")
     deployment = SimpleNamespace(plan=SimpleNamespace(name="flow"))

@@ -134,6 +134,7 @@ class ActorLoop:
     - clock, now_ms: the run's clock, and its time at the beginning of this turn. turn_ns, steady_ms: the same for a
       clock that never steps.
     - counts: as last reported. outcome: the reason why the loop ends, once it does.
+    - has_left: it ends because the supervisor has died.
     - is_started: the tasks run. early: messages for them that arrived before. has_cut: there is a cut to restore.
     - is_waiting_to_die: a planned fault is due here, and nothing is done any more.
     - deliveries: messages between tasks of this actor that are not yet received.
@@ -167,6 +168,7 @@ class ActorLoop:
         self.counts = Counts()
         self.outcome: Outcome | None = None
         self.is_started = False
+        self.has_left = False
         self.has_cut = any(begin.restores.values())
         self.is_waiting_to_die = False
         self.early: list[tuple[bytes, bytes]] = []
@@ -283,10 +285,11 @@ class ActorLoop:
             self.background.close()
             for driver in self.drivers.values():
                 driver.runtime.close()
-            self.mailbox.close(last=self.links[SUPERVISOR])
+            self.mailbox.close(last=None if self.has_left else self.links[SUPERVISOR])
 
     def leave(self) -> None:
         """Have the loop end, from any thread: its supervisor has died."""
+        self.has_left = True
         self.outcome = Outcome("stopped")
         self.mailbox.wake()
 

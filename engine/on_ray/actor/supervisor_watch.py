@@ -4,8 +4,8 @@ During an attempt the connection to the supervisor's mailbox shows whether its p
 (`transport/mailbox.py`). Between two attempts there is no such connection, but the process may be stopped then as well,
 and nothing else would notice: the actors that are left ask it through Ray.
 
-Ray ends the actors of a run with the process that has started them. Nothing ends those of a detached run, which have
-outlived that process: they look for their supervisor themselves.
+Ray ends an actor with the process that has started it. The first actors of a run outlive their supervisor, whose
+successor needs them, and those of a detached run everything: they look themselves whether there is one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.on_ray.transport.control_messages import Leader
 PARTS = 3
 PART_S_MIN = 1.0
 ANSWER_S = 1.0
-GONE_LOOK_S = 2.0
+GONE_LOOK_S = 5.0
 GONE_LOOKS = 3
 
 

@@ -10,13 +10,16 @@ if TYPE_CHECKING:
 
 
 class TaskActor:
-    """A process that hosts tasks, or a spare that waits to replace one. `detached_as`: the supervisor it ends with."""
+    """A process that hosts tasks, or a spare that waits to replace one.
 
-    def __init__(self, label: str, detached_as: ActorName | None) -> None:
+    `supervisor`: the one that this process ends with, if that has not started it.
+    """
+
+    def __init__(self, label: str, supervisor: ActorName | None) -> None:
         from engine.on_ray.actor.task_host import TaskHost
 
         self._label = label
-        self._host = TaskHost(detached_as)
+        self._host = TaskHost(supervisor)
 
     def __repr__(self) -> str:
         """The name that Ray shows in front of its output and in lists."""

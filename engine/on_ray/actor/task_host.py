@@ -51,15 +51,17 @@ class TaskHost:
     """A process that hosts tasks, or a spare that waits to replace one.
 
     - _mailbox: of the attempt `_met`, the last one in which its supervisor wants this process to take part.
+    - _newest: the newest attempt for which a mailbox was opened. A supervisor that wakes up late asks for earlier ones.
     - _taking_part, _loop: held and set while it does.
     - _watch: watches the supervisor otherwise.
     """
 
-    def __init__(self, detached_as: ActorName | None) -> None:
-        if detached_as is not None:
-            end_with(detached_as)
+    def __init__(self, supervisor: ActorName | None) -> None:
+        if supervisor is not None:
+            end_with(supervisor)
         self._mailbox: Mailbox | None = None
         self._met: Attempt | None = None
+        self._newest = Attempt(0)
         self._taking_part = threading.Lock()
         self._loop: ActorLoop | None = None
         self._watch: SupervisorWatch | None = None
@@ -75,6 +77,9 @@ class TaskHost:
 
     def arrive(self, meeting: Meeting) -> Arrival:
         """Open the mailbox of the next attempt."""
+        if meeting.attempt < self._newest:
+            raise RuntimeError(f"attempt {meeting.attempt} is over: this process has met others for {self._newest}")
+        self._newest = meeting.attempt
         if self._mailbox is not None:
             self._mailbox.close()
         place = cluster.place()
@@ -97,6 +102,8 @@ class TaskHost:
 
     def take_part(self, begin: Begin) -> Outcome:
         """Run the tasks of one attempt until it is over."""
+        if begin.attempt != self._met:
+            return Outcome("stopped")
         with self._taking_part:
             if begin.attempt != self._met:
                 return Outcome("stopped")

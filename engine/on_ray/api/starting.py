@@ -153,7 +153,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
     with start_auditor(root, plan.name, options.audit, key) as auditor:
         try:
             supervisor, actors = _start_actors(specs, held(values, tasks))
-        except ValueError as taken:
+        except _JobTakenError as taken:
             # Another process has started the same job since we looked.
             if (living := join(identity, plan.name, options, faults)) is None:
                 raise RunAliveError(f"job {plan.name!r} was started by another process, too: start it again") from taken
@@ -212,10 +212,14 @@ def describe(deployments: Sequence[Deployment], actors: str, cpus: int) -> str:
     return f"{counted(len(tasks), 'task')} in {counted(count, 'actor')}{chosen}{apart}"
 
 
+class _JobTakenError(Exception):
+    """The job has a detached run already."""
+
+
 def _start_actors(
     specs: Sequence[RunSpec], held: Mapping[str, cluster.Pending]
 ) -> tuple[cluster.Actor, list[cluster.Actor]]:
-    """Start the supervisor of a run and its first actors. Raises `ValueError` if the job has a detached run already."""
+    """Start the supervisor of a run and its first actors. `_JobTakenError` if the job has a detached run already."""
     spec = specs[0]
     is_detached, job = spec.run.detached, spec.options.job
     pieces = _pieces(cluster.pickled(tuple(specs)), is_detached)
@@ -223,7 +227,10 @@ def _start_actors(
     if not is_detached:
         name = ActorName(f"{job}/supervisor", f"{SPACE}-{os.getpid()}-{os.urandom(4).hex()}")
     needs = {name: needed for each in specs for name, needed in needs_of(each.deployment).items()}
-    first, actors = start_first(job, spec.run.placement, needs, name if is_detached else None)
+    try:
+        first, actors = start_first(job, spec.run.placement, needs, name, is_detached=is_detached)
+    except ValueError as error:
+        raise BadOptionError(f"Ray cannot start processes with these resources: {cluster.first_line(error)}") from error
     try:
         supervisor = cluster.start_actor(
             SupervisorActor,
@@ -238,10 +245,10 @@ def _start_actors(
             groups={FOLLOWERS: FOLLOWERS_MAX},
             is_detached=is_detached,
         )
-    except ValueError:
+    except ValueError as error:
         for actor in actors:
             cluster.kill(actor)
-        raise
+        raise _JobTakenError from error
     return supervisor, actors
 
 

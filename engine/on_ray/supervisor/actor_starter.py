@@ -48,14 +48,16 @@ class FirstActors(NamedTuple):
 
 
 def start_first(
-    job: str, strategy: str, needs: Mapping[str, Needs], detached_as: ActorName | None
+    job: str, strategy: str, needs: Mapping[str, Needs], supervisor: ActorName, *, is_detached: bool
 ) -> tuple[FirstActors, list[cluster.Actor]]:
-    """Start the first actors of a run. They end with this process, or when there is no reference to them any more.
+    """Start the first actors of a run. They end when its supervisor is gone for good.
 
-    Those of a detached run end when its supervisor, `detached_as`, is gone for good.
+    Unless the run is detached, they also end with this process, or when there is no reference to them any more.
     """
     starter = ActorStarter(job, strategy)
-    started = {name: starter.start_named(name, needed, detached_as) for name, needed in needs.items()}
+    started = {
+        name: starter.start_named(name, needed, supervisor, is_detached=is_detached) for name, needed in needs.items()
+    }
     names = {name: known for name, (known, _) in started.items()}
     return FirstActors(job, strategy, names), [actor for _, actor in started.values()]
 
@@ -68,14 +70,14 @@ class Survivors:
         self._leaving = {name: actor.leave.remote() for name, actor in self._actors.items()}
 
     def wait(self) -> dict[str, cluster.Actor]:
-        """Those that have left. An actor that is busy for too long is ended instead."""
+        """Those that have left. An actor that is busy for too long, or cannot be reached, is ended instead."""
         busy = cluster.unanswered(list(self._leaving.values()), LEAVE_TIMEOUT_S)
         found: dict[str, cluster.Actor] = {}
         for name, left in self._leaving.items():
-            if left in busy:
-                cluster.kill(self._actors[name])
-            elif cluster.succeeded(left):
+            if left not in busy and cluster.succeeded(left):
                 found[name] = self._actors[name]
+            else:
+                cluster.kill(self._actors[name])
         return found
 
 
@@ -102,10 +104,12 @@ class ActorStarter:
 
     def start(self, name: str, needs: Needs) -> cluster.Actor:
         """Start an actor. It cannot be called yet, but calls to it wait. It ends with this process."""
-        return self.start_named(name, needs, None)[1]
+        return self.start_named(name, needs, None, is_detached=False)[1]
 
-    def start_named(self, name: str, needs: Needs, detached_as: ActorName | None) -> tuple[ActorName, cluster.Actor]:
-        """Start an actor that ends with this process, or else with the supervisor `detached_as`."""
+    def start_named(
+        self, name: str, needs: Needs, supervisor: ActorName | None, *, is_detached: bool
+    ) -> tuple[ActorName, cluster.Actor]:
+        """Start an actor that ends with this process unless it is detached, and with that supervisor, if any."""
         self.started += 1
         label = f"{self.job}/{shown_name(name, needs.tasks)}"
         options = dict[str, Any](
@@ -113,13 +117,13 @@ class ActorStarter:
             needs=needs,
             strategy=self._strategy,
             threads=2,
-            is_detached=detached_as is not None,
+            is_detached=is_detached,
         )
         known = label
         try:
-            actor = cluster.start_actor(TaskActor, label, detached_as, name=known, **options)
+            actor = cluster.start_actor(TaskActor, label, supervisor, name=known, **options)
         except ValueError:
             # The name of a process that has just died is not free yet.
             known = f"{label}#{self.started}"
-            actor = cluster.start_actor(TaskActor, label, detached_as, name=known, **options)
+            actor = cluster.start_actor(TaskActor, label, supervisor, name=known, **options)
         return ActorName(known, self._space), actor

@@ -221,16 +221,21 @@ class Crew:
         return chance.choice(names) if names else None
 
     def lose(self, name: str) -> None:
-        """This actor is dead."""
-        self._actors.pop(name, None)
+        """This actor is dead, or cannot be reached; then nothing is left of it."""
+        actor = self._actors.pop(name, None)
+        if actor is not None and not self._is_anothers(name, actor):
+            cluster.kill(actor)
         self._taking_part.pop(name, None)
         self._forget_process(name)
+
+    def _is_anothers(self, name: str, actor: cluster.Actor) -> bool:
+        return self.is_superseded and actor is self._starter.first.get(name)
 
     def dismiss(self, name: str) -> None:
         """End this actor, whatever it is doing."""
         actor = self._actors.pop(name, None)
         self._taking_part.pop(name, None)
-        if self.is_superseded and actor is self._starter.first.get(name):
+        if actor is not None and self._is_anothers(name, actor):
             self._forget_process(name)
             return
         process = self._processes.get(name)

@@ -50,7 +50,7 @@ from graphs.ids import Attempt, Epoch, TaskId
 from recovery.effects import Acknowledge, AcknowledgeEnd
 from recovery.graph_change import GraphMismatchError, fitted
 from recovery.messages import Mode
-from recovery.orders import Abort, Compact, Complete, Manifest, StartTasks, TellToEnd, Trigger
+from recovery.orders import Abort, AttemptStart, Compact, Complete, Manifest, StartTasks, TellToEnd, Trigger
 from recovery.protocol_errors import FencedError, RescaleError
 from recovery.requests import Asked, Reply, Request, RequestKind, Sizes, wanted
 from recovery.rescale import fitting
@@ -60,7 +60,7 @@ from recovery.stores.manifests import CutDescription
 from recovery.stores.names import constant_file, path_of
 from recovery.stores.store_errors import StoreError
 from recovery.stores.task_files import TaskFiles
-from recovery.supervisor import Supervisor, claimant_of
+from recovery.supervisor import Stage, Supervisor, claimant_of, run_of
 
 TICK_MS = 10
 LONG_TURN_MS = 2_000
@@ -183,7 +183,8 @@ class Supervising(RunObserver[CutDescription]):
         except REFUSALS as refusal:
             self._fail(refusal)
         finally:
-            self.actors.crew.is_superseded = driver.ending is RunEnding.FENCED
+            if driver.ending in (RunEnding.FENCED, RunEnding.CANCELLED):
+                self.actors.crew.is_superseded = self._has_successor()
             for actor, report in self.actors.stop_all():
                 self._hear_out(actor, report)
             self.actors.close()
@@ -224,6 +225,16 @@ class Supervising(RunObserver[CutDescription]):
             status = self.status()
             for watcher in self.watchers:
                 watcher.on_status(status)
+
+    def _has_successor(self) -> bool:
+        """Whether another supervisor of this run has claimed the job. Then the first actors are in its use."""
+        try:
+            chain = self.store.chain()
+        except (OSError, StoreError):
+            return False
+        claimants = [entry.claimant for _, entry in chain if isinstance(entry, AttemptStart)]
+        own = self.common.claimant
+        return bool(claimants) and claimants[-1] != own and run_of(claimants[-1]) == run_of(own)
 
     def _release_output(self) -> None:
         try:
@@ -375,6 +386,9 @@ class Supervising(RunObserver[CutDescription]):
             self._fail(outcome.error or RunFailedError(outcome.reason))
         elif outcome.end in ("died", "failed"):
             self.driver.on_failure(attempt, outcome.reason)
+        elif outcome.end == "stopped":
+            # Not by an order of this attempt, whose answers are awaited where it is given.
+            self.driver.on_failure(attempt, f"actor {actor} has left the attempt")
 
     def ask(
         self, request_id: str, kind: RequestKind, name: str | None, parallelism: int | Mapping[str, int] | None
@@ -494,6 +508,8 @@ class Supervising(RunObserver[CutDescription]):
 
     def stop(self) -> None:
         """Have all actors leave the attempt. An actor busy in a user function gets the rest of its silence limit."""
+        if self.driver.supervisor.stage is Stage.OVER:
+            self.actors.crew.is_superseded = self._has_successor()
         self.looks.clear()
         silent_ms = self.silences.longest_ms(self.now_ms)
         self.silences.begin((), self.now_ms)
