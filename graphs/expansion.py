@@ -58,12 +58,17 @@ def _sized(plan: Plan, sizes: Mapping[str, int]) -> _Layout:
 
 
 def _check_order(plan: Plan, sizes: Mapping[str, int], ordered: str) -> None:
-    """Raise unless what this operator receives has passed one task after the other."""
+    """Raise unless what this operator receives has passed one task after the other.
+
+    One task that keeps values may put them in order itself, whatever it receives.
+    """
     at = ordered
     while True:
         what = f"operator {ordered!r} needs its input in order, but"
         if sizes[at] > 1:
             raise BadOptionError(f"{what} operator {at!r} has {sizes[at]} tasks: give it parallelism=1")
+        if plan.operators[at].kind.keeps_values:
+            return
         senders = [edge.sender for edge in plan.edges if edge.receiver == at and not edge.is_back]
         if len(senders) > 1:
             raise BadOptionError(

@@ -106,7 +106,7 @@ class OperatorKind:
 
     @property
     def needs_order(self) -> bool:
-        """Whether it must be one task that gets its input in order: then no operator before it has several tasks."""
+        """Whether it must be one task that gets its input in order."""
         return False
 
     @property

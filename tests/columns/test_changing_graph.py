@@ -160,6 +160,17 @@ def test_a_step_of_several_tasks_before_the_graph_is_refused_because_changes_wou
         resized(deployment, {**deployment.parallelism, "program_changes": 2})
 
 
+def test_a_single_process_may_put_changes_in_order_that_several_tasks_have_read():
+    class Sorted:
+        def on_record(self, ctx: Any, record: Row) -> None:
+            ctx.emit(record)
+
+    flow = Flow("order")
+    read = flow.read(Items(rows_of(0, [(1, 2, 1.0)])), name="read").process(Sorted, parallelism=1)
+    flow.changing_graph(Best, read, name="program").write(Collect(), name="out")
+    assert expand(flow.plan(), 2).parallelism["read"] == 2
+
+
 def test_changes_of_two_sources_are_refused_because_they_have_no_order():
     flow = Flow("order")
     one, two = (flow.read(Items(rows_of(0, [(1, 2, 1.0)])), name=name, parallelism=1) for name in ("one", "two"))
