@@ -103,6 +103,7 @@ class TaskHost:
     def take_part(self, begin: Begin) -> Outcome:
         """Run the tasks of one attempt until it is over."""
         if begin.attempt != self._met:
+            # Before the wait for the lock, too: it would keep a thread of this actor until the other attempt is over.
             return Outcome("stopped")
         with self._taking_part:
             if begin.attempt != self._met:
