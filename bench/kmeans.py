@@ -52,19 +52,21 @@ class Centres:
     def __init__(self, folder: str, task: int, tasks: int) -> None:
         points = np.load(f"{folder}/points.npy", mmap_mode="r")[task::tasks]
         self.points = np.column_stack([points, np.ones(len(points))])
+        # As a sparse matrix, the points of each centre have ones, one in each column.
+        self.ones, self.ends = np.ones(len(points)), np.arange(len(points) + 1, dtype=np.int32)
+        self.nearest = np.empty(len(points), np.int32)
 
     def part(self, parameters: Floats, round: int) -> Floats:
         """Find the nearest centre of each point: the one with the least |c|^2 / 2 - cp."""
         sparse: Any = importlib.import_module("scipy.sparse")
         centres = parameters.reshape(-1, COLUMNS)
         scale = np.column_stack([-centres, (centres**2).sum(axis=1) / 2])
-        total = np.zeros((len(centres), COLUMNS + 1))
         for start in range(0, len(self.points), CHUNK_ROWS):
-            points = self.points[start : start + CHUNK_ROWS]
-            nearest = (points @ scale.T).argmin(axis=1)
-            ones, ends = np.ones(len(points)), np.arange(len(points) + 1)
-            total += sparse.csr_array((ones, nearest, ends), (len(points), len(centres))).T @ points
-        return total.ravel()
+            rows = slice(start, start + CHUNK_ROWS)
+            self.nearest[rows] = (self.points[rows] @ scale.T).argmin(axis=1)
+        # All sums at once: for each chunk, to make a matrix would take longer than to add up.
+        shape = len(centres), len(self.points)
+        return (sparse.csc_array((self.ones, self.nearest, self.ends), shape) @ self.points).ravel()
 
     @staticmethod
     def moved(parameters: Floats, total: Floats) -> Floats:
