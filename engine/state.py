@@ -23,6 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple, cast
 
+import numpy as np
+
 from engine.batch import ATOMS, copy_value, is_immutable, separate
 from engine.pickled_columns import PickledColumns
 from engine.pickled_groups import PickledGroups
@@ -289,8 +291,14 @@ class GroupEncoder:
             self._encode_each(entries)
         elif kinds <= ATOMS:
             self._columns.add_values(column, values)
-        else:
+        elif kinds.isdisjoint(ATOMS):
             self._columns.add(column, list(map(self._payload, entries)))
+        else:
+            # Such as the graph of a vertex program, beside values that change.
+            are_atoms = np.fromiter((type(value) in ATOMS for value in values), np.bool_, len(values))
+            for chosen in (are_atoms, ~are_atoms):
+                places = np.flatnonzero(chosen)
+                self._encode_values(column[places], list(map(values.__getitem__, places.tolist())))
 
     def _payload(self, entry: tuple[Any, ...]) -> bytes:
         try:

@@ -24,6 +24,7 @@ NUMBERS = {number: number for number in range(2_000)}
 VALUES = {f"key {number}": [number] for number in range(2_000)} | NUMBERS
 OPAQUE = {number - 1_000: (number, b"x" * (number % 7)) for number in range(2_000)}
 BYTES = {number - 1_000: b"x" * (number % 7) if number % 3 else None for number in range(2_000)}
+MIXED = {number: OPAQUE[number] if number % 5 else BYTES[number] for number in OPAQUE}
 TIMERS = [(f"key {number}", number, 0) for number in range(500)]
 SHARE_MB, PIECE_BYTES = 100, 10_000
 
@@ -85,6 +86,14 @@ def test_a_full_disk_leaves_the_rest_in_memory(
     assert made.groups() == in_memory
 
 
+def test_bytes_are_pickled_when_they_are_filed_also_beside_other_values():
+    """So a large graph, beside values that change, delays no round of its task."""
+    large = b"x" * (1 << 20)
+    made = encoder({number: large if number % 2 else (number,) for number in range(40)}, [])
+    assert made._columns._kept_bytes < 20 * 100
+    assert dict(decode_entries(made.groups())) == {number: large if number % 2 else (number,) for number in range(40)}
+
+
 def test_a_file_that_has_lost_something_fails_the_snapshot(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pickled_groups, "KEPT_BYTES_MAX", 0)
     groups = PickledGroups()
@@ -95,7 +104,9 @@ def test_a_file_that_has_lost_something_fails_the_snapshot(monkeypatch: pytest.M
         groups[2]
 
 
-@pytest.mark.parametrize(("values", "kept"), [(OPAQUE, PIECE_BYTES), (OPAQUE, 1 << 20), (BYTES, 1 << 20)])
+@pytest.mark.parametrize(
+    ("values", "kept"), [(OPAQUE, PIECE_BYTES), (OPAQUE, 1 << 20), (BYTES, 1 << 20), (MIXED, PIECE_BYTES)]
+)
 def test_keys_beside_their_pickles_are_filed_as_rows_that_were_read_from_pickles(
     monkeypatch: pytest.MonkeyPatch, values: dict[Any, Any], kept: int
 ):
