@@ -225,6 +225,12 @@ def _free_of_columns(flow: Flow) -> None:
     _write(flow.vertex_program(SpreadingOfColumns, edges, free_running=True, name="vertex"))
 
 
+def _best_of_columns(flow: Flow) -> None:
+    """The same values in rounds, of which records have none: it does not matter what has happened by which round."""
+    edges = _read(flow).map(edge, name="edge")
+    _write(flow.vertex_program(SpreadingOfColumns, edges, name="vertex"))
+
+
 # -- a graph that changes ----------------------------------------------------------------------------------------
 
 STAYS = 3
@@ -315,6 +321,7 @@ _PAIRS: dict[str, tuple[Built, Built]] = {
     "columns_loop": (_loop, _loop_of_columns),
     "columns_vertices": (_graph, _graph_of_columns),
     "columns_free_vertices": (_free, _free_of_columns),
+    "columns_best_vertices": (_free, _best_of_columns),
     "columns_changing": (_changing, _changing_of_columns),
 }
 ON_COLUMNS = tuple(_PAIRS)

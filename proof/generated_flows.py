@@ -429,6 +429,8 @@ _TOPOLOGIES: dict[str, tuple[Variant, ...]] = {
     "broadcast": (_broadcast, _broadcast_loop),
 }
 NAMES = tuple(_TOPOLOGIES)
-IN_ROUNDS = frozenset({"rounds", "rounds_nested", "rounds_behind_loop", "rounds_in_lanes", "columns_vertices"})
+IN_ROUNDS = frozenset(
+    {"rounds", "rounds_nested", "rounds_behind_loop", "rounds_in_lanes", "columns_vertices", "columns_best_vertices"}
+)
 _DRAINED = frozenset({"far_loop"})
 _LOSING = {("chain", 1)}
