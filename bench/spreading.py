@@ -29,7 +29,7 @@ from engine.files.file_formats import Parquet
 from graphs import Flow, VertexProgram, Vertices
 
 clock: dict[str, float] = {}
-"""When the clock of this process started, and the time of the last round."""
+"""When the clock of this process started, the time of the last step, and its round."""
 
 work = {"followed": 0}
 """How many values went along an edge in this process, if edges have weights."""
@@ -131,9 +131,11 @@ class Lowest(VertexProgram):
 
     def send(self, vertices: Vertices) -> Any:
         """The lowest number. Looks at the clock."""
-        clock["now_s"] = time.perf_counter()
-        if vertices.round == 1 or "began_s" not in clock:
-            clock["began_s"] = clock["now_s"]
+        now_s = clock["now_s"] = time.perf_counter()
+        # A round may have several steps.
+        if "began_s" not in clock or clock["round"] < vertices.round == 1:
+            clock["began_s"] = now_s
+        clock["round"] = vertices.round
         return vertices["lowest"]
 
 

@@ -137,30 +137,24 @@ class OutEdges:
         """
         if not len(self._sources):
             return None, sent[:0]
-        if active is not None:
-            if int(self.degrees[active].sum()) * FEW < len(self._sources):
-                return self._from_few(sent, np.flatnonzero(active), combine, along)
-            sent = np.where(active, sent, identity(combine, sent.dtype))
+        if active is not None and int(self.degrees[active].sum()) * FEW < len(self._sources):
+            return self._from_few(sent, np.flatnonzero(active), combine, along)
         if combine == "sum" and along is None and sent.dtype == np.float64 and self._matrix is not None:
-            return None, self._matrix @ sent
+            return None, self._matrix @ (sent if active is None else np.where(active, sent, 0.0))
+        return None, self.all_combined(sent, active, combine, along)
+
+    def all_combined(self, sent: Array, active: Array | None, combine: str, along: Along | None) -> Array:
+        """The same for all rows, by looking at all edges."""
+        if not len(self._sources):
+            return sent[:0]
+        if active is not None:
+            sent = np.where(active, sent, identity(combine, sent.dtype))
         carried = sent[self._sources]
         if along is not None:
             carried = along(carried, self._weights)
             if active is not None:
                 carried = np.where(active[self._sources], carried, identity(combine, carried.dtype))
-        return None, COMBINES[combine].reduceat(carried, self._row_starts[:-1])
-
-    def index(self) -> None:
-        """Build what is needed if few vertices are active, instead of at the first such round."""
-        _ = self._by_source, self._source_ends, self._marks
-
-    def combined_of(self, sent: Array, senders: Array, combine: str, along: Along | None) -> tuple[Array | None, Array]:
-        """Like `combined`, for the vertices at these positions; of few, it only costs what they send."""
-        if self.are_few(senders):
-            return self._from_few(sent, senders, combine, along)
-        active = np.zeros(len(self.degrees), np.bool_)
-        active[senders] = True
-        return self.combined(sent, active, combine, along)
+        return COMBINES[combine].reduceat(carried, self._row_starts[:-1])
 
     def are_few(self, senders: Array) -> bool:
         """Whether only the edges of the vertices at these positions are looked at, and not all edges."""
@@ -174,6 +168,12 @@ class OutEdges:
             return rows, carried
         weights = self._weights if rows is None or self._weights is None else self._weights[rows]
         return rows, along(carried, weights)
+
+    def by_source(self) -> tuple[Array, Array | None]:
+        """The row and the weight of each edge, in the order of their sources."""
+        edges = np.argsort(self._sources, kind="stable")
+        rows = np.repeat(np.arange(len(self.rows), dtype=np.int32), np.diff(self._row_starts))
+        return rows[edges], None if self._weights is None else self._weights[edges]
 
     def neighbours(self) -> tuple[Array, Array]:
         """The targets of each vertex, in order: where those of each begin, and the last ones end; and their numbers."""
@@ -205,10 +205,7 @@ class OutEdges:
 
     @cached_property
     def _by_source(self) -> tuple[Array, Array | None]:
-        """The row and the weight of each edge, in the order of their sources."""
-        edges = np.argsort(self._sources, kind="stable")
-        rows = np.repeat(np.arange(len(self.rows), dtype=np.int32), np.diff(self._row_starts))
-        return rows[edges], None if self._weights is None else self._weights[edges]
+        return self.by_source()
 
     @cached_property
     def _source_ends(self) -> Array:

@@ -46,7 +46,8 @@ from engine.operators.vertex_graph import (
     row_keys,
 )
 from engine.sending import Send
-from engine.vertex_edges import COMBINES, Array, Lookup, OutEdges, identity
+from engine.spreading_values import SpreadingValues
+from engine.vertex_edges import Array, Lookup
 from graphs.ids import Attempt, Epoch
 from graphs.plan import Edge
 from graphs.routing import KEY_GROUPS, key_groups
@@ -95,10 +96,6 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         # What has arrived before the graph was complete: vertices and values.
         self._early: list[tuple[Array, Array]] = []
         self._lookup = Lookup(np.empty(0, np.int64))
-        self._out: OutEdges | None = None
-        # For each target its position if it is a vertex of this task, else -1; and the best value sent to it.
-        self._places = np.empty(0, np.int64)
-        self._told = np.empty(0, self._message)
 
     def door(self, edge: Edge) -> Send:
         """Messages, or the graph."""
@@ -132,20 +129,18 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
     def _start(self) -> None:
         """The graph is complete: set the first values, and take what came too early."""
         ids, edges = self._in_order()
-        out = self._out = self._out_edges(ids, edges)
+        out = self._out_edges(ids, edges)
         if self._is_changed[GRAPH]:
             # Now, not at the next cut, which would take longer.
             self._file_by_group(ids, edges)
             self._is_changed[GRAPH] = False
         self._has_graph(ids, out)
-        out.index()
         self._lookup = Lookup(ids)
-        self._places = self._lookup.of(out.rows)
-        self._told = np.full(len(out.rows), identity(self._program.combine, self._message))
         self._keep("start", self._program.start)
-        self._take_best()
+        self._spread_from_now_on(out, keeps_own=True)
         early, self._early = self._early, []
-        self._note([(self._lookup.of(ids), values) for ids, values in early])
+        for ids, values in early:
+            self._note(ids, values)
 
     # -- messages ------------------------------------------------------------------------------------------------
 
@@ -157,34 +152,26 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
             self._early.append((ids, values))
             self._is_changed[VALUES] = True
         else:
-            self._note([(self._lookup.of(ids), values)])
+            self._note(ids, values)
 
-    def _note(self, parts: list[tuple[Array, Array]]) -> None:
+    def _note(self, ids: Array, values: Array) -> None:
         """Take what is better, and put its vertices on the list."""
-        self._improved = self._marks.distinct(np.concatenate([self._improved, self._improve(parts)]))
+        self._best_values.receive(self._lookup.of(ids), values)
         self._is_changed[VALUES] = True
 
     @property
     def next_timer_ms(self) -> int | None:
         """At once, if there is anything to send."""
-        return 0 if len(self._improved) else None
+        return 0 if self._spreading is not None and len(self._spreading.listed) else None
 
     def fire_timers(self, now_ms: int) -> None:
         """Send the values that have become better."""
-        out, combine = self._out, self._program.combine
-        if out is None or not len(self._improved):
-            return
-        rows, values = out.combined_of(self._sent(), self._take_next(out, SENT_MIN), combine, self._along)
-        rows, values = np.arange(len(out.rows)) if rows is None else rows, values.astype(self._message, copy=False)
-        told = self._told[rows]
-        is_better = COMBINES[combine](told, values) != told
-        rows, values = rows[is_better], values[is_better]
-        self._told[rows] = values
-        places = self._places[rows]
-        is_own = places >= 0
-        self._note([(places[is_own], values[is_own])])
-        if not is_own.all():
-            self._send(_batch_of(out, rows[~is_own], values[~is_own]), 0)
+        values = self._best_values
+        near, reached = values.spread(self._sent(), values.take_best(SENT_MIN), self._along)
+        values.put_on_list(near)
+        self._is_changed[VALUES] = True
+        if len(reached):
+            self._send(_batch_of(values, np.sort(reached)), 0)
 
     # -- state ---------------------------------------------------------------------------------------------------
 
@@ -211,8 +198,8 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
             self._state.replace(group_keys()[group][VALUES], filed)
 
     def _file_values(self) -> None:
-        values, rests = self._bests.copy(), np.ones(len(self._bests), np.bool_)
-        rests[self._improved] = False
+        values, rests = self._best_values.bests.copy(), np.ones(len(self._built), np.bool_)
+        rests[self._best_values.listed] = False
         for group in self._groups():
             own = slice(self._starts[group], self._starts[group + 1])
             if own.start < own.stop:
@@ -232,18 +219,17 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         if self._is_complete:
             self._start()
             at_rest = [graph[group]["ids"][filed["rests"]] for group, filed in values.items() if "rests" in filed]
-            rests = np.zeros(len(self._built), np.bool_)
-            rests[self._lookup.of(np.concatenate([np.empty(0, np.int64), *at_rest]))] = True
-            self._improved = self._improved[~rests[self._improved]]
+            self._best_values.take_off(self._lookup.of(np.concatenate([np.empty(0, np.int64), *at_rest])))
 
 
-def _batch_of(out: OutEdges, rows: Array, values: Array) -> Columns:
-    """A batch of values for these targets, with a row for each key group."""
-    starts = np.searchsorted(rows, out.starts)
+def _batch_of(values: SpreadingValues, reached: Array) -> Columns:
+    """A batch of the values for these vertices of other tasks, with a row for each key group."""
+    starts = np.searchsorted(reached, values.starts)
     groups = np.flatnonzero(np.diff(starts))
-    own_starts = np.append(starts[groups], len(rows))
-    ids = as_bytes(out.rows[rows].astype(np.int64), own_starts)
-    return columns_of({"vertex": row_keys()[groups], "ids": ids, "values": as_bytes(values, own_starts)})
+    own_starts = np.append(starts[groups], len(reached))
+    ids = as_bytes(values.ids[reached].astype(np.int64), own_starts)
+    columns = {"vertex": row_keys()[groups], "ids": ids, "values": as_bytes(values.sent_to(reached), own_starts)}
+    return columns_of(columns)
 
 
 def _has_all(tasks: set[tuple[int, int]]) -> bool:

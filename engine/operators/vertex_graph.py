@@ -7,26 +7,25 @@ under one of the three keys that each group has for the parts of the state.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, cast
 
 import numpy as np
 
 from engine.columns import Columns, Records
+from engine.constant_bytes import constant_bytes, constant_in
 from engine.files.arrow import arrow
 from engine.formats import from_format
 from engine.operators.base import OperatorRuntime, Place
+from engine.spreading_values import SpreadingValues
 from engine.task_errors import USER_RAISED, MisuseError, show, user_error
-from engine.vertex_edges import COMBINES, Array, Lookup, Marks, OutEdges, in_group_order
+from engine.vertex_edges import Array, Lookup, OutEdges, in_group_order
 from graphs.routing import KEY_GROUPS, groups_of_task, key_groups
 from graphs.vertex_program import OfVertexProgram, VertexProgram, Vertices
 
 VALUES, GRAPH, KNOWN = range(3)
 """The parts of the state: values; vertices with their edges; what is known of the tasks that send."""
-
-SENT_SHARE = 8
-"""A task sends an eighth of its list at once, the best values."""
 
 _KEYS_TRIED = 64 * KEY_GROUPS
 
@@ -52,10 +51,8 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         # The graph, once all of it is here; and where each key group begins among the vertices, and the last one ends.
         self._vertices: Vertices | None = None
         self._starts = np.zeros(KEY_GROUPS + 1, np.int64)
-        # If a vertex takes the best value: these values, and a list of the vertices that send next, by position.
-        self._bests: Array = np.empty(0, self._message)
-        self._improved: Array = np.empty(0, np.int64)
-        self._marks = Marks(0)
+        # If a vertex takes the best value: these values, once the graph is here.
+        self._spreading: SpreadingValues | None = None
         # What differs from the filed state.
         self._is_changed = {VALUES: False, GRAPH: False, KNOWN: False}
 
@@ -88,6 +85,12 @@ class VertexGraphOperator(OperatorRuntime, ABC):
             raise MisuseError(f"operator {self.name!r} has received messages before its graph: this is a defect")
         return self._vertices
 
+    @property
+    def _best_values(self) -> SpreadingValues:
+        if self._spreading is None:
+            raise MisuseError(f"operator {self.name!r} has received values before its graph: this is a defect")
+        return self._spreading
+
     def _groups(self) -> range:
         return groups_of_task(self.place.task.index, self.place.parallelism)
 
@@ -119,16 +122,17 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         # A cut shares these arrays, so nobody may change them in place.
         vertices.values = {name: frozen(array) for name, array in found.items()}
 
-    def _take_best(self) -> None:
+    def _spread_from_now_on(self, out: OutEdges, *, keeps_own: bool) -> SpreadingValues:
         """From now on the best values are changed in place, so no cut shares them, and only the operator does it."""
-        name, vertices = self._best, self._built
-        if name is None:
-            return
-        self._bests = self._best_at_start(name)
-        vertices.values = {**vertices.values, name: frozen(self._bests)}
-        self._marks = Marks(len(vertices))
+        name, vertices = str(self._best), self._built
+        values = SpreadingValues(
+            out, vertices.ids, self._best_at_start(name), self._program.combine, keeps_own=keeps_own
+        )
+        vertices.values = {**vertices.values, name: frozen(values.bests)}
         everyone = np.arange(len(vertices))
-        self._improved = everyone if vertices.active is None else everyone[vertices.active]
+        values.put_on_list(everyone if vertices.active is None else everyone[vertices.active])
+        self._spreading = values
+        return values
 
     def _best_at_start(self, name: str) -> Array:
         values = self._built.values
@@ -144,35 +148,6 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         if not self._fits(sent):
             raise self._returned("send", sent, f"an array with one item for each of the {len(self._built)} vertices")
         return sent.astype(self._message, copy=False)
-
-    def _improve(self, parts: Iterable[tuple[Array, Array]]) -> Array:
-        """Take what is better of the values for these positions. Returns where it was, each position once."""
-        best, values = COMBINES[self._program.combine], self._bests
-        changed = [np.empty(0, np.int64)]
-        for places, arrived in parts:
-            before = values[places]
-            # Several values may be for the same vertex.
-            best.at(values, places, arrived)
-            changed.append(places[values[places] != before])
-        return self._marks.distinct(np.concatenate(changed))
-
-    def _take_next(self, out: OutEdges, count_min: int) -> Array:
-        """Take the vertices with the best values off the list of those that send; all of them, if they cost no more.
-
-        The others wait: a value that is not the best one yet would be followed by another, and by all that comes of it.
-        """
-        listed, self._improved = self._improved, self._improved[:0]
-        count = max(count_min, len(listed) // SENT_SHARE)
-        if len(listed) <= count:
-            return listed
-        values, combine = self._bests[listed], self._program.combine
-        last = count - 1 if combine == "min" else len(listed) - count
-        is_next = COMBINES[combine](values, np.partition(values, last)[last]) == values
-        # None of them is next where the best are undefined numbers.
-        if not is_next.any() or not out.are_few(listed[is_next]):
-            return listed
-        self._improved = listed[~is_next]
-        return listed[is_next]
 
     def _fits(self, array: Any) -> bool:
         return isinstance(array, np.ndarray) and np.shape(cast("Array", array))[:1] == (len(self._built),)
@@ -195,12 +170,15 @@ class VertexGraphOperator(OperatorRuntime, ABC):
     # -- state ---------------------------------------------------------------------------------------------------
 
     def _file_arrived(self) -> None:
-        """File vertices and edges while they arrive."""
+        """File vertices and edges while they arrive. They stay in memory once, as the state holds them."""
         ids, edges = self._in_order()
-        self._ids, self._edges = [ids], [self._file_by_group(ids, edges)]
+        self._file_by_group(ids, edges)
+        self._ids, self._edges = [], []
+        _, graph, _ = self._filed()
+        self._take_filed_graph(graph)
 
-    def _file_by_group(self, ids: Array, edges: dict[str, Array]) -> dict[str, Array]:
-        """File vertices and edges. Returns the edges as the state holds them, so that they are in memory once."""
+    def _file_by_group(self, ids: Array, edges: dict[str, Array]) -> None:
+        """File vertices and edges, as bytes: a cut need not look into them before they are written."""
         groups = key_groups(edges["sources"])
         order = np.argsort(groups, kind="stable")
         ends = np.searchsorted(groups[order], np.arange(KEY_GROUPS + 1))
@@ -210,14 +188,17 @@ class VertexGraphOperator(OperatorRuntime, ABC):
             own = {part: column[rows] for part, column in ordered.items()}
             own["ids"] = ids[self._starts[group] : self._starts[group + 1]]
             if len(own["ids"]) or len(own["sources"]):
-                self._state.replace(group_keys()[group][GRAPH], own)
-        return ordered
+                self._state.replace(group_keys()[group][GRAPH], bytes(constant_bytes(own)))
 
     def _filed(self) -> list[dict[int, Any]]:
         """What the state holds, by part and key group."""
         found = self._state.values
         return [
-            {group: found[group_keys()[group][part]] for group in self._groups() if group_keys()[group][part] in found}
+            {
+                group: _arrays_of(found[group_keys()[group][part]])
+                for group in self._groups()
+                if group_keys()[group][part] in found
+            }
             for part in (VALUES, GRAPH, KNOWN)
         ]
 
@@ -225,6 +206,11 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         for own in by_group.values():
             self._ids.append(own["ids"])
             self._edges.append({part: column for part, column in own.items() if part != "ids"})
+
+
+def _arrays_of(filed: Any) -> Any:
+    """What was filed. Former versions filed graphs as arrays, too."""
+    return constant_in(memoryview(filed)) if isinstance(filed, bytes) else filed
 
 
 def as_columns(records: Records) -> Columns:

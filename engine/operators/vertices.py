@@ -15,9 +15,10 @@ So the number of a vertex travels once from each sender. Both ends keep it as st
 is known of each sender. A row is understood wherever its group goes. After a restore with another number of tasks, each
 of which reaches other vertices, they announce them again. To cuts, logs and restores these are rows like any others.
 
-Vertices that take the best value and send it on are put on a list, of which only the best ones send in a round, if it
-does not matter what happens by which round: a value that is not the best one yet would be followed by another. So a
-round with a list is followed by another one, even if nothing else is sent.
+If vertices take the best value and send it on, they are put on a list (`engine/spreading_values.py`). If it does not
+matter what happens by which round, only the best ones on it send in a round, values for a task's own vertices do not
+travel, and own vertices that they reach may send in the same round, too. A round with a list is followed by another
+one, even if nothing else is sent. Few values travel as a row for each, with its position in `ids` and the `value`.
 
 State is filed by key group, under three keys of the group: the values; the vertices with their edges, which are written
 once, because deltas leave out what did not change; and what is known of the senders.
@@ -27,8 +28,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, cast
+from functools import cached_property
+from itertools import groupby, pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +49,7 @@ from engine.operators.vertex_graph import (
     arrays_in,
     as_bytes,
     as_columns,
+    columns_of,
     edge_parts,
     frozen,
     group_keys,
@@ -67,17 +70,37 @@ SENT_MIN = 512
 With fewer there are more rounds, with more an edge is followed more often (docs/performance.md).
 """
 
+STEPS_MAX = 2
+"""How often a task sends to its own vertices in a round."""
+
+ROWS_MAX = 4_096
+"""So many values travel as a row for each; more as a row for each key group."""
+
+OF_ALL_SENDERS = ~(1 << 31 | (1 << 30) - 1)
+"""The part of their numbers that all tasks and directions of an attempt share."""
+
 Known = dict[int, dict[int, Array]]
 """Sender -> key group -> the positions, among this group's vertices, of those that it reaches."""
 
 
 @dataclass
 class _Direction:
-    """The edges of one direction, under which number their values travel, and whether their ends are announced."""
+    """The edges of one direction, under which number their values travel, and whether their ends are announced.
+
+    `ids` are the vertices to which values travel, and `starts` says where each key group begins among them.
+    """
 
     edges: OutEdges
     sender: int
+    ids: Array
+    starts: Array
     is_announced: bool = False
+
+    @cached_property
+    def of_rows(self) -> tuple[Array, Array]:
+        """For each of these vertices the key of its rows, and its position among those of its group."""
+        groups = np.repeat(np.arange(KEY_GROUPS), np.diff(self.starts))
+        return row_keys()[groups], np.arange(len(self.ids)) - self.starts[groups]
 
 
 class VerticesOperator(VertexGraphOperator):
@@ -87,7 +110,11 @@ class VerticesOperator(VertexGraphOperator):
         super().__init__(kind, place)
         self._directions: list[_Direction] = []
         # Whether only the result counts, and not what has happened by which round.
-        self._may_wait = kind.rounds is None and not (kind.reports_change or self._program.phases)
+        self._may_wait = (
+            self._best is not None and kind.rounds is None and not (kind.reports_change or self._program.phases)
+        )
+        # Larger numbers fit into no column.
+        self._sends_rows = self._may_wait and self._message.itemsize <= 8
         # What was received in this round, and how many vertices have sent it, by group.
         self._inbox = self._new_inbox(0)
         self._senders = np.zeros(KEY_GROUPS, np.int64)
@@ -118,7 +145,8 @@ class VerticesOperator(VertexGraphOperator):
 
     def _direction(self, ids: Array, edges: dict[str, Array], rows: Any, way: int) -> _Direction:
         out = self._out_edges(ids, edges, rows)
-        return _Direction(out, sender_number(self.place.task.index, self.place.parallelism, way))
+        sender = sender_number(self.place.task.index, self.place.parallelism, way, keeps_own=self._may_wait)
+        return _Direction(out, sender, out.rows, out.starts)
 
     def _new_inbox(self, vertices: int) -> Inbox:
         if self._combines and self._best is None:
@@ -128,19 +156,32 @@ class VerticesOperator(VertexGraphOperator):
     # -- rounds --------------------------------------------------------------------------------------------------
 
     def _take_messages(self, records: Records, hops: Hops) -> None:
-        batch = as_columns(records).batch
-        if "values" not in batch.schema.names:
+        if isinstance(records, Columns):
+            self._take_columns(records)
+            return
+        # A restored round, in which several tasks may have sent different columns.
+        for _, alike in groupby(records, key=tuple):
+            self._take_columns(as_columns(list(alike)))
+
+    def _take_columns(self, columns: Columns) -> None:
+        batch = columns.batch
+        if "sender" not in batch.schema.names:
             self._ids.append(to_array(batch.column("vertex")))
             self._is_changed[GRAPH] = True
             return
         senders = batch.column("sender").to_numpy()
         groups = key_groups(batch.column("vertex").to_numpy())
         # Nearly always one sender.
-        cuts = [0, *(np.flatnonzero(np.diff(senders)) + 1).tolist(), len(senders)]
+        cuts = [0, *(np.flatnonzero(senders[1:] != senders[:-1]) + 1).tolist(), len(senders)]
+        receive = self._receive_rows if "value" in batch.schema.names else self._receive
         for start, end in pairwise(cuts):
-            rows = slice(start, end)
-            self._receive(int(senders[start]), groups[rows], batch.slice(start, end - start))
+            receive(int(senders[start]), groups[start:end], batch.slice(start, end - start))
         self._is_changed[VALUES] = True
+
+    def _receive_rows(self, sender: int, groups: npt.NDArray[np.int64], batch: Any) -> None:
+        places, offsets = self._places[sender]
+        places = places[batch.column("at").to_numpy() + offsets[groups]]
+        self._best_values.receive(places, batch.column("value").to_numpy().astype(self._message, copy=False))
 
     def _receive(self, sender: int, groups: npt.NDArray[np.int64], batch: Any) -> None:
         ids, ids_starts = arrays_in(batch.column("ids"), np.dtype(np.int64))
@@ -158,6 +199,9 @@ class VerticesOperator(VertexGraphOperator):
         elif len(values) < len(places):
             # The rows of some groups have arrived in another batch.
             places = np.concatenate([places[offsets[group] : offsets[group + 1]] for group in groups])
+        if self._best is not None:
+            self._best_values.receive(places, values)
+            return
         is_range = len(at) == 0 and places[0] == 0 and places[-1] == len(places) - 1
         self._inbox.add(places, values, distinct_and_ordered=is_range)
 
@@ -186,43 +230,52 @@ class VerticesOperator(VertexGraphOperator):
             # Now, not at the next cut, which would delay a round.
             self._file_by_group(self._built.ids, edges)
             self._is_changed[GRAPH] = False
-            if self._best is not None:
-                self._directions[0].edges.index()
             self._keep("start", program.start)
-            self._take_best()
+            self._has_values()
         vertices = self._built
-        if number and self._best is not None:
+        if number:
             vertices.round = number
-            improved = self._improve(cast("UncombinedInbox", self._inbox).take_parts())
-            self._improved = self._marks.distinct(np.concatenate([self._improved, improved]))
-            self._forget_former_senders()
-        elif number:
-            vertices.round = number
-            received = self._inbox.take()
-            vertices.senders = int(self._senders[self._groups()].max(initial=0))
-            self._senders[:] = 0
-            self._keep("apply", lambda vertices: program.apply(vertices, received))
+            if self._best is None:
+                received = self._inbox.take()
+                vertices.senders = int(self._senders[self._groups()].max(initial=0))
+                self._senders[:] = 0
+                self._keep("apply", lambda vertices: program.apply(vertices, received))
             self._forget_former_senders()
         self._is_changed[VALUES] = True
         if number != self._kind.rounds:
             self._send_round()
 
+    def _has_values(self) -> None:
+        """The values of a program with a best value are here, from `start` or restored."""
+        if self._best is None:
+            return
+        # Without `apply`, nothing changes the direction later.
+        direction = self._directions[self._built.backwards]
+        values = self._spread_from_now_on(direction.edges, keeps_own=self._may_wait)
+        direction.ids, direction.starts = values.ids, values.starts
+
     def _send_round(self) -> None:
         vertices, program = self._built, self._program
         if self._best is not None:
-            active = len(self._improved)
+            active = len(self._best_values.listed)
         else:
             active = len(vertices) if vertices.active is None else int(np.count_nonzero(vertices.active))
         change = active if vertices.change is None else vertices.change
         change = float(change) if vertices.round else np.inf
         direction = self._directions[vertices.backwards]
-        edges, sent = direction.edges, self._sent()
+        edges = direction.edges
         if self._best is not None:
-            rows, values = edges.combined_of(sent, self._take_senders(edges), program.combine, self._along)
+            reached = self._spread()
+            if self._sends_rows and direction.is_announced and 0 < len(reached) <= ROWS_MAX:
+                self._send(_rows_of(direction, reached, self._best_values.sent_to(reached)), 0)
+                return
+            reached = np.sort(reached)
+            rows = None if len(reached) == len(direction.ids) else reached
+            values = self._best_values.sent_to(reached)
         elif self._combines:
-            rows, values = edges.combined(sent, vertices.active, program.combine, self._along)
+            rows, values = edges.combined(self._sent(), vertices.active, program.combine, self._along)
         else:
-            rows, values = edges.each(sent, vertices.active, self._along)
+            rows, values = edges.each(self._sent(), vertices.active, self._along)
         values = np.ascontiguousarray(values, self._message)
         # Tasks in which nothing is sent are counted as well, until nothing has been sent in any of them.
         senders = active if program.phases and (active or vertices.senders) else None
@@ -231,15 +284,25 @@ class VerticesOperator(VertexGraphOperator):
             if announce:
                 direction.is_announced = self._is_changed[KNOWN] = True
             self._send(Columns(_batch_of(direction, rows, values, change, senders, announce=announce)), 0)
-        elif (self._kind.reports_change and len(vertices)) or len(self._improved):
+        elif (self._kind.reports_change and len(vertices)) or self._has_listed:
             self._send(Columns(_only_change(direction.sender, change, self.place)), 0)
 
-    def _take_senders(self, edges: OutEdges) -> Array:
-        """Take those that send in this round off the list."""
-        if self._may_wait:
-            return self._take_next(edges, SENT_MIN)
-        senders, self._improved = self._improved, self._improved[:0]
-        return senders
+    def _spread(self) -> Array:
+        """Have vertices on the list send. Returns those elsewhere to which something travels, by position in `ids`."""
+        spreading = self._best_values
+        senders = spreading.take_best(SENT_MIN) if self._may_wait else spreading.take_all()
+        parts: list[Array] = []
+        for _ in range(STEPS_MAX):
+            senders, reached = spreading.spread(self._sent(), senders, self._along)
+            parts.append(reached)
+            if not len(senders):
+                break
+        spreading.put_on_list(senders)
+        return spreading.distinct(parts)
+
+    @property
+    def _has_listed(self) -> bool:
+        return self._best is not None and len(self._best_values.listed) > 0
 
     # -- state ---------------------------------------------------------------------------------------------------
 
@@ -250,6 +313,9 @@ class VerticesOperator(VertexGraphOperator):
                 self._file_arrived()
         else:
             self._file_graph()
+            if self._best is not None:
+                # A replay begins with a cut, and must find the run sending the same.
+                self._best_values.forget_sent()
         self._is_changed = dict.fromkeys(self._is_changed, False)
         return super().capture(epoch, attempt, base)
 
@@ -257,10 +323,10 @@ class VerticesOperator(VertexGraphOperator):
         vertices, starts = self._built, self._starts
         received = self._inbox.filed(starts)
         values = dict(vertices.values)
-        if self._best is not None:
-            values[self._best] = self._bests.copy()
         waits = np.zeros(len(vertices), np.bool_)
-        waits[self._improved] = True
+        if self._best is not None:
+            values[self._best] = self._best_values.bests.copy()
+            waits[self._best_values.listed] = True
         announced = [direction.sender for direction in self._directions if direction.is_announced]
         for group in self._groups():
             own = slice(starts[group], starts[group + 1])
@@ -306,45 +372,65 @@ class VerticesOperator(VertexGraphOperator):
         vertices.values = {name: frozen(np.concatenate([own["values"][name] for own in filed])) for name in names}
         if filed[0]["active"] is not None:
             vertices.active = np.concatenate([own["active"] for own in filed])
-        self._take_best()
-        # Before vertices waited, cuts held nothing of it.
-        waits = [own.get("waits", np.zeros(len(own["values"][names[0]]), np.bool_)) for own in filed]
-        self._improved = np.flatnonzero(np.concatenate(waits))
         vertices.backwards = filed[0]["backwards"]
-        self._inbox.restore([own["received"] for own in filed], [int(self._starts[group]) for group in by_group])
+        firsts = [int(self._starts[group]) for group in by_group]
+        if self._best is None:
+            self._inbox.restore([own["received"] for own in filed], firsts)
+        else:
+            self._has_values()
+            # Before vertices waited, cuts held nothing of it.
+            waits = [own.get("waits", np.zeros(len(own["values"][names[0]]), np.bool_)) for own in filed]
+            self._best_values.take_all()
+            self._best_values.put_on_list(np.flatnonzero(np.concatenate(waits)))
+            # Cuts of former versions hold what had been received in their round.
+            for first, (at, values) in zip(firsts, [own["received"] for own in filed], strict=True):
+                self._best_values.receive(at + first, values)
         for group, own in by_group.items():
             self._senders[group] = own["senders"]
 
     def _forget_former_senders(self) -> None:
-        """Forget tasks of another parallelism: what they sent before the restore has been received."""
-        now = self.place.parallelism
-        for sender in [sender for sender in self._known if sender >> 32 != now]:
+        """Forget tasks that count otherwise: what they sent before the restore has been received."""
+        now = sender_number(0, self.place.parallelism, keeps_own=self._may_wait) & OF_ALL_SENDERS
+        for sender in [sender for sender in self._known if sender & OF_ALL_SENDERS != now]:
             del self._known[sender], self._places[sender]
             self._is_changed[KNOWN] = True
 
 
-def sender_number(index: int, parallelism: int, direction: int = 0) -> int:
-    """A number for one direction of the edges of one of `parallelism` tasks."""
-    return parallelism << 32 | direction << 31 | index
+def sender_number(index: int, parallelism: int, direction: int = 0, *, keeps_own: bool = False) -> int:
+    """A number for one direction of the edges of one of `parallelism` tasks, and for the vertices that it announces:
+    without its own ones, if values for them do not travel.
+    """
+    return parallelism << 32 | direction << 31 | keeps_own << 30 | index
+
+
+def _rows_of(direction: _Direction, reached: Array, values: Array) -> Columns:
+    """A batch with a row for each value."""
+    keys, at = direction.of_rows
+    columns = {
+        "vertex": keys[reached],
+        "sender": np.full(len(reached), direction.sender, np.int64),
+        "at": at[reached],
+        "value": values.astype(np.float64 if values.dtype.kind == "f" else np.int64, copy=False),
+    }
+    return columns_of(columns)
 
 
 def _batch_of(
     direction: _Direction, rows: Array | None, values: Array, change: float, senders: int | None, *, announce: bool
 ) -> Any:
     """A batch of these values, with a row for each key group that has any; for each of all if senders are counted."""
-    edges = direction.edges
-    starts = edges.starts if rows is None else np.searchsorted(rows, edges.starts)
-    counts = np.diff(edges.starts if announce else starts)
+    starts = direction.starts if rows is None else np.searchsorted(rows, direction.starts)
+    counts = np.diff(direction.starts if announce else starts)
     groups = np.flatnonzero(counts) if senders is None else np.arange(KEY_GROUPS)
     own_starts = np.append(starts[groups], len(values))
     nothing = np.zeros(len(groups) + 1, np.int64)
     at, at_starts = np.empty(0, np.int32), nothing
     if rows is not None:
-        at = (rows - np.repeat(edges.starts[:-1], np.diff(starts))).astype(np.int32)
+        at = (rows - np.repeat(direction.starts[:-1], np.diff(starts))).astype(np.int32)
         at_starts = own_starts
     ids, ids_starts = np.empty(0, np.int64), nothing
     if announce:
-        ids, ids_starts = edges.rows.astype(np.int64), np.append(edges.starts[groups], len(edges.rows))
+        ids, ids_starts = direction.ids.astype(np.int64), np.append(direction.starts[groups], len(direction.ids))
     changes = np.zeros(len(groups))
     changes[0] = change
     columns = {

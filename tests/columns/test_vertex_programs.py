@@ -226,25 +226,6 @@ def test_vertices_that_wait_for_a_later_round_survive_crashes_and_other_numbers_
     assert result.restores > 10
 
 
-def senders_by_round(flow: Flow, rounds: int) -> list[int]:
-    """How many values a task sends in each round."""
-    sent = [
-        [values for batch in batches for values in batch.batch.column("values").to_pylist()]
-        for batches in messages_of(flow, rounds)
-    ]
-    return [sum(map(len, values)) // 8 for values in sent]
-
-
-def test_the_best_values_are_sent_first_unless_it_matters_what_happens_by_which_round(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
-    monkeypatch.setattr(vertex_edges, "FEW", 1)
-    at_once = senders_by_round(flow_of(Best, undirected=True, rounds=5), 1)
-    best_first = senders_by_round(flow_of(Best, undirected=True), 1)
-    assert 0 < best_first[0] < at_once[0] / 2
-    until = senders_by_round(flow_of(Best, undirected=True, until=lambda change: change == 0), 1)
-    assert until == at_once
-
-
 def messages_of(flow: Flow, rounds: int, edges: Any = EDGES) -> list[list[Columns]]:
     """What the one task of a program sends in each round."""
     tasks = Tasks(flow)
@@ -261,27 +242,6 @@ def messages_of(flow: Flow, rounds: int, edges: Any = EDGES) -> list[list[Column
         for batch in emitted:
             runtime.process(inputs["messages"], batch, 0)
     return found
-
-
-@pytest.mark.filterwarnings("ignore:invalid value encountered")
-@pytest.mark.parametrize("combine", ["min", "max"])
-def test_undefined_values_do_not_keep_others_from_being_sent(monkeypatch: pytest.MonkeyPatch, combine: str):
-    """A round with a list is followed by another one: one of which nothing is taken would never end."""
-    monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
-    monkeypatch.setattr(vertex_edges, "FEW", 1)
-    count = 40
-
-    class Undefined(Best):
-        message = np.float64
-
-        def start(self, vertices: Vertices) -> Any:
-            return {"lowest": np.where(vertices.ids < count // 2, vertices.ids, np.nan)}
-
-    program = type("Undefined", (Undefined,), {"combine": combine})
-    edges = [{"source": vertex, "target": vertex + count, "weight": 1.0} for vertex in range(count)]
-    rounds = messages_of(flow_of(program, edges), 2 * count, edges)
-    assert rounds[0], "what is defined was sent"
-    assert rounds[-1] == []
 
 
 def test_the_numbers_of_vertices_travel_once():

@@ -1,0 +1,403 @@
+"""Best values in rounds: which vertices send in a round, what travels, and what cuts hold of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backedge import Vertices
+from engine import vertex_edges
+from engine.batch import Batch
+from engine.columns import Columns
+from engine.constant_bytes import constant_in
+from engine.operators import vertices as in_rounds
+from engine.sending import Emitted
+from engine.spreading_values import SpreadingValues
+from engine.state import decode_entries, encode_groups
+from engine.vertex_edges import OutEdges
+from graphs import Flow
+from graphs.ids import TaskId
+from graphs.routing import tasks_of_keys
+from graphs.vertex_program import BACKWARDS
+from tests.columns.given import columns
+from tests.columns.test_vertex_programs import EDGES, Best, BestWay, flow_of, lowest_by_hand, shortest_by_hand
+from tests.runtime.tasks import States, Tasks
+
+Sent = list[tuple[TaskId, Columns]]
+"""The task that has sent, and its batch."""
+
+
+class Counting(BestWay):
+    """Counts the edges that are followed."""
+
+    followed = 0
+
+    def along(self, sent: Any, weights: Any) -> Any:
+        Counting.followed += len(sent)
+        return super().along(sent, weights)
+
+
+class InRounds:
+    """The tasks of a program, round by round."""
+
+    def __init__(self, flow: Flow, parallelism: int, restored: States | None = None) -> None:
+        self.tasks = Tasks(flow, parallelism, restored)
+        indexes = range(parallelism)
+        self.programs = [self.tasks.home("program", index) for index in indexes]
+        self.heads = [self.tasks.home("program_rounds", index) for index in indexes]
+        self.number = 0
+
+    def load(self, edges: Any = EDGES) -> None:
+        """Give each task its edges and vertices."""
+        ends = np.unique([edge[end] for edge in edges for end in ("source", "target")])
+        homes = tasks_of_keys(np.array([edge["source"] for edge in edges]), len(self.programs))
+        for index, runtime in enumerate(self.programs):
+            inputs = {channel.edge.input: channel for channel in runtime.task.inputs}
+            own = [edge for edge, home in zip(edges, homes, strict=True) if home == index]
+            if own:
+                runtime.process(inputs["edges"], Batch(own), 0)
+            vertices = ends[tasks_of_keys(ends, len(self.programs)) == index]
+            if len(vertices):
+                runtime.process(inputs["messages"], Batch(columns(vertex=vertices.tolist())), 0)
+
+    def send(self) -> Sent:
+        """End a round. What the tasks send waits at the heads."""
+        sent: Sent = []
+        for runtime in self.programs:
+            for channel, batch in runtime.on_round_end((self.number,), 0):
+                assert isinstance(batch.records, Columns)
+                sent.append((channel.sender, batch.records))
+                self._process([(channel, batch)])
+        self.number += 1
+        return sent
+
+    def deliver(self) -> None:
+        """Begin the next round."""
+        for head in self.heads:
+            self._process(head.release_round())
+
+    def run(self, rounds_max: int = 200) -> list[Sent]:
+        """Go on until nothing is sent."""
+        found: list[Sent] = []
+        for _ in range(rounds_max):
+            found.append(self.send())
+            if not found[-1]:
+                return found
+            self.deliver()
+        raise AssertionError(f"still sending after {rounds_max} rounds")
+
+    def _process(self, emitted: Emitted) -> None:
+        for channel, batch in emitted:
+            self.tasks.runtimes[channel.receiver].process(self.tasks.deployment.channels[channel], batch, 0)
+
+    def values(self) -> dict[int, Any]:
+        """The values at the end."""
+        for runtime in self.programs:
+            for channel, batch in runtime.end(0):
+                self._process([(channel, batch)])
+        return {row["vertex"]: row["lowest"] for row in self.tasks.output("out")}
+
+
+def followed_in_first_rounds(flow: Flow, rounds: int) -> int:
+    Counting.followed = 0
+    run = InRounds(flow, 1)
+    run.load()
+    for _ in range(rounds):
+        run.send()
+        run.deliver()
+    return Counting.followed
+
+
+def never(change: float) -> bool:
+    return change < 0
+
+
+class CountingAll(Counting):
+    """All vertices begin with their number."""
+
+    def start(self, vertices: Vertices) -> Any:
+        return {"lowest": vertices.ids.astype(np.float64)}
+
+
+def test_the_best_values_are_sent_first_unless_it_matters_what_happens_by_which_round(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
+    monkeypatch.setattr(in_rounds, "STEPS_MAX", 1)
+    monkeypatch.setattr(vertex_edges, "FEW", 1)
+    weighted = {"weight": "weight"}
+    at_once = followed_in_first_rounds(flow_of(CountingAll, rounds=5, **weighted), 1)
+    assert at_once == len(EDGES)
+    assert 0 < followed_in_first_rounds(flow_of(CountingAll, **weighted), 1) < at_once / 2
+    assert followed_in_first_rounds(flow_of(CountingAll, until=lambda change: change == 0, **weighted), 1) == at_once
+
+
+def test_an_own_vertex_sends_in_the_same_round_if_its_new_value_is_as_good_as_those_that_were_sent(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(in_rounds, "SENT_MIN", 2)
+    monkeypatch.setattr(vertex_edges, "FEW", 1)
+    chain = [{"source": n, "target": n + 1, "weight": 0.0} for n in range(60)]
+
+    class Chain(Counting):
+        def start(self, vertices: Vertices) -> Any:
+            return {"lowest": np.where(vertices.ids == 0, 0.0, 1_000.0 + vertices.ids)}
+
+    for steps in (1, 3):
+        monkeypatch.setattr(in_rounds, "STEPS_MAX", steps)
+        run = InRounds(flow_of(Chain, chain, weight="weight"), 1)
+        run.load(chain)
+        run.send()
+        assert list(run.values().values()).count(0.0) == 1 + steps
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+@pytest.mark.parametrize("rows_max", [0, 3, 10_000])
+@pytest.mark.parametrize("sent_min", [1, 512])
+def test_the_form_in_which_values_travel_does_not_matter(
+    monkeypatch: pytest.MonkeyPatch, parallelism: int, rows_max: int, sent_min: int
+):
+    monkeypatch.setattr(in_rounds, "ROWS_MAX", rows_max)
+    monkeypatch.setattr(in_rounds, "SENT_MIN", sent_min)
+    monkeypatch.setattr(vertex_edges, "FEW", 1)
+    for program, options, expected in (
+        (Best, {"undirected": True}, lowest_by_hand(directed=False)),
+        (BestWay, {"weight": "weight"}, shortest_by_hand()),
+        (BestWay, {"weight": "weight", "rounds": 100}, shortest_by_hand()),
+    ):
+        run = InRounds(flow_of(program, **options), parallelism)
+        if "undirected" in options:
+            run.load(EDGES + [edge | {"source": edge["target"], "target": edge["source"]} for edge in EDGES])
+        else:
+            run.load()
+        run.run()
+        assert run.values() == expected
+
+
+class Backwards(Best):
+    reverses = True
+
+    def start(self, vertices: Vertices) -> Any:
+        vertices.backwards = True
+        return {"lowest": vertices.ids}
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_best_values_may_go_against_the_direction_of_edges(parallelism: int):
+    both = [
+        {"source": edge[one], "target": edge[other], BACKWARDS: one == "target"}
+        for edge in EDGES
+        for one, other in (("source", "target"), ("target", "source"))
+    ]
+    run = InRounds(flow_of(Backwards), parallelism)
+    run.load(both)
+    run.run()
+    expected = {end: end for edge in EDGES for end in (edge["source"], edge["target"])}
+    for _ in expected:
+        for edge in EDGES:
+            expected[edge["source"]] = min(expected[edge["source"]], expected[edge["target"]])
+    assert run.values() == expected
+
+
+def test_values_for_own_vertices_do_not_travel_and_nothing_is_sent_twice(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
+    monkeypatch.setattr(vertex_edges, "FEW", 1)
+    alone = InRounds(flow_of(BestWay, weight="weight"), 1)
+    alone.load()
+    assert all(not any(batch.batch.column("values").to_pylist()) for sent in alone.run() for _, batch in sent)
+    run = InRounds(flow_of(BestWay, weight="weight"), 2)
+    run.load()
+    told: dict[tuple[TaskId, int, int], float] = {}
+    for task, batch in (pair for sent in run.run() for pair in sent):
+        if "value" not in batch.names:
+            continue
+        for row in batch.to_records():
+            target = task, row["vertex"], row["at"]
+            assert row["value"] < told.get(target, np.inf)
+            told[target] = row["value"]
+    assert len(told) > 5
+
+
+@pytest.mark.parametrize("combine", ["min", "max"])
+def test_undefined_values_do_not_keep_others_from_being_sent(monkeypatch: pytest.MonkeyPatch, combine: str):
+    """A round with a list is followed by another one: one of which nothing is taken would never end."""
+    monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
+    monkeypatch.setattr(vertex_edges, "FEW", 1)
+    vertices = 40
+
+    class Undefined(Best):
+        message = np.float64
+
+        def start(self, vertices: Vertices) -> Any:
+            known = np.where(vertices.ids < 20, vertices.ids, np.nan)
+            return {"lowest": np.where(vertices.ids < 40, known, np.inf if combine == "min" else -np.inf)}
+
+    program = type("Undefined", (Undefined,), {"combine": combine})
+    edges = [{"source": vertex, "target": vertex + vertices} for vertex in range(vertices)]
+    run = InRounds(flow_of(program, edges), 1)
+    run.load(edges)
+    with np.errstate(invalid="ignore"):
+        run.run()
+    found = run.values()
+    assert [found[vertex + vertices] for vertex in range(20)] == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({}, {"until": never}), ({"until": never}, {}), ({}, {}), ({"rounds": 90}, {})],
+    ids=["then in step", "then best first", "the same", "no limit any more"],
+)
+def test_a_cut_is_continued_with_other_options(monkeypatch: pytest.MonkeyPatch, before: Any, after: Any):
+    """What is in flight is numbered by the vertices that its sender had announced, with or without own ones."""
+    monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
+    monkeypatch.setattr(vertex_edges, "FEW", 1)
+    for rounds in (1, 2, 3, 6):
+        run = InRounds(flow_of(BestWay, weight="weight", **before), 2)
+        run.load()
+        for _ in range(rounds):
+            run.send()
+            run.deliver()
+        run.send()
+        later = InRounds(flow_of(BestWay, weight="weight", **after), 2, run.tasks.capture())
+        later.number = run.number
+        later.deliver()
+        for _ in range(60):
+            later.send()
+            later.deliver()
+        assert later.values() == shortest_by_hand()
+
+
+def test_a_restored_task_sends_the_same_as_the_one_that_went_on(monkeypatch: pytest.MonkeyPatch):
+    """So a replay that begins with a cut finds nothing that differs."""
+    monkeypatch.setattr(in_rounds, "SENT_MIN", 3)
+    monkeypatch.setattr(vertex_edges, "FEW", 2)
+    run = InRounds(flow_of(BestWay, weight="weight"), 2)
+    run.load()
+    for _ in range(4):
+        run.send()
+        run.deliver()
+    run.send()
+    restored = InRounds(flow_of(BestWay, weight="weight"), 2, run.tasks.capture())
+    restored.number = run.number
+    sent: list[list[Sent]] = []
+    for each in (run, restored):
+        each.deliver()
+        sent.append(each.run())
+    assert sent[0] == sent[1] and len(sent[0]) > 4
+
+
+def test_a_cut_is_continued_whose_graph_was_filed_as_arrays():
+    run = InRounds(flow_of(BestWay, weight="weight"), 2)
+    run.load()
+    run.send()
+    states = {task: dict(of_task) for task, of_task in run.tasks.capture().items()}
+    for of_task in states.values():
+        if "program" in of_task:
+            entries = dict(decode_entries(of_task["program"].groups))
+            former = {key: constant_in(memoryview(of)) if isinstance(of, bytes) else of for key, of in entries.items()}
+            assert former != entries
+            of_task["program"] = replace(of_task["program"], groups=encode_groups("program", former, []))
+    later = InRounds(flow_of(BestWay, weight="weight"), 2, states)
+    later.number = run.number
+    later.deliver()
+    later.run()
+    assert later.values() == shortest_by_hand()
+
+
+def test_a_restored_round_may_hold_values_in_both_forms(monkeypatch: pytest.MonkeyPatch):
+    """With fewer tasks than before, one of them gets what several have sent."""
+    monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
+    monkeypatch.setattr(vertex_edges, "FEW", 1)
+    run = InRounds(flow_of(BestWay, weight="weight"), 2)
+    run.load()
+    both: dict[str, list[Any]] = {}
+    for _ in range(12):
+        for task, batch in run.send():
+            form = "rows" if "value" in batch.names else "groups"
+            if str(task) == "program/0" and any(row.get("values") or "value" in row for row in batch.to_records()):
+                both.setdefault(form, batch.to_records())
+        run.deliver()
+    assert sorted(both) == ["groups", "rows"]
+    later = InRounds(flow_of(BestWay, weight="weight"), 2, run.tasks.capture())
+    receiver = later.programs[1]
+    [channel] = {c for c in receiver.task.inputs if c.edge.input == "messages" and c.id.sender.index == 0}
+    receiver.process(channel, Batch([*both["rows"], *both["groups"], *both["rows"]]), 0)
+    later.number = run.number
+    later.run()
+    assert later.values() == shortest_by_hand()
+
+
+@pytest.mark.parametrize("combine", ["min", "max"])
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.uint64])
+@pytest.mark.parametrize("keeps_own", [True, False])
+@pytest.mark.parametrize("few", [0, 10_000])
+def test_spreading_takes_and_sends_what_is_better(
+    monkeypatch: pytest.MonkeyPatch, combine: str, kind: Any, keeps_own: bool, few: int
+):
+    """Beside the same one value at a time, whether the edges of few vertices are looked at or all."""
+    monkeypatch.setattr(vertex_edges, "FEW", few)
+    random = np.random.default_rng(3)
+    own, ends = random.permutation(50), random.integers(0, 100, (300, 2))
+    ends[:, 0] %= 50
+    weights = random.integers(0, 9, 300).astype(kind)
+    place = {int(vertex): position for position, vertex in enumerate(own)}
+    edges = OutEdges(50, np.array([place[end] for end in ends[:, 0].tolist()]), ends[:, 1], weights)
+    bests = random.integers(0, 50, 50).astype(kind)
+    values = SpreadingValues(edges, own, bests.copy(), combine, keeps_own=keeps_own)
+    expected, told = dict(zip(own.tolist(), bests.tolist(), strict=True)), {}
+    better = (lambda one, other: one < other) if combine == "min" else (lambda one, other: one > other)
+    listed: set[int] = set()
+    for _ in range(6):
+        senders = random.permutation(50)[:20]
+        sent = values.bests.copy()
+        near, reached = values.spread(sent, senders, lambda carried, along: (carried + along).astype(kind))
+        assert len(near) == 0
+        now: dict[int, Any] = {}
+        of_sender = {int(own[sender]): sent[sender] for sender in senders}
+        for (source, target), weight in zip(ends.tolist(), weights, strict=True):
+            if source not in of_sender:
+                continue
+            arrived = (of_sender[source] + weight).item()
+            known = expected if keeps_own and target < 50 else told
+            if target not in known or better(arrived, known[target]):
+                known[target] = arrived
+                if known is expected:
+                    listed.add(target)
+                else:
+                    now[target] = arrived
+        assert dict(zip(own.tolist(), values.bests.tolist(), strict=True)) == expected
+        assert {own[position] for position in values.listed} == listed
+        assert len(values.listed) == len(listed)
+        assert dict(zip(values.ids[reached].tolist(), values.sent_to(reached).tolist(), strict=True)) == now
+
+
+@pytest.mark.parametrize("combine", ["min", "max"])
+def test_the_best_of_a_list_are_taken_and_what_becomes_as_good_goes_with_them(
+    monkeypatch: pytest.MonkeyPatch, combine: str
+):
+    monkeypatch.setattr(vertex_edges, "FEW", 1)
+    chain = np.arange(40)
+    edges = OutEdges(40, chain[:-1], chain[1:], None)
+    sign = 1.0 if combine == "min" else -1.0
+    values = SpreadingValues(edges, chain, sign * 10.0 * chain, combine, keeps_own=True)
+    values.put_on_list(chain)
+    assert sorted(values.take_best(3).tolist()) == [0, 1, 2, 3, 4], "an eighth of the list, which is more than three"
+    assert len(values.listed) == 35
+    near, _ = values.spread(values.bests, np.array([0, 4]), None)
+    assert sorted(near.tolist()) == [1, 5]
+    near, _ = values.spread(values.bests + sign, np.array([10]), None)
+    assert near.tolist() == [], "vertex 11 has become better, but is not as good"
+    assert 11 in values.listed
+
+
+def test_vertices_are_on_the_list_once():
+    edges = OutEdges(3, np.array([0]), np.array([1]), None)
+    values = SpreadingValues(edges, np.arange(3), np.full(3, 9.0), "min", keeps_own=True)
+    values.receive(np.array([1, 1, 2]), np.array([5.0, 4.0, 9.0]))
+    values.receive(np.array([1]), np.array([3.0]))
+    assert values.listed.tolist() == [1]
+    values.take_off(np.array([1]))
+    assert values.listed.tolist() == []
+    values.receive(np.array([1]), np.array([2.0]))
+    assert values.take_all().tolist() == [1]
