@@ -289,6 +289,7 @@ def graphs() -> tuple[TinyGraph, ...]:
         _nested("nested loops", one),
         _rounds("rounds", one, rounds=2),
         _loop("unaligned", one, *items, mode=Mode.UNALIGNED, logs_regular=True),
+        _loop("unaligned, one record", one, (0, 2, 0), mode=Mode.UNALIGNED, logs_regular=True),
         _loop(
             "overtaking, batches in parts",
             one,

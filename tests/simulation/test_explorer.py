@@ -23,10 +23,11 @@ LONG = ("two overlapping epochs, two inputs, an abort", "rounds")
 
 SHORT = [graph.name for graph in graphs() if graph.name not in LONG]
 FULL = "channels with room for one batch"
+UNALIGNED = ("unaligned", "unaligned, one record")
 DRAIN = "a drain, channels with room for one batch"
 CREDIT = "credit that is late or lost"
-MINUTE = ("overtaking, batches in parts", "two overlapping epochs, an abort")
-"""Graphs whose whole walk takes half a minute or more, left to the long tests."""
+MINUTE = ("overtaking, batches in parts", "two overlapping epochs, an abort", "unaligned")
+"""Graphs whose whole walk takes a quarter of a minute or more, left to the long tests."""
 LONG_ALONE = ("two heads, two bodies, shuffled", "a probe too early", "a death during the restore")
 """Graphs of which the walk without shortening takes long."""
 
@@ -161,7 +162,7 @@ def test_letting_a_task_go_first_hides_no_broken_rule(name: str, rule: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", marked([name for name in REDUCED if name != "unaligned"], LONG_ALONE))
+@pytest.mark.parametrize("name", marked([name for name in REDUCED if name not in UNALIGNED], LONG_ALONE))
 def test_letting_a_task_go_first_loses_no_cut(name: str):
     (reduced, cuts), whole = walked(name), Explorer(graph(name), reduced=False)
     assert reduced.complete

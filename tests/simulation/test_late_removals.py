@@ -1,6 +1,6 @@
 """Supervisors that wake late and remove things, replies of the store that are lost, runs that go back and fail.
 
-Each is a fault that schedules draw; here one of each kind is put together by hand, and some hundred seeds are counted.
+Each is a fault that schedules draw, which test_seeds.py counts; here one of each kind is put together by hand.
 """
 
 from __future__ import annotations
@@ -17,12 +17,8 @@ from engine.simulation.world import World
 from engine.simulation.world_options import Parts, WorldOptions
 from graphs.ids import Epoch
 from proof.generated_flows import generate
-from proof.runner import run_seeds
 from recovery.coordinator import SnapshotOptions
 from recovery.orders import AttemptStart, Manifest, Sweep
-
-FAULTS = ("superseded_removal", "lose_append_reply", "hang_append", "go_back", "fail_claim", "failed_repetition")
-STORE_ERRORS = ("failed_claim", "unreadable_chain", "unreadable_cut")
 
 
 def world_of(parts: Parts | None = None, keep: int = 3, seed: int = 7) -> World:
@@ -180,11 +176,3 @@ def test_a_gap_in_the_chain_is_found():
     go_on(world, cuts=2)
     del world.store.history[1]
     assert {violation.statement for violation in check_chain(world.record)} == {CHAIN}
-
-
-@pytest.mark.slow
-def test_schedules_draw_all_of_it():
-    summary = run_seeds(range(150), 3)
-    assert summary.failed == []
-    assert all(summary.faults[fault] > 0 for fault in FAULTS), summary.faults
-    assert all(summary.happened[error] > 0 for error in STORE_ERRORS), summary.happened

@@ -21,6 +21,8 @@ from recovery.supervisor import Stage
 
 STEPS_MAX = 8_000
 ASKED_AT = 60
+STRIDE = 9
+"""Processes die at every ninth step: at dozens of moments of a rescale."""
 
 
 def world_of(topology: str = "chain", parallelism: int = 2) -> World:
@@ -108,7 +110,7 @@ def moment(world: World) -> str:
 def test_a_process_that_dies_at_any_step_of_a_rescale_loses_nothing(death: str):
     moments: set[str] = set()
     chance, carried_out, step = random.Random(11), 0, 0
-    for step in range(0, STEPS_MAX, 4):
+    for step in range(0, STEPS_MAX, STRIDE):
         world = world_of("self_loop")
         go_on(world, ASKED_AT)
         rescale(world, 3)
@@ -128,7 +130,7 @@ def test_a_process_that_dies_at_any_step_of_a_rescale_loses_nothing(death: str):
         if widths(world)[1:2] == [3]:
             assert set(widths(world)[1:]) == {3}, (step, "and it lasts")
     assert moments >= {"before its cut", "while tasks restore", "after"}, moments
-    assert carried_out > 0.9 * step / 4, (carried_out, step)
+    assert carried_out > 0.9 * step / STRIDE, (carried_out, step)
 
 
 @pytest.mark.slow

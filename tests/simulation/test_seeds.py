@@ -26,6 +26,12 @@ def test_no_schedule_violates_anything(summary):
 
 
 @pytest.mark.slow
+@pytest.mark.long
+def test_no_other_schedule_violates_anything():
+    assert run_seeds(range(150), crashes=3).failed == []
+
+
+@pytest.mark.slow
 def test_every_topology_and_every_policy_takes_part(summary):
     assert set(summary.topologies) == {*NAMES, *ON_COLUMNS}
     assert set(summary.policies) == {"aligned", "unaligned", "drain"}
@@ -52,8 +58,10 @@ def test_flows_on_columns_are_killed_with_columns_in_their_cuts(summary):
 def test_every_fault_happens(summary):
     expected = {"crash", "kill_coordinator", "fail_write", "lose_report", "decline", "savepoint", "zombie", "transport"}
     expected |= {"slow_task", "batch_in_parts", "overtaking", "superseded_removal", "lose_credit", "window"}
-    expected |= {"stop_coordinator"}
+    expected |= {"stop_coordinator", "lose_append_reply", "hang_append", "go_back", "fail_claim", "failed_repetition"}
     assert expected <= {fault for fault, count in summary.faults.items() if count}
+    errors_of_the_store = {"failed_claim", "unreadable_chain", "unreadable_cut"}
+    assert errors_of_the_store <= {what for what, count in summary.happened.items() if count}
 
 
 @pytest.mark.slow
