@@ -461,6 +461,8 @@ class CutStore:
 
     def _drop_inputs(self, pipeline: str | None) -> None:
         """Remove the kept inputs of a pipeline that follow no cut that still exists."""
+        if not self.inputs.has_some():
+            return  # to look for each cut takes long
         chain = self.chain()
         attempts = {entry.attempt for entry in chain if entry.pipeline == pipeline}
         kept = {entry.epoch for entry in chain if isinstance(entry, Manifest) and self.keeps(entry)}
@@ -482,9 +484,15 @@ class CutStore:
         if dropped and None not in others:
             self.constants.remove(dropped.difference(*(other for other in others if other is not None)))
 
-    def _named_besides(self, epoch: Epoch) -> frozenset[FileId]:
-        """The files that the other cuts name."""
-        return frozenset[FileId]().union(*(cut.named for cut in self._others(epoch)))
+    def _named_besides(self, epoch: Epoch) -> set[FileId]:
+        """The files of keyed state, filed under this epoch, that the other cuts name."""
+        return {
+            FileId(file.attempt, file.epoch, task)
+            for cut in self._others(epoch)
+            for task, files in cut.states.items()
+            for file in files
+            if file.epoch == epoch
+        }
 
     def _others(self, epoch: Epoch) -> list[Manifest]:
         """The other cuts: those that the last manifest of each pipeline keeps."""

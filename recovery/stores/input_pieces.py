@@ -121,6 +121,10 @@ class InputPieces:
                 if name.endswith(FIRST):
                     yield self._opened(name)
 
+    def has_some(self) -> bool:
+        """Whether pieces may be there."""
+        return any(number_in(folder, "epoch") is not None for folder in self._store.folders(INPUTS))
+
     def remove(self, is_dead: Callable[[Epoch, Attempt], bool]) -> None:
         """Remove the pieces of these epochs and attempts."""
         for folder in self._store.folders(INPUTS):
