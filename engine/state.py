@@ -13,6 +13,10 @@ key, with its value and all its timers. Every touch counts as a change, even if 
 changes a state without the methods of `KeyedState` must note the key (`touched_keys.py`). In a delta, the entry (key,)
 means that the key no longer has a value. An object that is stored under two keys and changed through one of them is
 written for that key only.
+
+While changes are tracked, what a batch sets waits in a dict of its own, the recent values: it is small, so it stays in
+the processor's cache, and its keys are the changed ones, so nothing else notes them. It is put into the values before
+anything but such a batch looks at them.
 """
 
 from __future__ import annotations
@@ -66,12 +70,45 @@ class KeyedState:
 
     def __init__(self, operator: str) -> None:
         self.operator = operator
-        self.values: dict[Any, Any] = {}
+        self._values: dict[Any, Any] = {}
+        # Values that are set since the newest capture, and not in `_values` yet.
+        self._recent: dict[Any, Any] = {}
         self._packing = Packing()
         self._open: list[StateCapture] = []
         # Keys whose values are not shared with the newest capture.
         self._own: set[Any] = set()
         self._touched = self.touched_class()
+
+    @property
+    def values(self) -> dict[Any, Any]:
+        """All values by key. Keep it no longer than a batch takes."""
+        if self._recent:
+            self._take_in_recent()
+        return self._values
+
+    @values.setter
+    def values(self, values: dict[Any, Any]) -> None:
+        self._recent.clear()
+        self._values = values
+
+    def for_batch(self) -> tuple[dict[Any, Any], dict[Any, Any] | None]:
+        """The values, and a dict for those that a batch sets; None if it sets them in the values themselves.
+
+        Of a key that both have, the value in the second dict counts. Call it once per batch.
+        """
+        touched = self._touched
+        if len(self._recent) > touched.limit(len(self._values)):
+            self._take_in_recent()
+        if touched.noting(len(self._values)) is None:
+            return self.values, None
+        return self._values, self._recent
+
+    def _take_in_recent(self) -> None:
+        self._values.update(self._recent)
+        newest = self._touched.newest
+        if newest is not None:
+            newest.update(dict.fromkeys(self._recent))
+        self._recent.clear()
 
     @property
     def is_captured(self) -> bool:
@@ -84,27 +121,30 @@ class KeyedState:
 
     def capture(self, epoch: Epoch = LAST_STATE, base: Epoch | None = None) -> StateCapture:
         """Capture the values that changed since `base`, or all values if the changes are not known."""
-        keys = self._touched.capture(epoch, base, len(self.values))
+        values = self.values
+        keys = self._touched.capture(epoch, base, len(values))
         if keys is None:
             known, self._packing = self._packing.layout, Packing()
-            capture = StateCapture(self, Entries(self.values, known, self._packing))
+            capture = StateCapture(self, Entries(values, known, self._packing))
         else:
             # Decide now, not while encoding, which keys are written and which of them are gone.
-            values = self.values
             gone: list[Any] = []
-            there: Iterable[Any] = keys
-            if not all(map(values.__contains__, keys)):
+            there = list(keys)
+            try:
+                # Most keys still have a value, and looking them up once waits for memory once.
+                changed = list(map(values.__getitem__, there))
+            except KeyError:
                 gone = [key for key in keys if key not in values]
                 there = [key for key in keys if key in values]
-            changed = dict(zip(there, map(values.__getitem__, there), strict=True))
-            capture = StateCapture(self, Entries(changed), keys, gone)
+                changed = list(map(values.__getitem__, there))
+            capture = StateCapture(self, Entries.of(there, changed), keys, gone)
         self._open.append(capture)
         self._own.clear()
         return capture
 
-    def noting(self) -> dict[Any, None] | None:
-        """Dict for the keys that a batch changes in `values` directly; None if it need not. Call it once per batch."""
-        return self._touched.noting(len(self.values))
+    def noting(self) -> None:
+        """Stop tracking changes if there are too many. Call it once per batch."""
+        self._touched.noting(len(self.values))
 
     def note(self, key: Any) -> None:
         """Record that the value or a timer of a key changes."""
@@ -121,18 +161,19 @@ class KeyedState:
 
     def touch(self, key: Any, default: Any = None) -> Any:
         """Return the value of a key to a caller that may change it in place."""
-        value = self.values.get(key, default)
+        values = self.values
+        value = values.get(key, default)
         if type(value) not in ATOMS:
             self.note(key)
         if self._open and key not in self._own:
-            if key in self.values and self.must_copy(value):
-                value = self.values[key] = self.own_copy(key, value)
+            if key in values and self.must_copy(value):
+                value = values[key] = self.own_copy(key, value)
             self._own.add(key)
         return value
 
     def touch_if_needed(self, key: Any, default: Any = None) -> Any:
-        """Like `touch`, but faster for a value of an immutable built-in type."""
-        value = self.values.get(key, default)
+        """Like `touch`, but faster for a value of an immutable built-in type. No recent value has this key."""
+        value = self._values.get(key, default)
         return value if type(value) in ATOMS else self.touch(key, default)
 
     def replace(self, key: Any, value: Any) -> None:
@@ -214,6 +255,17 @@ class Entries:
         # In reverse order, because removing entries at the end of a list moves no others.
         self._values = list(reversed(left.values()))
         self._keys = list(islice(reversed(left), max(0, len(left) - len(known.keys))))
+
+    @classmethod
+    def of(cls, keys: list[Any], values: list[Any]) -> Entries:
+        """The entries of these keys with these values.
+
+        >>> Entries.of(["a", "b"], [1, 2]).take(9)
+        (['a', 'b'], [1, 2])
+        """
+        entries = cls({})
+        entries._keys, entries._values = keys[::-1], values[::-1]
+        return entries
 
     def __len__(self) -> int:
         """Number of entries that are left, or packed at once."""

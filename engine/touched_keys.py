@@ -43,9 +43,9 @@ class TouchedKeys:
 
     def has(self, base: Epoch | None, keys: int) -> bool:
         """Whether a delta since this capture can be written, for a state of `keys` keys."""
-        if self.newest is not None and len(self.newest) > self._limit(keys):
+        if self.newest is not None and len(self.newest) > self.limit(keys):
             self._forget()
-        return base is not None and base in self._since and sum(map(len, self._sets_from(base))) <= self._limit(keys)
+        return base is not None and base in self._since and sum(map(len, self._sets_from(base))) <= self.limit(keys)
 
     def capture(self, epoch: Epoch, base: Epoch | None, keys: int) -> dict[Any, None] | None:
         """Close the newest set; return the keys to write, None for all of them."""
@@ -60,15 +60,16 @@ class TouchedKeys:
         return found
 
     def noting(self, keys: int) -> dict[Any, None] | None:
-        """The set to which the keys of a batch are added; None if the next capture writes everything anyway."""
-        if self.newest is not None and len(self.newest) > self._limit(keys):
+        """The set of keys touched since the newest capture; None if the next capture writes everything anyway."""
+        if self.newest is not None and len(self.newest) > self.limit(keys):
             self._forget()
         return self.newest
 
     def _sets_from(self, base: Epoch) -> list[dict[Any, None]]:
         return [touched for since, touched in self._since.items() if since >= base]
 
-    def _limit(self, keys: int) -> int:
+    def limit(self, keys: int) -> int:
+        """How many keys may be written as a delta, for a state of `keys` keys."""
         return max(self.tracked_min, keys // self.share)
 
     def _forget(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from operator import length_hint
 from typing import Any
 
@@ -25,6 +24,7 @@ from graphs.plan import Edge, Routing
 from graphs.routing import NEVER_NAN, canonical_key
 
 _MISSING: Any = object()
+_NOT_RECENT: Any = object()
 
 
 def _as_it_is(record: Any) -> Any:
@@ -55,14 +55,12 @@ class StatefulMapOperator(OperatorRuntime):
 
     def _run(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:
         function, default, state, sent = self._function, self._default, self._state, self._sent
-        values, noted = state.values, state.noting()
+        values, recent = state.for_batch()
         # While a capture is open, a value is touched before the user's function may change it. Chosen once a batch.
         get = state.touch_if_needed if state.is_captured else values.get
+        get_recent = None if recent is None else recent.get
+        changed = values if recent is None else recent
         results: list[Any] = []
-        # Once every key has been noted, only those that this batch adds are missing: the last of the values.
-        count = len(values)
-        is_each_noted = noted is not None and len(noted) == count
-        keys: list[Any] | None = None if noted is None or is_each_noted else []
         iterator = iter(records)
         key: Any = NO_KEY
         # The types last seen of keys that are no NaN, and of values that share nothing: a look at them is cheaper than
@@ -78,13 +76,16 @@ class StatefulMapOperator(OperatorRuntime):
                         plain_key = type(key)  # pyright: ignore[reportUnknownVariableType]
                     else:
                         key = canonical_key(key)
-                value = get(key, default)
+                if get_recent is None:
+                    value = get(key, default)
+                else:
+                    value = get_recent(key, _NOT_RECENT)
+                    if value is _NOT_RECENT:
+                        value = get(key, default)
                 if value is _MISSING:
                     value = self._initial()
                 value, result = function(value, record)
-                values[key] = value
-                if keys is not None:
-                    keys.append(key)
+                changed[key] = value
                 # What is sent belongs to the receiver. It can share objects only with a value that has some.
                 if type(value) is not atom:
                     if type(value) in ATOMS:
@@ -94,10 +95,6 @@ class StatefulMapOperator(OperatorRuntime):
                 results.append(result)
         except USER_RAISED as error:
             raise self._failure_with_key(error, records[len(records) - length_hint(iterator) - 1], key) from error
-        if noted is not None:
-            # Once a batch: most keys are not in the processor's cache, and waits for them overlap in one call. A batch
-            # that fails is in no capture.
-            noted.update(dict.fromkeys(keys or islice(reversed(values), len(values) - count)))
         self._send(results, hops)
 
     def _run_carefully(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:

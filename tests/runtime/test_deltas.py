@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -99,6 +100,64 @@ def test_a_key_that_comes_once_all_others_were_noted_is_in_the_delta():
     assert keyed_entries(states(tasks, 3, base=2)[0]).values == {1: 3, 2: 3, 3: 3, 4: 2, 5: 1}
     tasks.feed("op", [6])
     assert keyed_entries(states(tasks, 4, base=3)[0]).values == {6: 1}
+
+
+def counts(limit: int = 1_000) -> tuple[Tasks, KeyedState]:
+    """A stateful_map that keeps the records of each key, and its state, which tracks `limit` changed keys."""
+
+    def keep(held: list[int] | tuple[int, ...], value: int) -> tuple[Any, int]:
+        if value % 3:
+            return (*held, value), value
+        held = list(held)
+        held.append(value)
+        return held, value
+
+    flow = Flow("kept")
+    keyed = flow.read(Items([]), name="items").key_by(lambda value: value % 50)
+    keyed.stateful_map(keep, (), name="op").write(Collect(), name="sink")
+    tasks = Tasks(flow)
+    state: Any = tasks.home("op")._wiring.operators["op"].keyed_state
+    state._touched.tracked_min = limit
+    return tasks, state
+
+
+@pytest.mark.parametrize("limit", [1_000, 20, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_what_batches_set_is_in_the_values_and_in_the_deltas(seed: int, limit: int):
+    """Whatever is between two batches: a capture, one that stays open, a base of long ago, a look at the values."""
+    drawn = random.Random(seed)
+    tasks, state = counts(limit)
+    expected: dict[int, list[int]] = {}
+    cuts: dict[int, dict[int, Any]] = {}
+    deltas, epoch = 0, 0
+    for _ in range(60):
+        values = [drawn.randrange(500) for _ in range(drawn.choice([0, 1, 5, 30]))]
+        tasks.feed("op", values)
+        for value in values:
+            expected.setdefault(value % 50, []).append(value)
+        if drawn.random() < 0.3:
+            assert {key: list(held) for key, held in state.values.items()} == expected
+        if drawn.random() < 0.5:
+            epoch += 1
+            base = drawn.choice([None, *cuts][-4:])
+            found, since = states(tasks, epoch, base)
+            below = {} if since is None else cuts[since]
+            deltas += since is not None
+            cuts[epoch] = below | keyed_entries(found).values
+            assert {key: list(held) for key, held in cuts[epoch].items()} == expected
+    assert deltas > 5 or limit < 1_000
+
+
+def test_values_that_a_batch_sets_while_a_capture_is_open_are_not_in_it():
+    tasks, state = counts()
+    tasks.feed("op", [3, 4])
+    first = state.capture(Epoch(1))
+    tasks.feed("op", [53, 54, 153])
+    second = state.capture(Epoch(2), Epoch(1))
+    tasks.feed("op", [203, 204, 203])
+    found = (dict(zip(*taken, strict=True)) for taken in (first.entries.take(9), second.entries.take(9)))
+    expected = [{3: [3], 4: [4]}, {3: [3, 53, 153], 4: [4, 54]}, {3: [3, 53, 153, 203, 203], 4: [4, 54, 204]}]
+    assert [{key: list(held) for key, held in values.items()} for values in (*found, state.values)] == expected
 
 
 def test_a_base_that_is_not_found_means_everything():
