@@ -23,8 +23,10 @@ could go on for ever.) A change costs the edges of the vertices that give up or 
 graph.
 
 Values are kept as ranks, of which the lowest is best: the values of programs that take the lowest value, otherwise
-their opposites. Vertices and edges are arrays; what one method is given is worked off in steps, each for all vertices
-at once, until what is left is for other tasks.
+their opposites. Vertices and edges are arrays; what one method is given is worked off in steps, each for many vertices
+at once, until what is left is for other tasks. In phase 2 the best values are told first, so that most vertices tell
+only the value that they keep. After much work the rest is left for later: edges of phase 1 travel like those for other
+tasks, and vertices of phase 2 are `left`. So a cut can be taken in the middle of a long phase.
 """
 
 from __future__ import annotations
@@ -38,6 +40,16 @@ from engine.growing_links import Growing, Links
 from engine.tables.row_index import index_for
 from engine.vertex_edges import Along, Array, identity
 from graphs.routing import KEY_GROUPS, key_groups
+
+WORK_MAX = 100_000
+"""How many edges one call follows before it leaves the rest for later: some tens of milliseconds."""
+
+STEP_WORK = 1_000
+"""What a step counts as, however few edges it follows."""
+
+TELLERS_MIN = 128
+TELLERS_SHARE = 16
+"""In a step, this many vertices tell their values, or a sixteenth of those that have to."""
 
 
 class Told(NamedTuple):
@@ -61,6 +73,7 @@ class ChangingValues:
     - own_groups: the key groups of the task.
     - dirty: the groups in which anything differs from what `filed` returned last. touched: those in which a vertex has
       something to do in a later phase.
+    - left: the vertices that have a value to tell and were left for later: to be emptied, and passed to `go_on`.
     """
 
     def __init__(
@@ -94,6 +107,7 @@ class ChangingValues:
                 "shown": message,
                 "is_shown": np.bool_,
                 "marked": np.bool_,
+                "waits": np.bool_,
             }
         )
         # Edges by source, with their weights; and by target what has been told along them.
@@ -105,6 +119,7 @@ class ChangingValues:
         self._sources: list[Array] = []
         self.dirty = np.zeros(KEY_GROUPS, np.bool_)
         self.touched = np.zeros(KEY_GROUPS, np.bool_)
+        self.left: Array = np.empty(0, np.int64)
 
     # -- phase 1 -------------------------------------------------------------------------------------------------
 
@@ -130,8 +145,10 @@ class ChangingValues:
     def give_up(self, sources: Array, targets: Array) -> Told:
         """Nothing is told along these edges any more."""
         others: list[Told] = []
+        work_left = WORK_MAX
         while len(sources):
-            is_own = self._is_own[key_groups(targets)]
+            is_own = self._is_own[key_groups(targets)] & (work_left > 0)
+            work_left -= STEP_WORK + len(sources)
             if not is_own.all():
                 others.append(_nothing_told(sources[~is_own], targets[~is_own], self._message))
             at = self._places(targets[is_own])
@@ -183,24 +200,56 @@ class ChangingValues:
         new = edges[self._edges["is_new"][edges]]
         self._edges["is_new"][new] = False
         self._touch(sources)
-        return self._tell_all(self._step(distinct(np.concatenate([self._edges.of(found), new]))))
+        return self._tell_all(self._step(new), found)
 
     def tell(self, told: Told) -> Told:
         """Take what is told along these edges, if it is better."""
         told = self._best_of_each_edge(told)
-        return self._tell_all((told.sources, told.targets, self._opposite(told.values), told.levels))
+        step = told.sources, told.targets, self._opposite(told.values), told.levels
+        return self._tell_all(step, np.empty(0, np.int64))
 
-    def _tell_all(self, step: Step) -> Told:
+    def go_on(self, vertices: Array) -> Told:
+        """Tell what vertices have that were left."""
+        return self._tell_all(self._step(np.empty(0, np.int64)), self._places(distinct(vertices)))
+
+    def _tell_all(self, step: Step, waiting: Array) -> Told:
+        """Have vertices take a step, then tell what they have, with those that wait, the best values first."""
         others: list[Told] = []
-        while len(step[0]):
+        waits = self._vertices["waits"]
+        waits[waiting] = True
+        # Whatever is left travels, so there must be as much work as there are vertices.
+        work_left = max(WORK_MAX, len(waiting))
+        while True:
             sources, targets, ranks, levels = step
             is_own = self._is_own[key_groups(targets)]
             if not is_own.all():
                 away = ~is_own
                 others.append(Told(sources[away], targets[away], self._opposite(ranks[away]), levels[away]))
             improved = self._hear(self._places(targets[is_own]), sources[is_own], ranks[is_own], levels[is_own])
-            step = self._step(self._edges.of(improved))
+            waits = self._vertices["waits"]
+            waiting = np.concatenate([waiting, improved[~waits[improved]]])
+            waits[improved] = True
+            work_left -= (STEP_WORK + len(sources)) * bool(len(sources))
+            if not len(waiting) or work_left <= 0:
+                break
+            tellers, waiting = self._best_of(waiting)
+            waits[tellers] = False
+            step = self._step(self._edges.of(tellers))
+        waits[waiting] = False
+        self.left = np.concatenate([self.left, self._vertices["id"][waiting]])
         return self._best_of_each_edge(_all_told(others, self._message))
+
+    def _best_of(self, waiting: Array) -> tuple[Array, Array]:
+        """Those of these vertices with the best values, and the others."""
+        count = max(TELLERS_MIN, len(waiting) // TELLERS_SHARE)
+        if len(waiting) <= count:
+            return waiting, waiting[:0]
+        ranks = self._vertices["rank"][waiting]
+        is_chosen = ranks <= np.partition(ranks, count - 1)[count - 1]
+        if not is_chosen.any():
+            # The best are undefined numbers.
+            return waiting, waiting[:0]
+        return waiting[is_chosen], waiting[~is_chosen]
 
     def _best_of_each_edge(self, told: Told) -> Told:
         """Of what is told along an edge several times, only the best counts."""
@@ -284,6 +333,7 @@ class ChangingValues:
             shown=ranks,
             is_shown=False,
             marked=False,
+            waits=False,
         )
         self._index.add([new], places)
         self._mark(places)
@@ -336,7 +386,7 @@ class ChangingValues:
             columns = {name: own[f"vertex {name}"] for name in _FILED}
             has_first = (own["vertex first"] == own["vertex rank"]) & (own["vertex rank"] != self._worst)
             supports = (has_first & (own["vertex level"] == 0)).astype(np.int64)
-            at = self._vertices.add(group=key_groups(ids), supports=supports, **columns)
+            at = self._vertices.add(group=key_groups(ids), supports=supports, waits=False, **columns)
             self._index.add([ids], at)
             self._marked.append(at[own["vertex marked"]])
             self._given_up.append(at[own["vertex given_up"]])

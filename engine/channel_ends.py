@@ -304,7 +304,9 @@ class Arrivals(Grant):
             if self._tell is not None:
                 self._tell(credit)
 
-    def repeat_credit(self, now_ms: int) -> None:
-        """Send credit again in case it was lost."""
-        if self._tell is not None and self.repeats_at(now_ms):
-            self._tell(self.say())
+    def repeat_credit(self, now_ms: int) -> bool:
+        """Send credit again in case it was lost; return whether it was time to."""
+        if self._tell is None or not self.repeats_at(now_ms):
+            return False
+        self._tell(self.say())
+        return True

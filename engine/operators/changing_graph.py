@@ -13,7 +13,7 @@ A message is a row for a key group, so that a task takes few rows, and rows are 
     kind                       what is to be done with it, see `Kind`
     share                      the exponent of its share
     version                    the version to emit differences of
-    sources, targets           edges, as the bytes of arrays
+    sources, targets           edges, as the bytes of arrays; or vertices as targets alone
     values, numbers            what is told along them, and the level; or their weights, and whether they are added
 
 A note has rows of `exponent` and `count`, shares that come back, and in the first row `groups`, those in which a vertex
@@ -69,7 +69,8 @@ class Kind(IntEnum):
     GIVE_UP = 1
     FIND = 2
     TELL = 3
-    SHOW = 4
+    GO_ON = 4
+    SHOW = 5
 
 
 _NEXT_PHASE = {Kind.CHANGE: Kind.FIND, Kind.FIND: Kind.SHOW}
@@ -282,6 +283,10 @@ class ChangingVerticesOperator(VertexGraphOperator):
         for kind in np.unique(kinds).tolist():
             of_kind = batch.take(arrow().array(np.flatnonzero(kinds == kind)))
             self._work(Kind(kind), of_kind, sent)
+        left, self._changing.left = self._changing.left, np.empty(0, np.int64)
+        if len(left):
+            nothing = np.empty(0, np.int64)
+            sent.append((Kind.GO_ON, *by_group(key_groups(left), [nothing, left, nothing, nothing])))
         self._changing.tidy()
         share, returned = divided(batch.column("share").to_pylist(), sum(len(groups) for _, groups, _ in sent))
         for kind, groups, parts in sent:
@@ -307,6 +312,8 @@ class ChangingVerticesOperator(VertexGraphOperator):
             told, then = changing.give_up(sources, targets), Kind.GIVE_UP
         elif kind is Kind.FIND:
             told, then = changing.find_again(), Kind.TELL
+        elif kind is Kind.GO_ON:
+            told, then = changing.go_on(targets), Kind.TELL
         else:
             told, then = changing.tell(Told(sources, targets, values, numbers)), Kind.TELL
         if len(told.targets):

@@ -89,8 +89,10 @@ class LinedWorld(World):
         # Nothing is repeated while something is still in transit: steps are not bound to time, and if repetitions
         # arrived more slowly than they are sent, nothing else would ever happen.
         for line, end in self.near.items():
+            if line.attempt != attempt:
+                continue
             host = self.hosts.get(line.task)
-            if host is not None and line.attempt == host.attempt == attempt:
+            if host is not None and host.attempt == attempt:
                 wire = host.aborts if line.for_aborts else host.orders
                 if not wire:
                     wire.extend(Travelling(said, end.confirm()) for said in self._due(end, "orders"))

@@ -71,6 +71,5 @@ class WindowedWorld(LinedWorld):
         # As with orders: steps are not bound to time, and nothing is repeated while something is in transit.
         for host in self.hosts.values():
             for channel, end in host.driver.arrivals.items():
-                if not self.credits.get(channel):
-                    end.repeat_credit(self.now_ms)
+                if not self.credits.get(channel) and end.repeat_credit(self.now_ms):
                     self.counts["credit_sent_again"] += bool(self.credits.get(channel))

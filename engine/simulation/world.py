@@ -74,14 +74,17 @@ class World(WorldPorts):
         if ready and driver.has_no_room():
             self.counts["full_channels"] += driver.room.is_full()
             ready = []
-        found: list[Happening] = [("take", task, channel) for channel in ready]
-        if self.options.slices:
-            found += [("part", task, channel) for channel in ready if driver.may_take_part(channel)]
-        if self.options.together:
-            found += [("together", task, channel) for channel in ready if core.has_several(channel)]
-        if self.options.turns:
-            found += [("turn", task, cost_ns) for cost_ns in TURN_COSTS_NS if ready]
-        if core.alignment.overdue(self.now_ms):
+        found: list[Happening] = []
+        # Most tasks have nothing ready, no call, no timer and no capture: then this must cost little.
+        if ready:
+            found += [("take", task, channel) for channel in ready]
+            if self.options.slices:
+                found += [("part", task, channel) for channel in ready if driver.may_take_part(channel)]
+            if self.options.together:
+                found += [("together", task, channel) for channel in ready if core.has_several(channel)]
+            if self.options.turns:
+                found += [("turn", task, cost_ns) for cost_ns in TURN_COSTS_NS]
+        if core.awaits_time and core.alignment.overdue(self.now_ms):
             found.append(("patience", task))
         if host.aborts:
             found.append(("abort", task))
@@ -90,9 +93,11 @@ class World(WorldPorts):
                 found += [("exhaust", task)] if not core.busy else []
             elif driver.may_read():
                 found.append(("produce", task))
-        found += [("encode", task, epoch) for epoch in driver.snapshots.to_encode()]
-        found += [("write", task, epoch) for epoch in host.writes]
-        if not core.ended:
+        if driver.snapshots.has_to_encode():
+            found += [("encode", task, epoch) for epoch in driver.snapshots.to_encode()]
+        if host.writes:
+            found += [("write", task, epoch) for epoch in host.writes]
+        if driver.waits and not core.ended:
             found += [("answer", task, call) for call in host.runtime.unanswered]
             due_ms = host.runtime.next_timer_ms
             if due_ms is not None and due_ms <= self.now_ms:
@@ -100,6 +105,8 @@ class World(WorldPorts):
         return found
 
     def _first_reports(self) -> list[int]:
+        if not self.reports:
+            return []
         asleep = {sleeper.attempt for sleeper in self.sleepers if not sleeper.is_awake}
         seen: set[tuple[Attempt, TaskId]] = set()
         first: list[int] = []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, IterationError, Vertices, simulate
+from engine import changing_values
+from engine.changing_values import ChangingValues
 from engine.task_errors import MisuseError
 from graphs.expansion import expand, resized
 from tests.columns.test_changing_values import PROGRAMS, Change, Edge, by_hand, changed
@@ -76,13 +79,22 @@ def in_order(rows: list[Row]) -> list[Row]:
     [(Way, "shortest", {"weight": "km"}), (Best, "components", {})],
     ids=["way", "lowest"],
 )
-def test_differences_are_exact_under_crashes_and_other_numbers_of_tasks(program: Any, name: str, options: Any):
+def test_differences_are_exact_under_crashes_and_other_numbers_of_tasks(
+    program: Any, name: str, options: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(changing_values, "WORK_MAX", changing_values.STEP_WORK)
+    go_on, went_on = ChangingValues.go_on, Counter[int]()
+    monkeypatch.setattr(
+        ChangingValues, "go_on", lambda self, vertices: (went_on.update([len(vertices)]), go_on(self, vertices))[1]
+    )
     rows, graphs = random_changes(3)
     result = simulate(flow_of(program, rows, **options), seeds=range(25), parallelism=(1, 2, 3))
     assert in_order(result.outputs["out"]) == in_order(expected(name, graphs))
     assert result.crashes > 10
     assert result.restores > 5
     assert result.rescaled
+    # Cuts had messages of tasks to themselves in their logs.
+    assert went_on.total() > 100
 
 
 def emitted(program: Any, rows: list[Row], **options: Any) -> list[tuple[int, int, Any]]:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.changing_values import ChangingValues, Told
+from engine import changing_values
+from engine.changing_values import STEP_WORK, ChangingValues, Told
 from engine.growing_links import Links
 from engine.vertex_edges import Array
 from graphs.routing import KEY_GROUPS, groups_of_task, key_groups, tasks_of_keys
@@ -108,6 +109,10 @@ class Tasks:
         while waiting:
             call = waiting.pop(int(self.random.integers(len(waiting))))
             waiting += self.messages(call(), receive)
+            for task in self.tasks:
+                if len(task.left):
+                    waiting.append(partial(task.go_on, task.left))
+                    task.left = task.left[:0]
 
     def messages(self, told: Told, receive: Callable[[ChangingValues, Told], Told]) -> list[Callable[[], Told]]:
         found: list[Callable[[], Told]] = []
@@ -172,7 +177,9 @@ def changed(edges: dict[Edge, float], random: np.random.Generator, vertices: int
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("seed", range(40))
-def test_values_are_those_of_a_computation_from_the_beginning(name: str, seed: int):
+def test_values_are_those_of_a_computation_from_the_beginning(name: str, seed: int, monkeypatch: pytest.MonkeyPatch):
+    if seed % 2:
+        monkeypatch.setattr(changing_values, "WORK_MAX", (1 + seed % 3) * STEP_WORK)
     random = np.random.default_rng(seed)
     vertices = int(random.integers(2, 25))
     tasks = Tasks(PROGRAMS[name], int(random.integers(1, 4)), seed)
@@ -286,6 +293,40 @@ def test_what_a_change_costs_does_not_depend_on_the_size_of_the_graph(monkeypatc
         assert len(tasks.differences) == 10
         costs.append(counted.links)
     assert costs[0] == costs[1]
+
+
+@pytest.mark.parametrize("name", ["components", "reached"])
+def test_a_long_phase_is_worked_off_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch):
+    """Each vertex of a path waits for the one before it, and all are vertices of one task."""
+    monkeypatch.setattr(changing_values, "WORK_MAX", 20 * STEP_WORK)
+    steps: list[int] = []
+    looked_for = Links.of
+
+    def counted(links: Links, owners: Array) -> Array:
+        steps[-1] += 1
+        return looked_for(links, owners)
+
+    monkeypatch.setattr(Links, "of", counted)
+    tasks = Tasks(PROGRAMS[name])
+    [task] = tasks.tasks
+    for method in ("change", "give_up", "find_again", "tell", "go_on"):
+        monkeypatch.setattr(task, method, _noting_its_call(getattr(task, method), steps))
+    tasks.apply((at, at + 1, 0.0) for at in range(1_000))
+    assert set(tasks.values.values()) == {tasks.values[0]}
+    tasks.apply([(0, 1, None)])
+    assert len(tasks.differences) == 1_000
+    # A step for each vertex at least, when it gives its value up, or when it takes another one.
+    assert sum(steps) >= 1_000
+    assert max(steps) < 25
+    assert len(steps) > 100
+
+
+def _noting_its_call(method: Callable[..., Told], calls: list[int]) -> Callable[..., Told]:
+    def called(*arguments: Any) -> Told:
+        calls.append(0)
+        return method(*arguments)
+
+    return called
 
 
 def test_edges_that_come_and_go_take_no_room():

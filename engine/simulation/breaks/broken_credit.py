@@ -16,8 +16,8 @@ from recovery.orders import Abort, Order
 class _UnrepeatedArrivals(Arrivals):
     __slots__ = ()
 
-    def repeat_credit(self, now_ms: int) -> None:
-        pass
+    def repeat_credit(self, now_ms: int) -> bool:
+        return False
 
 
 class CreditNotRepeated(TaskDriver):
