@@ -102,29 +102,13 @@ from graphs.graph_errors import (
     UnreadLoopError,
     UnreadOutputWarning,
 )
-from graphs.io import (
-    ArrowRows,
-    Call,
-    Collect,
-    Delivery,
-    DeliverySink,
-    Generate,
-    Items,
-    Poll,
-    Print,
-    Range,
-    Rollback,
-    Sink,
-    SinkPlace,
-    SinkWriter,
-    Source,
-    SplitReader,
-)
+from graphs.io import ArrowRows, Delivery, DeliverySink, Rollback, Sink, SinkPlace, SinkWriter, Source, SplitReader
 from graphs.loop import Loop
 from graphs.operator_kind import OperatorKind
 from graphs.plan import Edge, Plan
 from graphs.process_class import Context, Process, ProcessInputs
 from graphs.routing import tasks_of_keys
+from graphs.sources_and_sinks import Call, Collect, Generate, Items, Poll, Print, Range
 from graphs.stream import KeyedStream, Stream
 from graphs.table import Table
 from graphs.vertex_program import Received, VertexProgram, Vertices

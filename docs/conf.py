@@ -39,7 +39,10 @@ autodoc_default_options = {"members": True, "undoc-members": False, "show-inheri
 
 GROUPS = {
     "flows": ("Flows", ("graphs",)),
-    "sources_and_sinks": ("Sources and sinks", ("graphs.io", "engine.files", "engine.databases")),
+    "sources_and_sinks": (
+        "Sources and sinks",
+        ("graphs.io", "graphs.sources_and_sinks", "engine.files", "engine.databases"),
+    ),
     "running": ("Running", ("engine.on_ray", "backedge")),
     "simulation": ("Simulating", ("engine.simulation", "engine.cut_view")),
     "spark": ("Spark", ("recovery.spark",)),

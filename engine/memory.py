@@ -11,8 +11,9 @@ from engine.files.checks import check_source
 from engine.rolling_back import LaterOutput, SweepOfSinks
 from engine.source_reader import SourceReader, positions_of
 from graphs.ids import TaskId
-from graphs.io import Items, Rollback, SinkWriter, Source
+from graphs.io import Rollback, SinkWriter, Source
 from graphs.plan import Operator
+from graphs.sources_and_sinks import Items
 from recovery.orders import Sweep
 
 

@@ -18,7 +18,7 @@ class SourceReader:
 
     One split is open at a time. If it has nothing to read at the moment, the others are tried as well.
 
-    >>> from graphs.io import Items
+    >>> from graphs.sources_and_sinks import Items
     >>> reader = SourceReader("letters", Items(list("abcd")), {"1-of-2": 0})
     >>> reader.read(1), reader.positions(), reader.exhausted
     (['b'], {'1-of-2': 1}, False)
@@ -76,7 +76,7 @@ def positions_of(source: Source[Any], index: int, parallelism: int, splits: tupl
 
     `splits` are the splits of the source as listed before the run.
 
-    >>> from graphs.io import Items
+    >>> from graphs.sources_and_sinks import Items
     >>> positions_of(Items([*"abc"]), 1, 2, None), positions_of(Items([*"abc"]), 1, 2, ("x", "y", "z"))
     ({'1-of-2': 0}, {'y': 0})
     """

@@ -54,29 +54,14 @@ from graphs.graph_errors import (
     UnreadOutputWarning,
 )
 from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
-from graphs.io import (
-    Call,
-    Collect,
-    Delivery,
-    DeliverySink,
-    Generate,
-    Items,
-    Poll,
-    Print,
-    Range,
-    Rollback,
-    Sink,
-    SinkPlace,
-    SinkWriter,
-    Source,
-    SplitReader,
-)
+from graphs.io import Delivery, DeliverySink, Rollback, Sink, SinkPlace, SinkWriter, Source, SplitReader
 from graphs.kinds import Map
 from graphs.loop import Loop
 from graphs.operator_kind import OperatorKind
 from graphs.plan import Edge, Operator, Plan, Resources, Routing
 from graphs.process_class import Context, Process, ProcessInputs
 from graphs.routing import KEY_GROUPS, groups_of_task, key_group, key_groups, task_of_group, tasks_of_keys
+from graphs.sources_and_sinks import Call, Collect, Generate, Items, Poll, Print, Range
 from graphs.stream import KeyedStream, Stream
 from graphs.table import Table
 from graphs.vertex_program import Received, VertexProgram, Vertices

@@ -20,10 +20,10 @@ from graphs.graph_errors import (
     UnreadLoopError,
     UnreadOutputWarning,
 )
-from graphs.io import Collect
 from graphs.kinds import Write
 from graphs.naming import function_name
 from graphs.plan import Edge, Operator, Plan, Routing
+from graphs.sources_and_sinks import Collect
 
 _OWN_PACKAGES = ("graphs", "recovery", "engine", "backedge")
 

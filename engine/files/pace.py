@@ -64,7 +64,7 @@ class PacedReader:
     After a read that returned nothing, it waits `idle_s` seconds before it tries again.
 
     >>> from engine.source_reader import SourceReader
-    >>> from graphs.io import Items
+    >>> from graphs.sources_and_sinks import Items
     >>> reader = PacedReader(SourceReader("letters", Items(list("abcd")), {"0-of-1": 0}))
     >>> reader.wait_s(), reader.read(3), reader.positions()
     (0.0, ['a', 'b', 'c'], {'0-of-1': 3})

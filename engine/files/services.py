@@ -41,7 +41,7 @@ class FileServices(Services):
     - key: with a key, the output in staging is signed, and unsigned output is never decoded. At most 64 bytes.
 
     >>> services = FileServices("squares", None, lambda sink, transaction, records: print(sink, records), run="5f3a")
-    >>> from graphs.io import Collect
+    >>> from graphs.sources_and_sinks import Collect
     >>> from graphs.kinds import Write
     >>> writer = services.writer(Operator("out", Write(Collect())), TaskId("out", 0))
     >>> writer.write([1, 4])

@@ -15,7 +15,7 @@ from engine.on_ray.planned_faults import Faults, KillSpecError
 from engine.on_ray.run_options import RunOptions, option_docs
 from graphs.flow import Flow
 from graphs.graph_errors import BadNameError, BadOptionError
-from graphs.io import Collect, Range
+from graphs.sources_and_sinks import Collect, Range
 from proof.runner import run_seed
 from recovery.stores.store_errors import NoSuchCutError
 from tests.spark.simulated import write_run

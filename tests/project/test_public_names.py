@@ -12,6 +12,7 @@ import engine.files.file_errors
 import engine.task_errors
 import graphs.graph_errors
 import graphs.io
+import graphs.sources_and_sinks
 import recovery.stores.store_errors
 
 
@@ -30,8 +31,8 @@ def public_classes(module: ModuleType, base: type) -> set[str]:
         (engine.databases.database_errors, Exception),
         (engine.files.file_errors, engine.task_errors.TaskError),
         (recovery.stores.store_errors, recovery.stores.store_errors.StoreError),
-        (graphs.io, graphs.io.Source),
-        (graphs.io, graphs.io.Sink),
+        (graphs.sources_and_sinks, graphs.io.Source),
+        (graphs.sources_and_sinks, graphs.io.Sink),
     ],
 )
 def test_every_error_source_and_sink_is_public(module: ModuleType, base: type):

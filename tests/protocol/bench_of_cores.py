@@ -31,10 +31,10 @@ from engine.task_driver import TaskDriver
 from graphs import expand
 from graphs.deployment import Channel, Deployment, Task
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from graphs.io import Items
 from graphs.kinds import Iterate, Map, Read
 from graphs.operator_kind import OperatorKind
 from graphs.plan import Operator, Routing
+from graphs.sources_and_sinks import Items
 from proof.tiny import tiny_plan
 from recovery.channels import Queued
 from recovery.cut import Cut, OperatorState, TaskSnapshot

@@ -12,8 +12,8 @@ from engine.task_errors import StateSerializationError, UserFunctionError
 from engine.upgrading import upgraded
 from graphs.flow import Flow
 from graphs.ids import TaskId
-from graphs.io import Collect, Items
 from graphs.plan import Plan
+from graphs.sources_and_sinks import Collect, Items
 from recovery.cut import OperatorState
 from recovery.rescale import RestorePlan
 
