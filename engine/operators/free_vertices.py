@@ -33,7 +33,6 @@ from engine.capture import OperatorCapture
 from engine.columns import Columns, Records
 from engine.operators.base import OperatorRuntime, Place, TimedRuntime
 from engine.operators.vertex_graph import (
-    GRAPH,
     KNOWN,
     VALUES,
     VertexGraphOperator,
@@ -119,7 +118,6 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
             self._edges.append({part: to_array(batch.column(name)) for part, name in present.items()})
         else:
             self._ids.append(to_array(batch.column("vertex")))
-        self._is_changed[GRAPH] = True
 
     @property
     def _is_complete(self) -> bool:
@@ -130,10 +128,6 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         """The graph is complete: set the first values, and take what came too early."""
         ids, edges = self._in_order()
         out = self._out_edges(ids, edges)
-        if self._is_changed[GRAPH]:
-            # Now, not at the next cut, which would take longer.
-            self._file_by_group(ids, edges)
-            self._is_changed[GRAPH] = False
         self._has_graph(ids, out)
         self._lookup = Lookup(ids)
         self._keep("start", self._program.start)
@@ -180,8 +174,7 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         if self._is_changed[KNOWN]:
             for group, tasks in self._complete.items():
                 self._state.replace(group_keys()[group][KNOWN], sorted(tasks))
-        if self._is_changed[GRAPH]:
-            self._file_arrived()
+        self._file_arrived()
         if self._is_changed[VALUES] and self._vertices is None:
             self._file_early()
         elif self._is_changed[VALUES]:
@@ -208,17 +201,18 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Restore the key groups of this task. Some may come from tasks that had started, some from others."""
         super().open(state, whole)
-        values, graph, complete = self._filed()
-        self._take_filed_graph(graph)
+        self._has_filed_graph()
+        values, _, complete = self._filed()
+        graph, none = self._filed_graph(), np.empty(0, np.int64)
+        ids = {group: np.unique(np.concatenate([none, *(piece["ids"] for piece in graph[group])])) for group in values}
         for group, tasks in complete.items():
             self._complete[group] = set(map(tuple, tasks))
         self._early = [
-            (filed["ids"] if "ids" in filed else graph[group]["ids"], filed["values"])
-            for group, filed in values.items()
+            (filed["ids"] if "ids" in filed else ids[group], filed["values"]) for group, filed in values.items()
         ]
         if self._is_complete:
             self._start()
-            at_rest = [graph[group]["ids"][filed["rests"]] for group, filed in values.items() if "rests" in filed]
+            at_rest = [ids[group][filed["rests"]] for group, filed in values.items() if "rests" in filed]
             self._best_values.take_off(self._lookup.of(np.concatenate([np.empty(0, np.int64), *at_rest])))
 
 

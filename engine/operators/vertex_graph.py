@@ -1,7 +1,8 @@
 """The graph of one task of a vertex program, and the calls of the program: the same in rounds and free-running.
 
-Vertices and edges arrive in any order, and are put in order when all of them are there. They are filed by key group,
-under one of the three keys that each group has for the parts of the state.
+Vertices and edges arrive in any order, and are put in order when all of them are there. State is filed by key group,
+under keys that each group has for the parts of it. Of the graph, each cut files what has arrived since the one before,
+under a key of its own: what was filed once is not written again.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from graphs.vertex_program import OfVertexProgram, VertexProgram, Vertices
 VALUES, GRAPH, KNOWN = range(3)
 """The parts of the state: values; vertices with their edges; what is known of the tasks that send."""
 
+PIECES_MAX = 32
+"""In so many pieces the graph of a key group is filed at most; if there would be another one, all become one."""
+
 _KEYS_TRIED = 64 * KEY_GROUPS
 
 
@@ -45,29 +49,33 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         self._best = of_class.best
         has_along = of_class.along is not VertexProgram.along
         self._along = partial(self._call, "along", self._program.along) if has_along else None
-        # What has arrived of the graph, by columns.
+        # What has arrived of the graph and is not filed yet, by columns; and the number of pieces that are.
         self._ids: list[Array] = []
         self._edges: list[dict[str, Array]] = []
+        self._pieces = 0
         # The graph, once all of it is here; and where each key group begins among the vertices, and the last one ends.
         self._vertices: Vertices | None = None
         self._starts = np.zeros(KEY_GROUPS + 1, np.int64)
         # If a vertex takes the best value: these values, once the graph is here.
         self._spreading: SpreadingValues | None = None
         # What differs from the filed state.
-        self._is_changed = {VALUES: False, GRAPH: False, KNOWN: False}
+        self._is_changed = {VALUES: False, KNOWN: False}
 
     # -- the graph -----------------------------------------------------------------------------------------------
 
     def _in_order(self) -> tuple[Array, dict[str, Array]]:
-        """The vertices and edges that have arrived."""
-        ids, self._starts = in_group_order(np.concatenate([np.empty(0, np.int64), *self._ids]))
-        return ids, self._edges_together()
+        """The vertices and edges that have arrived, which are filed now: the next cut need not delay a round."""
+        self._file_arrived()
+        pieces = [piece for of_group in self._filed_graph().values() for piece in of_group]
+        ids, self._starts = in_group_order(np.concatenate([np.empty(0, np.int64), *(piece["ids"] for piece in pieces)]))
+        return ids, self._together([piece for piece in pieces if len(piece["sources"])])
 
-    def _edges_together(self) -> dict[str, Array]:
-        if not self._edges:
+    def _together(self, pieces: list[dict[str, Array]]) -> dict[str, Array]:
+        """The edges of several pieces."""
+        if not pieces:
             none: dict[str, Array] = {"sources": np.empty(0, np.int64), "targets": np.empty(0, np.int64)}
             return none | ({"backwards": np.empty(0, np.bool_)} if self._program.reverses else {})
-        return {part: np.concatenate([edges[part] for edges in self._edges]) for part in self._edges[0]}
+        return {part: np.concatenate([piece[part] for piece in pieces]) for part in pieces[0] if part != "ids"}
 
     def _out_edges(self, ids: Array, edges: dict[str, Array], rows: Any = slice(None)) -> OutEdges:
         positions = Lookup(ids).of(edges["sources"][rows])
@@ -76,7 +84,6 @@ class VertexGraphOperator(OperatorRuntime, ABC):
 
     def _has_graph(self, ids: Array, out: OutEdges) -> None:
         """All of the graph is here."""
-        self._ids, self._edges = [], []
         self._vertices = Vertices(frozen(ids), frozen(out.degrees), out.neighbours)
 
     @property
@@ -170,15 +177,14 @@ class VertexGraphOperator(OperatorRuntime, ABC):
     # -- state ---------------------------------------------------------------------------------------------------
 
     def _file_arrived(self) -> None:
-        """File vertices and edges while they arrive. They stay in memory once, as the state holds them."""
-        ids, edges = self._in_order()
-        self._file_by_group(ids, edges)
-        self._ids, self._edges = [], []
-        _, graph, _ = self._filed()
-        self._take_filed_graph(graph)
-
-    def _file_by_group(self, ids: Array, edges: dict[str, Array]) -> None:
         """File vertices and edges, as bytes: a cut need not look into them before they are written."""
+        if not self._ids and not self._edges:
+            return
+        if self._pieces == PIECES_MAX:
+            self._take_pieces_back()
+        ids, starts = in_group_order(np.concatenate([np.empty(0, np.int64), *self._ids]))
+        edges = self._together(self._edges)
+        self._ids, self._edges = [], []
         groups = key_groups(edges["sources"])
         order = np.argsort(groups, kind="stable")
         ends = np.searchsorted(groups[order], np.arange(KEY_GROUPS + 1))
@@ -186,9 +192,19 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         for group in self._groups():
             rows = slice(ends[group], ends[group + 1])
             own = {part: column[rows] for part, column in ordered.items()}
-            own["ids"] = ids[self._starts[group] : self._starts[group + 1]]
+            own["ids"] = ids[starts[group] : starts[group + 1]]
             if len(own["ids"]) or len(own["sources"]):
-                self._state.replace(group_keys()[group][GRAPH], bytes(constant_bytes(own)))
+                self._state.replace(_key_of_piece(group, self._pieces), bytes(constant_bytes(own)))
+        self._pieces += 1
+
+    def _take_pieces_back(self) -> None:
+        pieces = [piece for of_group in self._filed_graph().values() for piece in of_group]
+        self._ids += [piece["ids"] for piece in pieces]
+        self._edges += [piece for piece in pieces if len(piece["sources"])]
+        for group in self._groups():
+            for number in range(self._pieces):
+                self._state.remove(_key_of_piece(group, number))
+        self._pieces = 0
 
     def _filed(self) -> list[dict[int, Any]]:
         """What the state holds, by part and key group."""
@@ -202,10 +218,22 @@ class VertexGraphOperator(OperatorRuntime, ABC):
             for part in (VALUES, GRAPH, KNOWN)
         ]
 
-    def _take_filed_graph(self, by_group: Mapping[int, Any]) -> None:
-        for own in by_group.values():
-            self._ids.append(own["ids"])
-            self._edges.append({part: column for part, column in own.items() if part != "ids"})
+    def _filed_graph(self) -> dict[int, list[dict[str, Array]]]:
+        """The pieces of the graph that the state holds, by key group."""
+        found = self._state.values
+        keys = {group: [_key_of_piece(group, number) for number in range(PIECES_MAX)] for group in self._groups()}
+        return {group: [_arrays_of(found[key]) for key in of_group if key in found] for group, of_group in keys.items()}
+
+    def _has_filed_graph(self) -> None:
+        """Go on behind the pieces that were restored, some of which may have been filed by tasks with more."""
+        found = self._state.values
+        numbers = range(PIECES_MAX)
+        filed = [n for n in numbers if any(_key_of_piece(group, n) in found for group in self._groups())]
+        self._pieces = max(filed, default=-1) + 1
+
+
+def _key_of_piece(group: int, number: int) -> int:
+    return group_keys()[group][KNOWN + number if number else GRAPH]
 
 
 def _arrays_of(filed: Any) -> Any:
@@ -246,7 +274,7 @@ def edge_parts(operator: str, edges: Columns, columns: tuple[str, str, str | Non
 def group_keys() -> list[list[int]]:
     """For each key group the smallest numbers in it: the keys of its rows and of its state."""
     groups = key_groups(np.arange(_KEYS_TRIED))
-    return [np.flatnonzero(groups == group)[:3].tolist() for group in range(KEY_GROUPS)]
+    return [np.flatnonzero(groups == group)[: KNOWN + PIECES_MAX].tolist() for group in range(KEY_GROUPS)]
 
 
 @cache

@@ -42,7 +42,6 @@ from engine.columns import Columns, Records
 from engine.files.arrow import arrow
 from engine.operators.base import Place
 from engine.operators.vertex_graph import (
-    GRAPH,
     KNOWN,
     VALUES,
     VertexGraphOperator,
@@ -131,17 +130,15 @@ class VerticesOperator(VertexGraphOperator):
         columns, names = as_columns(records), self._kind.edge_columns
         parts = edge_parts(self.name, columns, names, **({"backwards": BACKWARDS} if self._program.reverses else {}))
         self._edges.append({part: to_array(column) for part, column in parts.items()})
-        self._is_changed[GRAPH] = True
 
-    def _build(self) -> dict[str, Array]:
-        """Round 0 is over, or a later one is restored: all vertices and edges are here. Returns the edges."""
+    def _build(self) -> None:
+        """Round 0 is over, or a later one is restored: all vertices and edges are here."""
         ids, edges = self._in_order()
         backwards = edges.get("backwards")
         selections = [slice(None)] if backwards is None else [~backwards, backwards]
         self._directions = [self._direction(ids, edges, rows, way) for way, rows in enumerate(selections)]
         self._has_graph(ids, self._directions[0].edges)
         self._inbox = self._new_inbox(len(ids))
-        return edges
 
     def _direction(self, ids: Array, edges: dict[str, Array], rows: Any, way: int) -> _Direction:
         out = self._out_edges(ids, edges, rows)
@@ -167,7 +164,6 @@ class VerticesOperator(VertexGraphOperator):
         batch = columns.batch
         if "sender" not in batch.schema.names:
             self._ids.append(to_array(batch.column("vertex")))
-            self._is_changed[GRAPH] = True
             return
         senders = batch.column("sender").to_numpy()
         groups = key_groups(batch.column("vertex").to_numpy())
@@ -226,10 +222,7 @@ class VerticesOperator(VertexGraphOperator):
         """Apply what was received, and send."""
         program, number = self._program, path[-1]
         if self._vertices is None:
-            edges = self._build()
-            # Now, not at the next cut, which would delay a round.
-            self._file_by_group(self._built.ids, edges)
-            self._is_changed[GRAPH] = False
+            self._build()
             self._keep("start", program.start)
             self._has_values()
         vertices = self._built
@@ -309,8 +302,7 @@ class VerticesOperator(VertexGraphOperator):
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
         """File what has changed since the last capture, and capture that."""
         if self._vertices is None:
-            if self._is_changed[GRAPH]:
-                self._file_arrived()
+            self._file_arrived()
         else:
             self._file_graph()
             if self._best is not None:
@@ -349,8 +341,8 @@ class VerticesOperator(VertexGraphOperator):
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Restore the key groups of this task."""
         super().open(state, whole)
-        values, graph, known_by_group = self._filed()
-        self._take_filed_graph(graph)
+        self._has_filed_graph()
+        values, _, known_by_group = self._filed()
         if values:
             self._build()
             self._restore_values(values)

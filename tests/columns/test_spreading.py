@@ -13,18 +13,19 @@ from engine import vertex_edges
 from engine.batch import Batch
 from engine.columns import Columns
 from engine.constant_bytes import constant_in
+from engine.operators import vertex_graph
 from engine.operators import vertices as in_rounds
 from engine.sending import Emitted
 from engine.spreading_values import SpreadingValues
 from engine.state import decode_entries, encode_groups
 from engine.vertex_edges import OutEdges
 from graphs import Flow
-from graphs.ids import TaskId
+from graphs.ids import Attempt, Epoch, TaskId
 from graphs.routing import tasks_of_keys
 from graphs.vertex_program import BACKWARDS
 from tests.columns.given import columns
 from tests.columns.test_vertex_programs import EDGES, Best, BestWay, flow_of, lowest_by_hand, shortest_by_hand
-from tests.runtime.tasks import States, Tasks
+from tests.runtime.tasks import States, Tasks, encoded
 
 Sent = list[tuple[TaskId, Columns]]
 """The task that has sent, and its batch."""
@@ -285,6 +286,38 @@ def test_a_restored_task_sends_the_same_as_the_one_that_went_on(monkeypatch: pyt
         each.deliver()
         sent.append(each.run())
     assert sent[0] == sent[1] and len(sent[0]) > 4
+
+
+@pytest.mark.parametrize("pieces_max", [1, 2, 32])
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_graph_that_arrives_between_cuts_is_restored_whole(
+    monkeypatch: pytest.MonkeyPatch, pieces_max: int, parallelism: int
+):
+    monkeypatch.setattr(vertex_graph, "PIECES_MAX", pieces_max)
+    run = InRounds(flow_of(BestWay, weight="weight"), parallelism)
+    for start in range(0, len(EDGES), 20):
+        run.load(EDGES[start : start + 20])
+        run = InRounds(flow_of(BestWay, weight="weight"), parallelism, run.tasks.capture())
+        for _ in range(2):
+            run.tasks.capture()
+    run.run()
+    assert run.values() == shortest_by_hand()
+
+
+def test_what_was_filed_of_a_graph_is_not_written_again():
+    run = InRounds(flow_of(BestWay, weight="weight"), 1)
+    [runtime] = run.programs
+    sizes: list[int] = []
+    for cut, start in enumerate((0, 40, 40, 80)):
+        if start != 40 or cut == 1:
+            run.load(EDGES[start : start + 40])
+        states = encoded(runtime.capture(Epoch(cut + 1), Attempt(1), Epoch(cut) if cut else None))
+        entries = decode_entries(states["program"].groups)
+        sizes.append(sum(len(constant_in(memoryview(of))["sources"]) for _, of in entries if isinstance(of, bytes)))
+    run.send()
+    entries = decode_entries(encoded(runtime.capture(Epoch(5), Attempt(1), Epoch(4)))["program"].groups)
+    assert sizes == [40, 40, 0, len(EDGES) - 80]
+    assert entries and not any(isinstance(of, bytes) for _, of in entries), "in a round, values alone"
 
 
 def test_a_cut_is_continued_whose_graph_was_filed_as_arrays():
