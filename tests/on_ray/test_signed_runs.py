@@ -7,13 +7,50 @@ from pathlib import Path
 
 import pytest
 
-from backedge import BadOptionError, Collect, DamagedOutputError, Flow, Items, SnapshotAuthError, StoreError, run
+from backedge import (
+    BadOptionError,
+    Collect,
+    DamagedOutputError,
+    Flow,
+    Items,
+    Job,
+    RunResult,
+    SnapshotAuthError,
+    StoreError,
+    run,
+)
 from backedge.command import main
 from engine.files.parts import read_pickles
+from engine.on_ray.supervisor.run_story import Story
 from recovery.stores.keys import derived_key
-from tests.on_ray.flows import begin, expect, finish, trips, trips_made, until
+from tests.jobs.rays import descendants
+from tests.on_ray.flows import begin, expect, finish, trips, trips_made, until, watch
 
 KEY = b"of the owner alone"
+
+
+def told_of(pid: int) -> bytes:
+    """What others may read of a process: the words that it was started with, and its environment."""
+    try:
+        return b"".join(Path(f"/proc/{pid}/{kind}").read_bytes() for kind in ("cmdline", "environ"))
+    except OSError:
+        return b""
+
+
+def watched_while_it_audits(job: Job, folder: Path) -> tuple[RunResult, bytes]:
+    """The result, and what others may read of our processes when one of them audits this folder."""
+    shown = [b""]
+
+    def is_audited() -> bool:
+        return b"recovery.spark" in shown[-1] and str(folder).encode() in shown[-1]
+
+    def look(_: Story) -> None:
+        if not is_audited():
+            shown.append(b"".join(map(told_of, descendants(os.getpid()))))
+
+    result = watch(job, look)
+    assert is_audited()
+    return result, shown[-1]
 
 
 @pytest.mark.slow
@@ -29,10 +66,11 @@ def test_a_signed_run_goes_on_with_its_key_alone(tmp_path: Path, capfd: pytest.C
     ):
         with pytest.raises(SnapshotAuthError, match=told):
             run(flow, snapshots=folder, resume="latest", key=key, progress=False)
-    _, result = finish(
-        flow, snapshots=folder, every=0.1, key=KEY, resume="latest", audit="final", kills=["body@epoch=9"]
-    )
+    job = begin(flow, snapshots=folder, every=0.1, key=KEY, resume="latest", audit="final", kills=["body@epoch=9"])
+    result, shown = watched_while_it_audits(job, folder)
+    assert KEY not in shown and KEY.hex().encode() not in shown, "others see the processes that audit"
     expect(result, trips_made(300))
+    assert (result.state, result.missed_faults) == ("finished", ())
     assert result.audit is not None and result.audit["state"] == "consistent"
     assert result.restores, "the signed cut was restored"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,19 +13,15 @@ import pytest
 
 from backedge import AuditFailedError, Collect, Flow, Generate, JavaError, RunOptions, start
 from backedge.faults import Faults, run_with_faults, start_with_faults
-from engine.on_ray.supervisor.audit_process import Auditor
 from graphs.graph_errors import BadOptionError
-from proof.runner import run_seed
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.spark_errors import UnreadableError
 from tests.command.endless import MODULE
 from tests.jobs.rays import LOOK_S, check_gone, commands_below, descendants, processes, short_folder
 from tests.spark.cuts import job_of_cuts
-from tests.spark.simulated import write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120.0
-KEY = b"nobody else knows"
 
 DRIVER = """
 import sys
@@ -44,14 +39,6 @@ def is_watching(command: str) -> bool:
 def is_spark(command: str) -> bool:
     """Whether this is the Java process itself, not what starts it."""
     return "/java -cp" in command
-
-
-def told_of(pid: int) -> bytes:
-    """What others may read of a process: the words that it was started with, and its environment."""
-    try:
-        return b"".join(Path(f"/proc/{pid}/{kind}").read_bytes() for kind in ("cmdline", "environ"))
-    except OSError:
-        return b""
 
 
 def circling(count: int | None) -> Flow:
@@ -176,21 +163,3 @@ def test_an_interrupted_run_leaves_nothing_of_its_audit(
     assert "Traceback" not in errors
     assert list((tmp_path / "temporary").iterdir()) == []
     check_gone(started)
-
-
-@pytest.mark.slow
-def test_signed_cuts_are_audited_with_their_key_which_no_list_of_processes_shows(tmp_path: Path):
-    _, world, _ = run_seed(3, 1)
-    write_run(world, tmp_path, key=KEY)
-    auditor = Auditor(str(tmp_path), "job", "final", KEY)
-    try:
-        deadline_s = time.monotonic() + DEADLINE_S
-        shown = b""
-        while str(tmp_path).encode() not in shown:
-            assert time.monotonic() < deadline_s
-            shown = b"".join(map(told_of, descendants(os.getpid())))
-        auditor.finish()
-    finally:
-        auditor.close()
-    assert KEY not in shown and KEY.hex().encode() not in shown
-    assert auditor.summary() == {"state": "consistent", "cuts": 1, "skipped": 0}
