@@ -34,6 +34,7 @@ def test_the_peer_computes_the_same(workload: SumWorkload):
     assert columns_arrow.run(workload) > 0
 
 
+@pytest.mark.slow
 def test_the_table_of_sums_survives_crashes():
     rows = [{"key": n * 7 % 5, "value": n} for n in range(40)]
     flow = Flow("sums")

@@ -35,6 +35,7 @@ def workload_of(name: str, folder: Path) -> FitWorkload:
 SCIKIT = {"scikit": kmeans_scikit.fit} if kmeans_scikit.is_installed() else {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "peers"), [("kmeans", {"numpy": fit_numpy.fit, **SCIKIT}), ("sgd", {"numpy": fit_numpy.fit})]
 )

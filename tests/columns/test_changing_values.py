@@ -258,6 +258,7 @@ class Counted:
         return counted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shortest", "reached"])
 def test_a_change_costs_what_it_affects(name: str, monkeypatch: pytest.MonkeyPatch):
     edges = grid()
@@ -285,7 +286,7 @@ def test_what_a_change_costs_does_not_depend_on_the_size_of_the_graph(monkeypatc
     """A path of ten vertices at the end of a longer one is cut off."""
     costs: list[int] = []
     counted = Counted(monkeypatch)
-    for length in (100, 10_000):
+    for length in (100, 1_000):
         tasks = Tasks(PROGRAMS["components"])
         tasks.apply((at, at + 1, 0.0) for at in range(length))
         counted.links = 0
@@ -339,6 +340,7 @@ def test_edges_that_come_and_go_take_no_room():
     assert len(task._told["there"]) < 3_000  # pyright: ignore[reportPrivateUsage]
 
 
+@pytest.mark.slow
 def test_only_groups_that_changed_are_filed():
     tasks = Tasks(PROGRAMS["components"])
     [task] = tasks.tasks

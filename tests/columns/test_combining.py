@@ -87,6 +87,7 @@ class Totals(Process[Any, Any]):
         ctx.emit_batch(ctx.table.scan())
 
 
+@pytest.mark.slow
 def test_what_was_combined_adds_up_under_crashes():
     rows = [{"user": n % 5, "day": f"day {n % 2}", "n": n} for n in range(40)]
     flow = Flow("totals")

@@ -94,6 +94,7 @@ def test_integers_that_hash_to_one_slot_are_kept_apart():
     assert index.find([far]).tolist() == [1_000, 1_001]
 
 
+@pytest.mark.slow
 def test_integers_are_found_whether_they_are_close_together_or_not_and_when_that_changes():
     index, random = IntegerIndex(), np.random.default_rng(2)
     expected: dict[int, int] = {}

@@ -17,6 +17,7 @@ from tests.faults.evidence import Evidence
 __all__ = ["postgres_rows", "rows"]
 
 
+@pytest.mark.slow
 def test_rows_appear_with_the_commit_and_not_before(rows: Rows):
     writer = rows.writer()
     writer.write(records(1, 2))

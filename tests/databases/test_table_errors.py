@@ -71,6 +71,7 @@ def test_a_key_without_an_index(rows: Rows, refused: Callable[[Any], str]):
     rows.described(key="name").validate_output(place_in(rows.folder), fresh=True)
 
 
+@pytest.mark.slow
 def test_a_server_without_prepared_transactions(server_as_installed: PostgresProcess, refused: Callable[[Any], str]):
     server_as_installed.execute("CREATE TABLE bookings (id integer)")
     told = refused(PostgresTable(server_as_installed.dsn, "bookings", prepared=True))

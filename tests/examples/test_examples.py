@@ -133,6 +133,7 @@ def test_a_counter_that_disagrees_is_found():
             counters.check(totals, gone, 6, 3)
 
 
+@pytest.mark.slow
 def test_counters_agree_in_the_simulator():
     outputs = simulate(counters.flow(numbers=8, counters=3, pause_ms=0), seeds=range(10)).outputs
     counters.check(outputs["totals"], outputs["gone"], 8, 3)

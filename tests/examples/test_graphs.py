@@ -95,6 +95,7 @@ def test_documents_keep_the_lowest_number_of_those_they_are_tied_to():
     assert lowest == {**{number: number for number in range(10)}, 4: 3, 5: 3, 9: 3, 7: 2}
 
 
+@pytest.mark.slow
 def test_pages_are_ranked_as_by_the_matrix():
     links = [(0, 1), (0, 2), (1, 2), (2, 0), (3, 2)]
     matrix = np.zeros((4, 4))
@@ -136,6 +137,7 @@ def test_members_leave_one_after_the_other_until_all_have_enough_neighbours():
     assert {row["vertex"]: row["neighbours"] for row in found if not row["stays"]} == {4: 1, 5: 0, 6: 0}
 
 
+@pytest.mark.slow
 def test_modules_that_import_each_other_are_in_one_circle_and_others_alone():
     imports = [(1, 2), (2, 3), (3, 1), (3, 4), (4, 5), (5, 4), (6, 1), (6, 7), (8, 8)]
     inputs = {"imports": [{"module": one, "imports": other} for one, other in imports]}

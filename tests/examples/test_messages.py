@@ -36,6 +36,7 @@ def sales(shop: str, *articles: str) -> list[Record]:
     return [{"shop": shop, "sale": sale, "article": article} for sale, article in enumerate(articles)]
 
 
+@pytest.mark.slow
 def test_both_counters_count_the_sales_of_both_shops():
     inputs = {"north": sales("north", "pen", "ink", "pen"), "south": sales("south", "pen", "cap")}
     printed = simulate(count_and_print.flow(NOWHERE, AT_ONCE), inputs, seeds=range(8), crashes=2).outputs["printed"]
@@ -120,6 +121,7 @@ def reached(*versions: list[tuple[int, int, bool]]) -> list[set[int]]:
     return found
 
 
+@pytest.mark.slow
 def test_each_version_says_what_is_reached_on_the_graph_as_it_is_then():
     found = reached(
         [(0, 1, True), (1, 2, True), (4, 5, True)],

@@ -367,6 +367,7 @@ def epoch_in(listed: list[str]) -> int:
     return int(listed[-1].rpartition("-")[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("happens", [dies, fails])
 def test_an_attempt_that_stops_at_any_request_loses_and_doubles_nothing(happens: Callable[[str], None], is_after: bool):
@@ -423,6 +424,7 @@ def test_a_task_that_sleeps_at_any_request_while_others_go_on_loses_and_doubles_
     assert {"upload", "create", "copy", "write", "remove"} <= set(slept)
 
 
+@pytest.mark.slow
 def test_a_task_that_sleeps_while_its_successor_stops_at_any_request_loses_and_doubles_nothing():
     """The successor has done a part of what the task is about to do. Then the task goes on, and a third attempt."""
     met: set[tuple[str, str]] = set()

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from engine.files.file_formats import JsonLines, Parquet
 from graphs import (
     Collect,
@@ -222,6 +224,7 @@ def test_stop_when_and_name_reach_the_plan():
     assert (flow.plan().name, flow.plan().stop_when) == ("until-done", bool)
 
 
+@pytest.mark.slow
 def test_hash_is_the_same_in_processes_with_other_hash_seeds():
     program = (
         "from graphs import *\n"

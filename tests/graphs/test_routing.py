@@ -41,6 +41,7 @@ def test_groups_are_those_that_were_written_down():
     assert {key: key_group(key) for key in KNOWN_GROUPS} == KNOWN_GROUPS
 
 
+@pytest.mark.slow
 def test_groups_are_the_same_in_processes_with_other_hash_seeds():
     program = "import json; from graphs import key_group; print(json.dumps([key_group(k) for k in {keys}]))"
     keys = [key for key in KEYS if key == key and not (isinstance(key, float) and math.isinf(key))]

@@ -42,6 +42,7 @@ def test_a_rule_that_tasks_cannot_break_is_refused_before_anything_starts(rule: 
         begin(trips(count=1), broken_rule=rule)
 
 
+@pytest.mark.slow
 def test_what_runs_on_ray_does_not_load_the_simulator():
     code = (
         "import sys, engine.on_ray.actor.task_host, engine.on_ray.supervisor.supervising;"
@@ -51,6 +52,7 @@ def test_what_runs_on_ray_does_not_load_the_simulator():
     assert told.stdout == "False\n"
 
 
+@pytest.mark.slow
 def test_starting_an_actor_loads_nothing_of_a_run():
     """Otherwise the processes of the tasks start only after the supervisor has loaded its run."""
     code = (

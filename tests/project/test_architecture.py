@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from engine.simulation.breaks import BREAKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,6 +18,7 @@ PAGE = (ROOT / "ARCHITECTURE.md").read_text()
 COPIED = ("graphs", "recovery", "engine", "backedge", "proof", "docs", "scripts")
 
 
+@pytest.mark.slow
 def test_what_is_generated_follows_the_code():
     done = subprocess.run(
         [sys.executable, ROOT / "scripts/generated_pages.py", "--check"], capture_output=True, text=True
@@ -23,6 +26,7 @@ def test_what_is_generated_follows_the_code():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_docstring_that_changed_is_noticed(tmp_path: Path):
     project = tmp_path / "project"
     shutil.copytree(

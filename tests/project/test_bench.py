@@ -168,6 +168,7 @@ def test_every_topology_is_small_or_in_rounds():
     assert not set(schedules.SMALL) & set(schedules.ROUNDS)
 
 
+@pytest.mark.slow
 def test_schedules_are_measured_on_two_processes():
     with ProcessPoolExecutor(schedules.PROCESSES) as pool:
         found = interleaved(schedules.cases(schedules.Crew(pool), seed=0, small=4, in_rounds=2), turns=1)

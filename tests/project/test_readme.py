@@ -42,6 +42,7 @@ def test_the_example_of_cuts_on_demand_runs_as_it_stands(tmp_path: Path):
     assert list((tmp_path / "cuts" / "doubled").glob("**/manifest.json"))
 
 
+@pytest.mark.slow
 def test_the_example_of_state_versions_runs_as_it_stands(tmp_path: Path):
     run_example("docs/recovery.md", tmp_path, 1)
 

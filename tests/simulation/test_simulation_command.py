@@ -27,6 +27,7 @@ def test_run_counts_what_took_part_and_exits_with_0(capsys: pytest.CaptureFixtur
     assert all(result[key] > 0 for key in ("full_channels", "taken_together", "spilled", "split_batches")), result
 
 
+@pytest.mark.slow
 def test_a_broken_rule_exits_with_1_and_names_the_seed_of_the_shortest_story(capsys: pytest.CaptureFixture[str]):
     assert main(["run", "--break", "duplicate-barrier", "--seeds", "13"]) == 1
     captured = capsys.readouterr()

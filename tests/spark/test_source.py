@@ -69,6 +69,7 @@ def test_a_file_that_was_changed_is_not_decoded(spark: SparkSession, path: Path,
     assert f"UnreadableError: {file} does not match the manifest" in said
 
 
+@pytest.mark.slow
 def test_what_is_shipped_imports_where_nothing_of_ours_is_installed(tmp_path: Path):
     (tmp_path / "ours.zip").write_bytes(packed())
     names = zipfile.ZipFile(BytesIO(packed())).namelist()

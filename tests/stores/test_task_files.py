@@ -307,6 +307,7 @@ def test_a_snapshot_with_deltas_is_refused(tmp_path: Path):
     assert not list(tmp_path.rglob("*.parquet"))
 
 
+@pytest.mark.slow
 def test_a_process_writes_and_restores_records_without_loading_pandas(tmp_path: Path):
     """To load it takes longer than all of our modules, and pyarrow does so by itself where it is installed."""
     written = f"""
