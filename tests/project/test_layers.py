@@ -36,10 +36,29 @@ FOREIGN_HOMES = {
 """The only places that may import a package which not every installation has."""
 
 
+Found = ast.Import | ast.ImportFrom
+
+
 @cache
-def imports(source: str) -> list[ast.Import | ast.ImportFrom]:
+def parsed(source: str) -> tuple[list[Found], list[Found]]:
+    """Every import, wherever in the file it stands; and those that run when the file is imported."""
+    body = ast.parse(source).body
+    every = [statement for statement in statements(body) if isinstance(statement, Found)]
+    return every, [statement for statement in body if isinstance(statement, Found)]
+
+
+def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """All statements in a body, without their expressions, which hold no import."""
+    for statement in body:
+        yield statement
+        for part in (statement, *getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+            for name in ("body", "orelse", "finalbody"):
+                yield from statements(getattr(part, name, []))
+
+
+def imports(source: str) -> list[Found]:
     """Every import, wherever in the file it stands."""
-    return [found for found in ast.walk(ast.parse(source)) if isinstance(found, ast.Import | ast.ImportFrom)]
+    return parsed(source)[0]
 
 
 def imported(source: str) -> Iterator[tuple[int, str]]:
@@ -146,7 +165,7 @@ def _module_name(file: Path) -> str:
 def _loaded(source: str) -> set[str]:
     """What a file imports when it is imported: modules, and names that may be modules."""
     found: set[str] = set()
-    for statement in ast.parse(source).body:
+    for statement in parsed(source)[1]:
         match statement:
             case ast.Import(names=names):
                 found |= {name.name for name in names}
