@@ -39,7 +39,7 @@ test-fast: setup  ## all but the slow tests: about a minute
 
 test: setup       ## every test but the long ones, then the pure core once more under python -O: 23 minutes on two cores
 	$(PYTHON_IN_VENV) -m pytest -m "not long" --durations=20 $(TWO_FILES_AT_A_TIME)
-	$(PYTHON_IN_VENV) -O -m pytest -q $(PURE_CORE)
+	$(PYTHON_IN_VENV) -O -m pytest -q -m "not slow" $(PURE_CORE)
 
 test-all: setup   ## the long tests too: hundreds of drawn flows, breaking connections between two hosts (as root), an hour
 	$(PYTHON_IN_VENV) -m pytest --durations=20 $(TWO_FILES_AT_A_TIME)
