@@ -139,6 +139,7 @@ def test_a_path_is_taken_for_the_module_there(module: str, where: str, capsys: p
     assert "flow retries" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_command_runs_as_a_module():
     said = subprocess.run([sys.executable, "-m", "backedge", "--version"], capture_output=True, text=True, check=True)
     assert said.stdout == f"backedge {VERSION}\n"
@@ -156,6 +157,7 @@ sys.meta_path.insert(0, Interrupts())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "start"),
     [
@@ -184,6 +186,7 @@ def test_once_it_is_loaded_ctrl_c_does_what_it_did_before(reaction: Any, monkeyp
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_gone_is_no_fault(module: str):
     command = [sys.executable, "-m", "backedge", "graph", f"{module}:flow"]
     told = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -22,6 +22,7 @@ def import_backedge(script: str, *search: Path) -> subprocess.CompletedProcess[s
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd="/")
 
 
+@pytest.mark.slow
 def test_own_packages_pass():
     result = import_backedge("import backedge, graphs, sys; print(graphs.__file__)")
     assert result.returncode == 0, result.stderr

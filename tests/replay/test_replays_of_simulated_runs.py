@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from proof.runner import case_of, on_columns, run_case
 from tests.replay.kept import keeping_parts, replays_of
 
@@ -16,6 +18,7 @@ WORDS = {
 }
 
 
+@pytest.mark.slow
 def test_replays_send_what_the_runs_sent_whatever_died(tmp_path: Path):
     happened, words = Counter[str](), set[str]()
     for seed in SEEDS:

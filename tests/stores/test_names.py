@@ -95,6 +95,7 @@ def test_folders_of_epochs_are_told_from_all_others():
     ]
 
 
+@pytest.mark.slow
 def test_operators_of_hostile_names_are_stored_and_found_again_within_the_folder(tmp_path: Path):
     store = CutStore(str(tmp_path / "root"), "job")
     states = {name: OperatorState(groups=entries_of({"k": n})) for n, name in enumerate(HOSTILE) if name != "\ud800"}
