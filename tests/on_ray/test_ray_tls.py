@@ -93,7 +93,9 @@ def shows_certificate(address: str, tls: dict[str, str]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("with_token", [False, True], ids=["tls", "tls and token"])
+@pytest.mark.parametrize(
+    "with_token", [pytest.param(False, id="tls", marks=pytest.mark.long), pytest.param(True, id="tls and token")]
+)
 def test_a_run_recovers_on_a_ray_that_encrypts(tmp_path: Path, with_token: bool):
     tls = write_certificate(tmp_path)
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)} if with_token else {}
