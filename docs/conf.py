@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import FunctionType
-
-from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
+from typing import TYPE_CHECKING
 
 import backedge
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -77,10 +78,18 @@ def add_navigation(app: Sphinx, name: str, source: list[str]) -> None:
     """Make the sections and links of docs/index.md the navigation of the site."""
     if name != root_doc:
         return
-    for section in re.split(r"^## ", source[0], flags=re.MULTILINE)[1:]:
-        pages = [re.sub(r"\.md$", "", link) for link in re.findall(r"\]\((.*?)\)", section)]
-        source[0] += navigation(section.partition("\n")[0], pages)
+    for caption, pages in sections_of(source[0]):
+        source[0] += navigation(caption, pages)
     source[0] += navigation("API reference", [f"reference/{group}" for group in GROUPS])
+
+
+def sections_of(index: str) -> list[tuple[str, list[str]]]:
+    """The title of each section of docs/index.md, and the pages that it links, each once."""
+    sections = re.split(r"^## ", index, flags=re.MULTILINE)[1:]
+    links = [re.findall(r"\]\(([^)#]*)\.md(?:#[^)]*)?\)", section) for section in sections]
+    return [
+        (section.partition("\n")[0], list(dict.fromkeys(pages))) for section, pages in zip(sections, links, strict=True)
+    ]
 
 
 def navigation(caption: str, pages: list[str]) -> str:
@@ -96,7 +105,7 @@ def check_independence(app: Sphinx, error: Exception | None) -> None:
             r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"((?:https?:)?//[^\"]*)", page.read_text()
         )
         if loaded:
-            raise ExtensionError(f"{page} loads {loaded[1]} from another server: keep a copy in docs/")
+            raise RuntimeError(f"{page} loads {loaded[1]} from another server: keep a copy in docs/")
 
 
 def setup(app: Sphinx) -> None:
