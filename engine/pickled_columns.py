@@ -1,23 +1,23 @@
-"""The pickled entries of a capture whose keys are integers, with the keys beside them in columns.
+"""The entries of a capture whose keys are integers, with the keys in columns beside pickles or bytes.
 
-Whoever files them has group, key and size of each entry without reading a pickle. Beyond a budget the pickles wait on
-disk, as in `pickled_groups.py`. Values that nothing can change are pickled only when they are filed: until then the
-capture shares them with the state, and no copy of them is made.
+A store has group, key and size of each entry without reading a pickle. Beyond a budget the pickles wait on disk, as in
+`pickled_groups.py`. Values that are bytes are not pickled: until they are filed the capture shares them with the state,
+and no copy of them is made.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from engine import pickled_groups
 from engine.pickled_groups import NamelessFile
 from graphs.routing import KEY_GROUPS, key_groups
-from recovery.keyed_pickles import KeyedPickles, PickledRows
+from recovery.keyed_pickles import BytesRows, KeyedPickles, PickledRows
 from recovery.typed_groups import Column
 
 PIECE_BYTES_MAX = 1 << 30
@@ -29,7 +29,7 @@ _ENTRY_BYTES = 32
 
 @dataclass(slots=True)
 class _Piece:
-    """Entries that were added together, by group: values, or pickles, of which entry `i` begins at `starts[i]`.
+    """Entries that were added together, by group: entry `i` begins at `starts[i]`.
 
     `data` is None once it is in the file, at `offset`.
     """
@@ -39,7 +39,62 @@ class _Piece:
     starts: Column
     data: bytes | None = None
     offset: int = 0
-    values: list[Any] = field(default_factory=list[Any])
+
+
+class _Layout(NamedTuple):
+    """Entries by group: the group and key of each, the length of its value, and its place among those added."""
+
+    groups: Column
+    keys: Column
+    sizes: Column
+    places: Column
+
+
+class _BytesByKey:
+    """Bytes of integer keys in the order in which they were added, laid out by group when they are filed."""
+
+    def __init__(self) -> None:
+        self._keys: list[Column] = []
+        self._values: list[bytes] = []
+        self._layout: _Layout | None = None
+
+    def add(self, keys: Column, values: list[bytes]) -> None:
+        """Add a value for each key."""
+        self._keys.append(keys)
+        self._values += values
+        self._layout = None
+
+    @property
+    def has_some(self) -> bool:
+        """Whether any were added."""
+        return bool(self._keys)
+
+    def sizes(self) -> Column:
+        """The bytes of the pickles of each key group, or a little more."""
+        if not self.has_some:
+            return np.zeros(KEY_GROUPS, np.int64)
+        layout = self._laid_out()
+        return np.bincount(layout.groups, layout.sizes + _ENTRY_BYTES, KEY_GROUPS).astype(np.int64)
+
+    def rows(self, first: int, last: int) -> Iterator[BytesRows]:
+        """The entries of these groups, both included."""
+        if self.has_some:
+            layout = self._laid_out()
+            low, high = np.searchsorted(layout.groups, (first, last + 1)).tolist()
+            if low < high:
+                groups, keys, sizes, places = (column[low:high] for column in layout)
+                values = list(map(self._values.__getitem__, places.tolist()))
+                yield BytesRows(groups.astype(np.int32), keys, sizes, values)
+
+    def _laid_out(self) -> _Layout:
+        if self._layout is None:
+            keys = np.concatenate(self._keys)
+            sizes = np.fromiter(map(len, self._values), np.int64, len(self._values))
+            groups = key_groups(keys).astype(np.uint8)
+            # For single bytes numpy uses a radix sort.
+            order = np.argsort(groups, kind="stable")
+            self._layout = _Layout(groups[order], keys[order], sizes[order], order)
+        return self._layout
 
 
 class PickledColumns(KeyedPickles):
@@ -59,6 +114,7 @@ class PickledColumns(KeyedPickles):
         self._pieces: list[_Piece] = []
         self._kept: list[_Piece] = []
         self._kept_bytes = 0
+        self._bytes = _BytesByKey()
         self._sizes = np.zeros(KEY_GROUPS, np.int64)
         self._file: NamelessFile | None = None
         self._can_spill = True
@@ -76,12 +132,9 @@ class PickledColumns(KeyedPickles):
             except OSError:
                 self._can_spill = False
 
-    def add_values(self, keys: Column, values: list[Any]) -> None:
-        """Add a value for each key that nothing can change, and whose pickle names no class."""
-        lengths = (len(value) if type(value) is bytes else 0 for value in values)
-        sizes = np.fromiter(lengths, np.int64, len(values)) + _ENTRY_BYTES
-        for piece, chosen in self._new_pieces(keys, sizes):
-            piece.values = list(map(values.__getitem__, chosen))
+    def add_bytes(self, keys: Column, values: list[bytes]) -> None:
+        """Add bytes for each key."""
+        self._bytes.add(keys, values)
 
     def _new_pieces(self, keys: Column, sizes: Column) -> Iterator[tuple[_Piece, list[int]]]:
         """Pieces for these entries, and the places of the entries of each, in the order of their groups."""
@@ -113,21 +166,16 @@ class PickledColumns(KeyedPickles):
 
     def sizes(self) -> list[int]:
         """The bytes of each key group, or a little more."""
-        return self._sizes.tolist()
+        return (self._sizes + self._bytes.sizes()).tolist()
 
-    def rows(self, first: int, last: int) -> Iterator[PickledRows]:
+    def rows(self, first: int, last: int) -> Iterator[PickledRows | BytesRows]:
         """The entries of these groups, both included."""
+        yield from self._bytes.rows(first, last)
         for piece in self._pieces:
             low, high = np.searchsorted(piece.groups, (first, last + 1)).tolist()
             if low < high:
                 groups, keys = piece.groups[low:high].astype(np.int32), piece.keys[low:high]
-                if piece.values:
-                    entries = zip(keys.tolist(), piece.values[low:high], strict=True)
-                    payloads = [pickle.dumps(entry, 5) for entry in entries]
-                    sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
-                    yield PickledRows(groups, keys, sizes, b"".join(payloads))
-                else:
-                    yield PickledRows(groups, keys, np.diff(piece.starts[low : high + 1]), self._data(piece, low, high))
+                yield PickledRows(groups, keys, np.diff(piece.starts[low : high + 1]), self._data(piece, low, high))
 
     def _data(self, piece: _Piece, low: int, high: int) -> bytes:
         start, end = piece.starts[[low, high]].tolist()
@@ -138,13 +186,23 @@ class PickledColumns(KeyedPickles):
         return self._file.read(piece.offset + start, end - start)
 
     def __getitem__(self, group: int) -> bytes:
-        found = b"".join(rows.data for rows in self.rows(group, group))
+        found = b"".join(map(_pickles_of, self.rows(group, group)))
         if not found:
             raise KeyError(group)
         return found
 
     def __iter__(self) -> Iterator[int]:
-        return iter(np.flatnonzero(self._sizes).tolist())
+        return iter(np.flatnonzero(self.sizes()).tolist())
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces) or self._bytes.has_some
 
     def __len__(self) -> int:
-        return int(np.count_nonzero(self._sizes))
+        return int(np.count_nonzero(self.sizes()))
+
+
+def _pickles_of(rows: PickledRows | BytesRows) -> bytes:
+    if isinstance(rows, PickledRows):
+        return rows.data
+    entries = zip(rows.keys.tolist(), rows.values, strict=True)
+    return b"".join(pickle.dumps(entry, 5) for entry in entries)

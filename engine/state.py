@@ -336,21 +336,19 @@ class GroupEncoder:
 
     def _encode_values(self, keys: list[Any] | Column, values: list[Any]) -> None:
         """Encode values that are not all numbers."""
-        entries = zip(keys if isinstance(keys, list) else keys.tolist(), values, strict=True)
         kinds = {*map(type, values)}
         column = integers(keys) if _PLAIN.isdisjoint(kinds) else None
         if column is None:
-            self._encode_each(entries)
-        elif kinds <= ATOMS:
-            self._columns.add_values(column, values)
-        elif kinds.isdisjoint(ATOMS):
-            self._columns.add(column, list(map(self._payload, entries)))
-        else:
-            # Such as the graph of a vertex program, beside values that change.
-            are_atoms = np.fromiter((type(value) in ATOMS for value in values), np.bool_, len(values))
-            for chosen in (are_atoms, ~are_atoms):
-                places = np.flatnonzero(chosen)
-                self._encode_values(column[places], list(map(values.__getitem__, places.tolist())))
+            self._encode_each(zip(keys if isinstance(keys, list) else keys.tolist(), values, strict=True))
+            return
+        if kinds == {bytes}:
+            self._columns.add_bytes(column, values)
+            return
+        if bytes in kinds:
+            are_bytes = np.array([type(value) is bytes for value in values])
+            self._columns.add_bytes(column[are_bytes], [value for value in values if type(value) is bytes])
+            column, values = column[~are_bytes], [value for value in values if type(value) is not bytes]
+        self._columns.add(column, list(map(self._payload, zip(column.tolist(), values, strict=True))))
 
     def _payload(self, entry: tuple[Any, ...]) -> bytes:
         try:

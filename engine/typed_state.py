@@ -99,7 +99,7 @@ class TypedEntries:
 
 def _packed(keys: Sequence[Any] | Column, values: Sequence[Any]) -> tuple[str, Column, Column] | None:
     """The type of the values, and keys and values as columns; None if they are not all 64-bit numbers."""
-    code = next((code for kind, code in _CODES.items() if _are_all(values, kind)), None)
+    code = next((code for kind, code in _CODES.items() if type(values[0]) is kind and _are_all(values, kind)), None)
     if code is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Key groups of pickled entries whose integer keys are known: a store can file them without reading a pickle."""
+"""Key groups of entries whose integer keys are known: a store files them without reading a pickle."""
 
 from __future__ import annotations
 
@@ -18,13 +18,25 @@ class PickledRows(NamedTuple):
     data: bytes
 
 
+class BytesRows(NamedTuple):
+    """Some entries in the order of their groups, whose values are bytes. `sizes` are the lengths of the values."""
+
+    groups: Column
+    keys: Column
+    sizes: Column
+    values: list[bytes]
+
+
 class KeyedPickles(Mapping[int, bytes]):
-    """Group -> its entries, as concatenated pickles of (key, value). No value is a plain number or text."""
+    """Group -> its entries, as concatenated pickles of (key, value). No value is a plain number or text.
+
+    The values that are bytes come as they are.
+    """
 
     @abstractmethod
     def sizes(self) -> list[int]:
         """The bytes of each key group, from group 0 on, or a little more."""
 
     @abstractmethod
-    def rows(self, first: int, last: int) -> Iterator[PickledRows]:
+    def rows(self, first: int, last: int) -> Iterator[PickledRows | BytesRows]:
         """The entries of these groups, both included."""

@@ -201,11 +201,11 @@ def _entries_in(task: str, table: Any) -> Iterator[StateEntry]:
 
 
 def _entry(task: str, row: tuple[Any, ...]) -> StateEntry:
-    kind, _, key_int, key_str, value_int, value_float, value_str, data = row
+    kind, _, key_int, key_str, *values, data = row
     if data is not None:
         return StateEntry(task, kind, *pair_of(kind, data))
     key = key_int if key_int is not None else key_str
-    value = next((found for found in (value_int, value_float, value_str) if found is not None), None)
+    value = next((found for found in values if found is not None), None)
     return StateEntry(task, kind, json_of(key), json_of(value))
 
 

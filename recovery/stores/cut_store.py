@@ -51,6 +51,7 @@ from recovery.stores.record_tables import records_in_batch
 from recovery.stores.schema import GRAPH
 from recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
 from recovery.stores.schema import STATUS as STATUS_SHAPE
+from recovery.stores.settling import Settling
 from recovery.stores.shapes import shown
 from recovery.stores.store_calls import (
     create_exclusively,
@@ -291,15 +292,18 @@ class CutStore:
         `loops` names the loop of each back edge, `kinds` the kind of each operator. Up to `left_bytes_max` bytes are
         not made durable here: the process on this host that creates the manifest does it.
         """
+        with Settling(self._store, left_bytes_max) as settling:
 
-        def write(files: Mapping[Parts, bytes]) -> None:
-            self._store.write({path_of(parts): data for parts, data in files.items()})
+            def write(files: Mapping[Parts, bytes]) -> None:
+                settling.write({path_of(parts): data for parts, data in files.items()})
 
-        described = write_files(attempt, epoch, snapshot, loops or {}, kinds or {}, count_records, write)
-        is_left = sum(file.size for file in described.files) <= left_bytes_max
-        if not is_left:
-            self._store.make_durable([self._checked(file.name) for file in described.files])
-        return replace(described, is_settled=not is_left)
+            def write_pieces(parts: Parts, pieces: Iterable[bytes]) -> None:
+                settling.write_pieces(path_of(parts), pieces)
+
+            described = write_files(
+                attempt, epoch, snapshot, loops or {}, kinds or {}, count_records, write, write_pieces
+            )
+            return replace(described, is_settled=settling.finish())
 
     def discard_task(self, attempt: Attempt, epoch: Epoch | None, task: TaskId) -> None:
         """Remove the files of one task in an aborted epoch. No harm if there are none."""

@@ -104,6 +104,13 @@ class Folder:
 
     def write(self, files: Mapping[Parts, bytes]) -> None:
         """Write files, replacing earlier ones. A crash of the system may undo this until they are settled."""
+        self._write_all({parts: (data,) for parts, data in files.items()})
+
+    def write_pieces(self, parts: Parts, pieces: Iterable[bytes]) -> None:
+        """Write a file piece by piece, like `write`."""
+        self._write_all({parts: pieces})
+
+    def _write_all(self, files: Mapping[Parts, Iterable[bytes]]) -> None:
         for tries_left in reversed(range(_WRITE_TRIES_MAX)):
             try:
                 with self._opened() as opened:
@@ -131,7 +138,7 @@ class Folder:
         """
         with self._opened() as opened:
             folder = opened.at(parts[:-1], make=True)
-            temporary = self._write_temporary(folder, data, is_to_last=True)
+            temporary = self._write_temporary(folder, (data,), is_to_last=True)
             try:
                 os.link(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
                 opened.sync()
@@ -147,11 +154,11 @@ class Folder:
                     os.unlink(temporary, dir_fd=folder)
         return True
 
-    def _replace(self, files: Mapping[Parts, bytes], opened: _Opened) -> None:
+    def _replace(self, files: Mapping[Parts, Iterable[bytes]], opened: _Opened) -> None:
         temporary: dict[Parts, str] = {}
         try:
-            for parts, data in files.items():
-                temporary[parts] = self._write_temporary(opened.at(parts[:-1], make=True), data)
+            for parts, pieces in files.items():
+                temporary[parts] = self._write_temporary(opened.at(parts[:-1], make=True), pieces)
             for parts in files:
                 folder = opened.at(parts[:-1])
                 os.rename(temporary[parts], parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
@@ -161,13 +168,14 @@ class Folder:
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=opened.at(parts[:-1]))
 
-    def _write_temporary(self, folder: int, data: bytes, *, is_to_last: bool = False) -> str:
+    def _write_temporary(self, folder: int, pieces: Iterable[bytes], *, is_to_last: bool = False) -> str:
         name = f"{_TEMPORARY}{secrets.token_hex(8)}"
         descriptor = os.open(name, _NEW, 0o600, dir_fd=folder)
         try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[self._write(descriptor, rest) :]
+            for piece in pieces:
+                rest = memoryview(piece)
+                while rest:
+                    rest = rest[self._write(descriptor, rest) :]
             if is_to_last:
                 _sync_to_disk(descriptor)
         except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from copy import copy
 from io import BufferedIOBase
@@ -71,6 +71,10 @@ class FolderStore(Store):
     def write(self, files: Mapping[str, bytes]) -> None:
         """Write files. A crash of the system may undo it until they are made durable."""
         self._folder.write({self._full(name): data for name, data in files.items()})
+
+    def write_pieces(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Write a file piece by piece."""
+        self._folder.write_pieces(self._full(name), pieces)
 
     def create(self, name: str, data: bytes) -> bool:
         """Create a file by a link to its name."""

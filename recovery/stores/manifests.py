@@ -27,8 +27,11 @@ from recovery.stores.task_files import (
     TaskFiles,
 )
 
-CODECS: Mapping[str, int] = {"state": 2, "log": 2, "transactions": 2, "rounds": 2}
+CODECS: Mapping[str, int] = {"state": 3, "log": 2, "transactions": 2, "rounds": 2}
 """Version of each table: of its columns and of the values pickled in them."""
+
+_EARLIER: Mapping[str, frozenset[int]] = {"state": frozenset({2})}
+"""Earlier versions that are read as well. A file of state from then lacks the column for bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +257,11 @@ def description_in(document: Document, path: str) -> CutDescription:
 
 def check_codecs(document: Document, path: str) -> None:
     """Refuse a manifest whose tables have other versions than this code reads."""
-    if document["codecs"] != CODECS:
+    codecs = document["codecs"]
+    are_read = (codecs[table] in {version, *_EARLIER.get(table, ())} for table, version in CODECS.items())
+    if codecs.keys() != CODECS.keys() or not all(are_read):
         raise SnapshotCorruptError(
-            f"{path} names tables of versions {_versions(document['codecs'])}, and this version reads "
+            f"{path} names tables of versions {_versions(codecs)}, and this version reads "
             f"{_versions(CODECS)}: read it with the version that wrote it"
         )
 

@@ -22,6 +22,9 @@ pa: Any = import_module("pyarrow")
 parquet: Any = import_module("pyarrow.parquet")
 
 CODEC = "snappy"
+_SAMPLE_BYTES = 64 << 10
+_SMALLER = 0.9
+_LARGE_BYTES = 1 << 20
 ROWS_NAMES = ["key_group", "key", "value"]
 
 _BYTES_MAX = (1 << 31) - 1
@@ -100,28 +103,66 @@ def encode(table: Any, repeating: Sequence[str] = ()) -> bytes:
     """Encode a table as a Parquet file.
 
     The columns `repeating` repeat a few values and get a dictionary. The other integer columns are delta-encoded. A
-    column without nulls is declared as such, so that the positions of nulls are not written.
+    column without nulls is declared as such, so that the positions of nulls are not written. In a large table, bytes
+    that compression makes no smaller are not compressed.
     """
-    sink = pa.BufferOutputStream()
     numbers = [field.name for field in table.schema if pa.types.is_integer(field.type) and field.name not in repeating]
     fields = zip(table.schema, table.columns, strict=True)
     exact = pa.schema([field.with_nullable(column.null_count > 0) for field, column in fields])
-    parquet.write_table(
-        pa.table(table.columns, schema=exact),
-        sink,
-        compression=CODEC,
-        use_dictionary=list(repeating),
-        column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
-        write_statistics=False,
-        store_schema=False,
-        row_group_size=max(1, table.num_rows),
-    )
-    return sink.getvalue().to_pybytes()
+    exactly = pa.table(table.columns, schema=exact)
+
+    def write(sink: Any, codecs: str | dict[str, str]) -> None:
+        parquet.write_table(
+            exactly,
+            sink,
+            compression=codecs,
+            use_dictionary=list(repeating),
+            column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
+            write_statistics=False,
+            store_schema=False,
+            row_group_size=max(1, table.num_rows),
+        )
+
+    if table.nbytes < _LARGE_BYTES:
+        sink = pa.BufferOutputStream()
+        write(sink, CODEC)
+        return sink.getvalue().to_pybytes()
+    # A stream that grows would copy everything again and again.
+    space = pa.allocate_buffer(2 * table.nbytes)
+    sink = pa.FixedSizeBufferWriter(space)
+    write(sink, _codecs(table))
+    return bytes(memoryview(space)[: sink.tell()])
 
 
-def decode(data: bytes, of: Any, path: str) -> Any:
-    """Decode a Parquet file whose bytes have been verified. Its columns must be those of the schema `of`."""
+def _codecs(table: Any) -> str | dict[str, str]:
+    """How to compress each column of a large table."""
+    if any(map(pa.types.is_struct, table.schema.types)):
+        return CODEC
+    return {name: CODEC if _shrinks(table.column(name)) else "none" for name in table.schema.names}
+
+
+def _shrinks(column: Any) -> bool:
+    """Whether compression is worth it for a column: it is tried with some of its bytes, if there are many."""
+    if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)) or not column.num_chunks:
+        return True
+    largest = max(column.chunks, key=lambda chunk: chunk.nbytes)
+    data = largest.buffers()[2]
+    if data is None or data.size < _SAMPLE_BYTES:
+        return True
+    sample = data.slice(0, _SAMPLE_BYTES)
+    return pa.compress(sample, CODEC).size < _SMALLER * _SAMPLE_BYTES
+
+
+def decode(data: bytes, of: Any, path: str, added: Sequence[str] = ()) -> Any:
+    """Decode a Parquet file whose bytes have been verified. Its columns must be those of the schema `of`.
+
+    The columns `added` may be missing, and are null then.
+    """
     table = _read(data, path)
+    if added and table.schema.names == [name for name in of.names if name not in added]:
+        for name in added:
+            place = of.get_field_index(name)
+            table = table.add_column(place, of.field(place), pa.nulls(table.num_rows, of.field(place).type))
     if (table.schema.names, table.schema.types) != (of.names, of.types):
         raise _not_ours(path, f"its columns are {table.schema.names}, not {of.names}, or of other types")
     return pa.table(table.columns, schema=of)

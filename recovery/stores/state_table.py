@@ -7,6 +7,7 @@ that a delta removes, and an entry of five items holds many values at once (`typ
 - If the types of key and value have columns and both fit, the typed columns hold the entry and `data` is null.
   Otherwise `data` holds the pickled entry. The typed columns then repeat its key and, in `value_int`, the time of a
   timer, if these fit.
+- Bytes are in a column of their own since version 3 of this table. Files of version 2 lack it, and are read as well.
 - Integer keys with numbers are read as arrays (`Numbers`), other typed entries as lists (`Pairs`), the rest as pickles
   (`Pickles`). The order of the values in a group has no meaning and may change; timers keep their order.
 - Entries are parsed without creating the user's objects, so user code runs neither while a cut is written nor while
@@ -22,8 +23,9 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -31,9 +33,10 @@ import numpy.typing as npt
 
 from graphs.routing import KEY_GROUPS
 from recovery.cut import OperatorState
-from recovery.keyed_pickles import KeyedPickles, PickledRows
+from recovery.keyed_pickles import BytesRows, KeyedPickles, PickledRows
 from recovery.stored_groups import Pairs, Pickles, StoredGroups
 from recovery.stores.names import Table
+from recovery.stores.parquet_pages import BytesColumn
 from recovery.stores.parquet_tables import ROWS_NAMES, arrow_array, numbers_in, pa, schema, to_rows
 from recovery.table_groups import Rows, TableGroups, concatenated
 from recovery.typed_groups import Numbers, TypedGroups
@@ -47,9 +50,13 @@ STATE = schema(
         "value_int": "int64",
         "value_float": "float64",
         "value_str": "string",
+        "value_bytes": "binary",
         "data": "binary",
     }
 )
+ADDED = ("value_bytes",)
+"""The columns that files of version 2 lack."""
+
 REPEATING = ("kind",)
 # The column is built as a dictionary, so that Parquet need not search for equal texts.
 _KIND = pa.dictionary(pa.int8(), pa.string())
@@ -61,9 +68,11 @@ _TYPED: dict[Any, tuple[str, str]] = {
     (int, int): ("key_int", "value_int"),
     (int, float): ("key_int", "value_float"),
     (int, str): ("key_int", "value_str"),
+    (int, bytes): ("key_int", "value_bytes"),
     (str, int): ("key_str", "value_int"),
     (str, float): ("key_str", "value_float"),
     (str, str): ("key_str", "value_str"),
+    (str, bytes): ("key_str", "value_bytes"),
 }
 _MANY = {(int, int), (int, float)}
 _PIECE_ROWS = 65_536
@@ -72,6 +81,13 @@ PART_BYTES = 16 << 20
 """Size limit of a part. A part ends before the key group that would exceed it; only a single group may be larger."""
 
 _NUMBER_BYTES = 20
+_CHUNK_BYTES = 1 << 30
+
+_PAGED_ROWS_MAX = 1 << 20
+"""That many rows are in one group of rows of a Parquet file."""
+
+LARGE_BYTES = 1 << 20
+"""From this size on, a column of bytes is written page by page."""
 
 Array = npt.NDArray[Any]
 
@@ -144,7 +160,10 @@ def _joined(parts: list[list[Any] | Array], kind: Any) -> Any:
     """Join parts to one column. Arrays are concatenated first, because each of many groups may have its own part."""
     if all(isinstance(part, np.ndarray) for part in parts):
         return arrow_array(np.concatenate(parts), kind)
-    return pa.chunked_array([arrow_array(part, kind) for part in parts])
+    arrays = [arrow_array(part, kind) for part in parts]
+    # Of more than 2 GB, one part becomes several chunks.
+    chunks = (array.chunks if isinstance(array, pa.ChunkedArray) else [array] for array in arrays)
+    return pa.chunked_array([chunk for several in chunks for chunk in several])
 
 
 def _table(count: int, columns: dict[str, Any]) -> Any:
@@ -264,11 +283,25 @@ def _pickled(kind: str, group: int | None, data: bytes) -> _Row:
 
 
 class Part(NamedTuple):
-    """Some rows of a state. `span`: their first and last key group; None for rows without a group."""
+    """Some rows of a state.
 
-    rows: Any
+    - columns: the rows, without the column `values` if that is given.
+    - span: their first and last key group; None for rows without a group.
+    - values: many bytes, which a store need not copy into a table.
+    """
+
+    columns: Any
     span: tuple[int, int] | None
     table: Table = "state"
+    values: BytesColumn | None = None
+
+    @property
+    def rows(self) -> Any:
+        """The rows as a table."""
+        if self.values is None:
+            return self.columns
+        column = pa.chunked_array(list(_bytes_of(self.values.values, self.values.sizes)))
+        return self.columns.add_column(self.values.place, STATE.field(self.values.place), column)
 
 
 def state_parts(state: OperatorState) -> Iterator[Part]:
@@ -330,23 +363,53 @@ def _struct(columns: Mapping[str, Array]) -> Any:
 def _parts_of_keyed_pickles(groups: KeyedPickles) -> Iterator[Part]:
     for first, last in _spans(groups.sizes()):
         pieces = list(groups.rows(first, last))
-        of_groups, keys = (np.concatenate(column) for column in zip(*((p.groups, p.keys) for p in pieces), strict=True))
-        columns = {
-            "kind": _repeated("value", _KIND, len(keys)),
-            "key_group": of_groups,
-            "key_int": keys,
-            "data": pa.chunked_array([_pickles_of(piece) for piece in pieces]),
-        }
-        yield Part(_table(len(keys), columns), (first, last))
+        plain = [piece for piece in pieces if isinstance(piece, BytesRows)]
+        pickled = [piece for piece in pieces if isinstance(piece, PickledRows)]
+        is_large = len(plain) == 1 and plain[0].sizes.sum() >= LARGE_BYTES
+        if is_large and len(pieces) == 1 and len(plain[0].keys) <= _PAGED_ROWS_MAX:
+            yield _part_of_bytes(plain[0], (first, last))
+            continue
+        tables: list[Any] = []
+        if plain:
+            arrays = [array for piece in plain for array in _bytes_of(piece.values, piece.sizes)]
+            tables.append(_keyed_rows(plain, {"value_bytes": pa.chunked_array(arrays)}))
+        if pickled:
+            tables.append(_keyed_rows(pickled, {"data": pa.chunked_array(list(map(_pickles_of, pickled)))}))
+        yield Part(pa.concat_tables(tables), (first, last))
+
+
+def _part_of_bytes(rows: BytesRows, span: tuple[int, int]) -> Part:
+    place = STATE.get_field_index("value_bytes")
+    columns = _keyed_rows([rows], {}).remove_column(place)
+    return Part(columns, span, "state", BytesColumn("value_bytes", place, rows.values, rows.sizes))
+
+
+def _keyed_rows(pieces: Sequence[BytesRows | PickledRows], more: dict[str, Any]) -> Any:
+    groups, keys = (np.concatenate(parts) for parts in zip(*((p.groups, p.keys) for p in pieces), strict=True))
+    kind = _repeated("value", _KIND, len(keys))
+    return _table(len(keys), {"kind": kind, "key_group": groups, "key_int": keys, **more})
+
+
+def _bytes_of(values: Sequence[bytes], sizes: Array) -> Iterator[Any]:
+    """The values in arrays that their offsets can describe."""
+    ends = np.cumsum(sizes)
+    starts = [0, *(np.flatnonzero(np.diff(ends // _CHUNK_BYTES)) + 1).tolist(), len(values)]
+    for start, end in pairwise(starts):
+        yield _binary(sizes[start:end], b"".join(values[start:end]))
 
 
 def _pickles_of(rows: PickledRows) -> Any:
-    ends = np.zeros(len(rows.sizes) + 1, np.int64)
-    np.cumsum(rows.sizes, out=ends[1:])
+    return _binary(rows.sizes, rows.data)
+
+
+def _binary(sizes: Array, data: bytes) -> Any:
+    """A column of values of these sizes, one behind the other in `data`."""
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
     if ends[-1] >= 1 << 31:
-        raise OSError(f"the pickle of a value has {ends[-1]:,} bytes, and a table holds at most {1 << 31:,} of one")
+        raise OSError(f"a value has {ends[-1]:,} bytes, and a table holds at most {1 << 31:,} of one")
     ends = ends.astype(np.int32)
-    return pa.Array.from_buffers(pa.binary(), len(rows.sizes), [None, pa.py_buffer(ends), pa.py_buffer(rows.data)])
+    return pa.Array.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
 def _spans(sizes: list[int]) -> Iterator[tuple[int, int]]:

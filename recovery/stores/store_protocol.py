@@ -83,6 +83,13 @@ class Store(ABC):
     def write(self, files: Mapping[str, bytes]) -> None:
         """Write files, each as a whole, in place of earlier ones of the same names."""
 
+    def write_pieces(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Write one large file as a whole. The pieces may be iterated over again, for example after a failure.
+
+        Stores that can write a file piece by piece override this, to keep less of it in memory.
+        """
+        self.write({name: b"".join(pieces)})
+
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
         """Create a file that is durable at once. False if the name is taken.

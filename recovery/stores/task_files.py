@@ -7,7 +7,8 @@ they can be shown without reading a log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from recovery.stores import record_tables as records
 from recovery.stores import state_table as states
 from recovery.stores.documents import sha256
 from recovery.stores.names import KEYED, Parts, Table, attempt_folder, is_of_rows, path_of, table_file, table_folder
+from recovery.stores.parquet_pages import WithBytes
 from recovery.stores.parquet_tables import decode, decode_rows, encode, to_rows
 from recovery.stores.store_errors import SnapshotCorruptError
 
@@ -28,6 +30,9 @@ CountRecords = Callable[[bytes], int | None]
 
 Write = Callable[[Mapping[Parts, bytes]], None]
 """Writes some files of a task."""
+
+WritePieces = Callable[[Parts, Iterable[bytes]], None]
+"""Writes one file piece by piece. The pieces may be iterated over again."""
 
 WRITTEN_AT_ONCE_BYTES = 8 << 20
 
@@ -191,9 +196,10 @@ class TaskFiles:
 class _Written:
     """Writes the files of a task between encoding them, so that only a few MB of them are in memory."""
 
-    def __init__(self, write: Write) -> None:
+    def __init__(self, write: Write, write_pieces: WritePieces | None) -> None:
         self.files: list[StoredFile] = []
         self._write = write
+        self._write_pieces = self._write_joined if write_pieces is None else write_pieces
         self._waiting: dict[Parts, bytes] = {}
         self._waiting_bytes = 0
 
@@ -205,11 +211,37 @@ class _Written:
         if self._waiting_bytes >= WRITTEN_AT_ONCE_BYTES:
             self.flush()
 
+    def add_pieces(self, parts: Parts, pieces: Iterable[bytes], groups: tuple[int, int] | None = None) -> None:
+        """Write a large file, whose pieces need never be in memory together."""
+        hashed = _Hashed(pieces)
+        self._write_pieces(parts, hashed)
+        self.files.append(StoredFile(path_of(parts), hashed.size, hashed.digest.hexdigest(), groups))
+
+    def _write_joined(self, parts: Parts, pieces: Iterable[bytes]) -> None:
+        self._write({parts: b"".join(pieces)})
+
     def flush(self) -> None:
         """Write the files collected so far."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
         if waiting:
             self._write(waiting)
+
+
+class _Hashed:
+    """Pieces of a file, with the size and the digest of those that were iterated over last."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = pieces
+        self.size = 0
+        self.digest = hashlib.sha256()
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.size, self.digest = 0, hashlib.sha256()
+        for piece in self._pieces:
+            # Here and not later, while the piece is in the processor's cache.
+            self.digest.update(piece)
+            self.size += len(piece)
+            yield piece
 
 
 def write_files(
@@ -220,13 +252,14 @@ def write_files(
     kinds: Mapping[str, str],
     count_records: CountRecords,
     write: Write,
+    write_pieces: WritePieces | None = None,
 ) -> TaskFiles:
     """Write a snapshot as files.
 
     `loops` maps each back edge to its loop; the log of any other edge is filed under the edge's name. `kinds` maps
     each operator to its kind.
     """
-    folder, task, written = attempt_folder(attempt, filed), snapshot.task, _Written(write)
+    folder, task, written = attempt_folder(attempt, filed), snapshot.task, _Written(write, write_pieces)
     if any(state.deltas for state in snapshot.operators.values()):
         raise ValueError(
             f"the snapshot of task {task} has deltas on top of its state, but a file holds one layer: write each "
@@ -277,10 +310,14 @@ def _write_operators(folder: Parts, snapshot: TaskSnapshot, written: _Written) -
     for name, state in snapshot.operators.items():
         numbers = dict.fromkeys(KEYED, 0)
         for part in states.state_parts(state):
-            rows += part.rows.num_rows
+            rows += part.columns.num_rows
             parts = table_file(folder, part.table, name, task, numbers[part.table])
             numbers[part.table] += 1
-            written.add(parts, encode(part.rows, states.REPEATING if part.table == "state" else ()), part.span)
+            repeating = states.REPEATING if part.table == "state" else ()
+            if part.values is None:
+                written.add(parts, encode(part.columns, repeating), part.span)
+            else:
+                written.add_pieces(parts, WithBytes(part.columns, repeating, part.values), part.span)
         if state.transactions:
             transactions = encode(records.transactions_table(state.transactions))
             written.add(table_file(folder, "transactions", name, task), transactions)
@@ -387,7 +424,7 @@ class TaskReader:
             self._unread.discard(file.name)
             part = decode_rows(self._read(file), file.name)
         else:
-            part = self._decoded(file, states.STATE)
+            part = self._decoded(file, states.STATE, states.ADDED)
         if not states.has_span(part, file.groups):
             raise self._contradicts(f"key groups of {operator}")
         return part
@@ -421,9 +458,9 @@ class TaskReader:
         name = path_of(table_file(self._folder, table, of, self._described.task))
         return self._decoded(self._files[name], schema) if name in self._files else None
 
-    def _decoded(self, file: StoredFile, schema: Any) -> Any:
+    def _decoded(self, file: StoredFile, schema: Any, added: Sequence[str] = ()) -> Any:
         self._unread.discard(file.name)
-        return decode(self._read(file), schema, file.name)
+        return decode(self._read(file), schema, file.name, added)
 
     def _contradicts(self, what: str) -> SnapshotCorruptError:
         described = self._described

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as parquet
 import pytest
 
 from engine import pickled_columns, pickled_groups
@@ -23,8 +25,9 @@ from recovery.stores.state_table import REPEATING, STATE, groups_of, state_parts
 NUMBERS = {number: number for number in range(2_000)}
 VALUES = {f"key {number}": [number] for number in range(2_000)} | NUMBERS
 OPAQUE = {number - 1_000: (number, b"x" * (number % 7)) for number in range(2_000)}
-BYTES = {number - 1_000: b"x" * (number % 7) if number % 3 else None for number in range(2_000)}
-MIXED = {number: OPAQUE[number] if number % 5 else BYTES[number] for number in OPAQUE}
+BYTES = {number - 1_000: b"x" * (number % 7) for number in range(2_000)}
+SOME_BYTES = {number: value if number % 3 else None for number, value in BYTES.items()}
+MIXED = {number: OPAQUE[number] if number % 5 else SOME_BYTES[number] for number in OPAQUE}
 TIMERS = [(f"key {number}", number, 0) for number in range(500)]
 SHARE_MB, PIECE_BYTES = 100, 10_000
 
@@ -86,7 +89,7 @@ def test_a_full_disk_leaves_the_rest_in_memory(
     assert made.groups() == in_memory
 
 
-def test_bytes_are_pickled_when_they_are_filed_also_beside_other_values():
+def test_bytes_are_not_pickled_beside_other_values_either():
     """So a large graph, beside values that change, delays no round of its task."""
     large = b"x" * (1 << 20)
     made = encoder({number: large if number % 2 else (number,) for number in range(40)}, [])
@@ -105,7 +108,8 @@ def test_a_file_that_has_lost_something_fails_the_snapshot(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("values", "kept"), [(OPAQUE, PIECE_BYTES), (OPAQUE, 1 << 20), (BYTES, 1 << 20), (MIXED, PIECE_BYTES)]
+    ("values", "kept"),
+    [(OPAQUE, PIECE_BYTES), (OPAQUE, 1 << 20), (BYTES, 1 << 20), (SOME_BYTES, 1 << 20), (MIXED, PIECE_BYTES)],
 )
 def test_keys_beside_their_pickles_are_filed_as_rows_that_were_read_from_pickles(
     monkeypatch: pytest.MonkeyPatch, values: dict[Any, Any], kept: int
@@ -123,6 +127,17 @@ def test_keys_beside_their_pickles_are_filed_as_rows_that_were_read_from_pickles
     decoded = [decode(encode(part.rows, REPEATING), STATE, "part") for part in parts]
     found = [entry for table in decoded for entry in decode_entries(groups_of(table))]
     assert dict(found) == values and len(found) == len(values)
+
+
+def test_bytes_have_a_column_of_their_own_and_are_neither_pickled_nor_compressed_in_vain():
+    values = {number: os.urandom(1_000) if number % 2 else None for number in range(3_000)}
+    (part,) = state_parts(OperatorState(encoder(values, []).groups()))
+    rows = {row["key_int"]: row for row in part.rows.to_pylist()}
+    assert {key: row["value_bytes"] for key, row in rows.items()} == values
+    assert {key for key, row in rows.items() if row["data"] is None} == {number for number in values if number % 2}
+    metadata = parquet.ParquetFile(io.BytesIO(encode(part.rows, REPEATING))).metadata.row_group(0)
+    codecs = {metadata.column(n).path_in_schema: metadata.column(n).compression for n in range(metadata.num_columns)}
+    assert codecs == {**dict.fromkeys(STATE.names, "SNAPPY"), "value_bytes": "UNCOMPRESSED"}
 
 
 @pytest.mark.parametrize("value", ["text", 1.5, 7])

@@ -24,6 +24,7 @@ from tests.stores.snapshots import entries_of
 
 Row = dict[str, Any]
 VALUES = {"a": 1, "b": 2.5, "ä": [1], 7: 1, 8: 2, 9: "nine", 1 << 70: 1, (1, "x"): None, None: 0, 0.5: {"k": 1}}
+VALUES |= {10: b"ten", "b10": b"\x00"}
 
 
 def rows_of_state() -> list[Row]:
@@ -68,6 +69,9 @@ FORGERIES: dict[str, tuple[Callable[[list[Row]], Any], str]] = {
     "a number in another group": (lambda rows: regroup(of_key(rows, key_int=7)), "wrong group"),
     "a text in another group": (lambda rows: regroup(of_key(rows, key_str="a")), "wrong group"),
     "another key in another group": (lambda rows: regroup(pickled(rows)), "wrong group"),
+    "a number with bytes in another group": (lambda rows: regroup(of_key(rows, key_int=10)), "wrong group"),
+    "bytes and a number": (lambda rows: of_key(rows, key_int=10).update(value_int=1), "no value, or several"),
+    "no bytes": (lambda rows: of_key(rows, key_str="b10").update(value_bytes=None), "no value, or several"),
     "a key without a group": (lambda rows: of_key(rows, key_int=7).update(key_group=None), "key without a group"),
     "a number twice": (lambda rows: rows.append(dict(of_key(rows, key_int=7))), "duplicate key; first: 7"),
     "a text twice": (lambda rows: rows.append(dict(of_key(rows, key_str="a"))), "duplicate key; first: 'a'"),

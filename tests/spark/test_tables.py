@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import json
 import math
+from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from engine.state import encode_groups
+from graphs.ids import Attempt, Epoch
+from recovery.cut import OperatorState, TaskSnapshot
 from recovery.spark import register
 from recovery.spark.cut_tables.cut_tables import TABLES, cut_tables
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.table_schemas import columns_of
 from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.cut_store import CutStore
+from recovery.stores.state_table import state_parts
 from tests.spark.cuts import FLOATS, TEXTS, job_of_cuts
-from tests.stores.snapshots import begin, complete
+from tests.stores.snapshots import DEPLOYMENT, RANK, begin, complete, manifest_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.slow
+
+EARLIER = Path(__file__).parents[1] / "stores" / "earlier" / "state-2"
 
 Rows = list[tuple[Any, ...]]
 
@@ -122,6 +129,40 @@ def test_records_in_flight_are_read_out_of_their_batches(tables: Mapping[str, Da
         ],
         key=repr,
     )
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_bytes_are_in_a_column_of_their_own_page_by_page_or_not(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
+):
+    monkeypatch.setattr("recovery.stores.state_table.LARGE_BYTES", 1 if is_large else 1 << 30)
+    monkeypatch.setattr("recovery.stores.parquet_pages.PAGE_BYTES", 1_000)
+    held = {number: bytes([number]) * number for number in range(100)}
+    store = CutStore(str(tmp_path), "job")
+    begin(store)
+    groups = encode_groups("held", held, ())
+    assert all((part.values is not None) is is_large for part in state_parts(OperatorState(groups)))
+    snapshot = TaskSnapshot(RANK, Epoch(1), Attempt(1), {"held": OperatorState(groups)}, (), ())
+    files = {RANK: store.write_task(Attempt(1), Epoch(1), snapshot)}
+    assert store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
+    state = cut_tables(spark, JobFolder.open(str(tmp_path)), [1])["state"]
+    assert dict(rows(state, "key_int", "value_bytes")) == held
+    values = {key: json.loads(value) for key, value in rows(state, "key", "value")}
+    assert values == {str(key): {"base64": b64encode(value).decode()} for key, value in held.items()}
+    alone = spark.read.parquet(f"{store.path}/epoch=1/attempt=1/table=state")
+    assert dict(rows(alone, "key_int", "value_bytes")) == held
+
+
+def test_a_cut_without_the_column_for_bytes_is_read(spark: SparkSession):
+    folder = JobFolder.open(str(EARLIER))
+    held = cut_tables(spark, folder, [7])["state"].where("operator = 'held'")
+    assert rows(held, "key", "value", "value_bytes") == [
+        ('"a"', '{"base64":"dHdv"}', None),
+        ("1", '{"base64":"b25l"}', None),
+        ("2", "5", None),
+        ("3", '[{"base64":"eA=="}]', None),
+        ('{"base64":"aw=="}', '{"base64":"dg=="}', None),
+    ]
 
 
 def test_keys_and_values_of_state_are_json_whatever_they_are_kept_as(tables: Mapping[str, DataFrame]):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +20,9 @@ from graphs import Flow, Items, Print
 from graphs.ids import Attempt, Epoch
 from recovery.stores import folder
 from recovery.stores.cut_store import CutStore
+from recovery.stores.folder_store import FolderStore
+from recovery.stores.store_protocol import Store
+from recovery.stores.task_files import TaskFiles
 from tests.stores.snapshots import DEPLOYMENT, RANK, begin, complete, manifest_for, snapshots_of, write
 
 
@@ -109,6 +114,53 @@ def test_what_is_large_is_settled_by_who_has_written_it(tmp_path: Path):
     size = sum(file.size for file in store.write_task(Attempt(1), Epoch(1), part).files)
     assert not store.write_task(Attempt(1), Epoch(2), part, left_bytes_max=size + 9).is_settled
     assert store.write_task(Attempt(1), Epoch(3), part, left_bytes_max=size - 9).is_settled
+
+
+class Waiting(FolderStore):
+    """A store in which the first call to make files durable lasts until all files are written, and then may fail."""
+
+    def __init__(self, location: str, files: int, error: OSError | None = None) -> None:
+        super().__init__(location)
+        self.names: list[str] = []
+        self.durable: list[str] = []
+        self._files = files
+        self._error = error
+        self._are_written = Event()
+
+    def below(self, folder: str) -> Waiting:
+        return self
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        super().write(files)
+        self.names += files
+        if len(self.names) == self._files:
+            self._are_written.set()
+
+    def make_durable(self, names: Collection[str]) -> None:
+        if names and self.names[0] in names and self._files:
+            assert self._are_written.wait(60)
+            if self._error is not None:
+                raise self._error
+        super().make_durable(names)
+        self.durable += names
+
+
+def files_of_a_large_snapshot(store: Store, monkeypatch: pytest.MonkeyPatch) -> TaskFiles:
+    monkeypatch.setattr("recovery.stores.task_files.WRITTEN_AT_ONCE_BYTES", 1)
+    return CutStore(store, "job").write_task(Attempt(1), Epoch(1), snapshots_of(1)[RANK])
+
+
+def test_the_first_files_become_durable_while_the_next_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = Waiting(str(tmp_path), 5)
+    files = files_of_a_large_snapshot(store, monkeypatch)
+    assert files.is_settled and [file.name for file in files.files] == store.names
+    assert sorted(store.durable) == sorted(store.names) and len(store.names) == 5
+
+
+def test_files_that_cannot_be_made_durable_meanwhile_fail_the_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    broken = Waiting(str(tmp_path), 5, OSError(errno.EIO, os.strerror(errno.EIO)))
+    with pytest.raises(OSError, match="Input/output error"):
+        files_of_a_large_snapshot(broken, monkeypatch)
 
 
 @pytest.mark.parametrize(("is_beside", "epoch", "is_settled"), [(True, 1, False), (True, None, True), (False, 1, True)])

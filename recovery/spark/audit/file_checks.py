@@ -2,7 +2,7 @@
 
 The rows of a state file are of known kinds. Each key occurs once, with a value or as one that is gone, in the key group
 computed from its value, and the groups are those that the manifest names for the file; as each group is in one file, no
-key is in two places. The typed columns of a key agree with its pickle.
+key is in two places. The typed columns of a key agree with its pickle. A value that is not pickled is in one column.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from recovery.spark.cut_tables.decoding import json_of
 from recovery.spark.cut_tables.plain_pickles import UnreadablePickleError, load
 from recovery.stores.parquet_tables import ROWS_NAMES, pa, parquet
 from recovery.stores.record_tables import LOG, ROUNDS, TRANSACTIONS
-from recovery.stores.state_table import STATE
+from recovery.stores.state_table import ADDED, STATE
 
 compute: Any = import_module("pyarrow.compute")
 
@@ -32,7 +32,8 @@ VALUE_BYTES_MAX = 64 << 20
 KINDS = ("value", "timer", "gone", "pending", "whole")
 _KEYED = ("value", "timer", "gone")
 _BATCH_ROWS = 10_000
-_LARGE = ("data", "payload", "key_str", "value_str")
+_VALUES = {"value_int", "value_float", "value_str", "value_bytes"}
+_LARGE = ("data", "payload", "key_str", "value_str", "value_bytes")
 
 # Table -> the statement that needs its columns, and the columns that must not be null.
 _FILLED: Mapping[str, tuple[int, tuple[str, ...]]] = {
@@ -68,7 +69,9 @@ def faults_in(table: str, file: Any, span: Span = None) -> list[Fault]:
     Raises `TooLargeError`, or an error of pyarrow if the file is not valid Parquet.
     """
     opened = parquet.ParquetFile(file)
-    if opened.schema_arrow.names != NAMES[table]:
+    names = opened.schema_arrow.names
+    are_earlier = table == "state" and names == [name for name in STATE.names if name not in ADDED]
+    if names != NAMES[table] and not are_earlier:
         raise pa.ArrowInvalid(f"its columns are not those of a {table} table")
     if table == "rows":
         return row_faults(opened, span)
@@ -149,12 +152,16 @@ class _State:
         if len(without):
             self._find("key without a group", _shown_key(without), len(without))
         keyed = keyed.filter(compute.is_valid(keyed["key_group"]))
-        is_typed = compute.is_null(keyed["data"])
+        is_typed, names = compute.is_null(keyed["data"]), {*rows.schema.names}
         typed = keyed.filter(is_typed)
         for column in ("key_int", "key_str"):
             of_type = typed.filter(compute.is_valid(typed[column]))
             if len(of_type):
                 self._add_typed(column, of_type)
+        count = sum(compute.cast(compute.is_valid(typed[name]), pa.int8()).to_numpy() for name in _VALUES & names)
+        odd = np.flatnonzero(count != 1)
+        if len(odd):
+            self._find("row with no value, or several", _shown_key(typed.slice(int(odd[0]))), len(odd))
         nothing = compute.and_(compute.is_null(typed["key_int"]), compute.is_null(typed["key_str"]))
         if compute.any(nothing).as_py():
             self._find("row of a value without a key", None, int(compute.sum(nothing).as_py()))

@@ -103,6 +103,7 @@ def _with_values(state: DataFrame) -> DataFrame:
         F.col("value_int").cast("string"),
         F.when(is_json, number.cast("string")).when(number.isNotNull(), _json_text(number.cast("string"))),
         _json_text(F.col("value_str")),
+        _json_bytes(F.col("value_bytes")),
         F.col("_pair.value"),
     )
     key = F.coalesce(F.col("key_int").cast("string"), _json_text(F.col("key_str")), F.col("_pair.key"))
@@ -125,6 +126,12 @@ def _merged(layers: DataFrame) -> DataFrame:
 def _json_text(column: Column) -> Column:
     inside = F.to_json(F.array(column))
     return F.when(column.isNotNull(), F.substring(inside, F.lit(2), F.length(inside) - 2))
+
+
+def _json_bytes(column: Column) -> Column:
+    # Spark breaks the text into lines.
+    text = F.replace(F.base64(column), F.lit("\r\n"), F.lit(""))
+    return F.concat(F.lit('{"base64":"'), text, F.lit('"}'))
 
 
 def _in_flight(log: DataFrame) -> DataFrame:

@@ -16,7 +16,7 @@ from recovery.stores.names import is_of_rows, parts_of
 from recovery.stores.parquet_tables import decode, decode_rows, pa
 from recovery.stores.record_tables import LOG, ROUNDS, TRANSACTIONS
 from recovery.stores.shapes import shown
-from recovery.stores.state_table import STATE
+from recovery.stores.state_table import ADDED, STATE
 from recovery.stores.store_calls import read_sized
 from recovery.stores.store_errors import StoreError
 from recovery.stores.store_schemes import store_at
@@ -59,7 +59,8 @@ def stored_batches(table: str, data: bytes, path: str) -> Iterator[Any]:
     """
     if table == "rows":
         return iter(as_state(decode_rows(data, path)).to_batches(_BATCH_ROWS))
-    return iter(decode(data, _ON_DISK[table], path).to_batches(_BATCH_ROWS))
+    schema = _ON_DISK[table]
+    return iter(decode(data, schema, path, ADDED if schema is STATE else ()).to_batches(_BATCH_ROWS))
 
 
 def batches_of(table: str, data: bytes, path: str, cut: Mapping[str, Any], schema: Any) -> Iterator[Any]:
@@ -122,7 +123,7 @@ def identity(kind: str, key: str | None, data: bytes | None) -> str | None:
 def _add_values(columns: Columns) -> None:
     """Add key and value as JSON, from typed columns or else from pickles."""
     keyed = zip(*(columns[name] for name in ("kind", "data", "key_int", "key_str")), strict=True)
-    values = zip(*(columns[name] for name in ("value_int", "value_float", "value_str")), strict=True)
+    values = zip(*(columns[name] for name in ("value_int", "value_float", "value_str", "value_bytes")), strict=True)
     keys_found: list[str | None] = []
     values_found: list[str | None] = []
     for (kind, data, *keys), typed in zip(keyed, values, strict=True):

@@ -29,10 +29,11 @@ TABLES: Mapping[str, str] = {
     "digest_before bigint, digest_after bigint, skip bigint, payload binary",
     "in_flight": f"{_CUT}, loop string, {_ENDS}, seq bigint, record string, hops bigint",
     "state": f"{_CUT}, operator string, task_index int, kind string, key_group int, key_int bigint, key_str string, "
-    "`key` string, value_int bigint, value_float double, value_str string, `value` string, data binary",
+    "`key` string, value_int bigint, value_float double, value_str string, value_bytes binary, `value` string, "
+    "data binary",
     "state_layers": f"{_CUT}, operator string, task_index int, kind string, key_group int, key_int bigint, "
-    "key_str string, `key` string, value_int bigint, value_float double, value_str string, `value` string, "
-    "data binary, layer int",
+    "key_str string, `key` string, value_int bigint, value_float double, value_str string, value_bytes binary, "
+    "`value` string, data binary, layer int",
     "positions": f"{_CUT}, operator string, task_index int, split string, position_int bigint, data binary",
     "transactions": f"{_CUT}, operator string, task_index int, name string, prepared_epoch bigint, "
     "prepared_attempt bigint, records bigint",
@@ -44,7 +45,7 @@ FILES: Mapping[str, str] = {
     "log": f"position bigint, {_ENDS}, restored boolean, seq bigint, digest_before bigint, digest_after bigint, "
     "skip bigint, payload binary",
     "state": "kind string, key_group int, key_int bigint, key_str string, value_int bigint, value_float double, "
-    "value_str string, data binary",
+    "value_str string, value_bytes binary, data binary",
     "rows": "kind string, key_group int, key_int bigint, key_str string, `key` string, `value` string",
     "transactions": "name string, epoch bigint, attempt bigint, records bigint",
     "rounds": "phase string, current string, data binary",

@@ -1,0 +1,176 @@
+"""Files with a column of bytes that is written page by page are what Arrow would have written, and read by others."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as parquet
+import pytest
+from pyarrow.dataset import dataset
+
+from engine.state import Entries, GroupEncoder, decode_entries
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.cut import OperatorState, TaskSnapshot
+from recovery.spark.audit.file_checks import faults_in
+from recovery.stores import parquet_pages, thrift
+from recovery.stores.cut_store import CutStore
+from recovery.stores.folder_store import FolderStore
+from recovery.stores.parquet_pages import BytesColumn, WithBytes
+from recovery.stores.parquet_tables import decode, encode
+from recovery.stores.state_table import REPEATING, STATE, Part, state_parts
+from recovery.stores.store_errors import SnapshotCorruptError
+from tests.stores.snapshots import DEPLOYMENT, begin, manifest_for
+
+TASK = TaskId("held", 0)
+SIZES = {"of one size": (1_000, 1_000), "of many sizes": (0, 3_000), "small": (0, 9), "long": (400_000, 900_000)}
+
+
+def bytes_by_key(least: int, most: int, size: int = 3_000_000) -> dict[int, bytes]:
+    drawn, found = random.Random(7), dict[int, bytes]()
+    while size > 0:
+        found[-len(found) if len(found) % 2 else len(found) << 20] = value = drawn.randbytes(drawn.randint(least, most))
+        size -= max(len(value), 16)
+    return found
+
+
+def parts_of(values: dict[int, Any]) -> list[Part]:
+    encoder = GroupEncoder("held", Entries(values))
+    while encoder.encode_some(2_000) == 2_000:
+        continue
+    return list(state_parts(OperatorState(encoder.groups())))
+
+
+def pieces_of(part: Part) -> WithBytes:
+    assert part.values is not None
+    return WithBytes(part.columns, REPEATING, part.values)
+
+
+@pytest.fixture(params=SIZES)
+def part(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Part:
+    monkeypatch.setattr("recovery.stores.state_table.LARGE_BYTES", 1)
+    monkeypatch.setattr(parquet_pages, "PAGE_BYTES", 100_000)
+    [found] = parts_of(bytes_by_key(*SIZES[request.param]))
+    return found
+
+
+def test_such_a_file_has_the_rows_and_the_columns_of_one_that_arrow_has_written(part: Part):
+    pieces = pieces_of(part)
+    data, others = b"".join(pieces), encode(part.rows, REPEATING)
+    assert data == b"".join(pieces), "it may be written again"
+    assert len(list(pieces)) > 3 or len(data) < 300_000
+    assert decode(data, STATE, "held").equals(decode(others, STATE, "held"))
+    ours, theirs = (parquet.ParquetFile(io.BytesIO(each)) for each in (data, others))
+    assert ours.schema.equals(theirs.schema)
+    for place, name in enumerate(STATE.names):
+        found, expected = (file.metadata.row_group(0).column(place) for file in (ours, theirs))
+        assert (found.path_in_schema, found.num_values) == (name, expected.num_values)
+        assert found.physical_type == expected.physical_type
+    assert ours.metadata.row_group(0).total_byte_size > sum(part.values.sizes if part.values else ())
+    assert faults_in("state", io.BytesIO(data), part.span) == []
+
+
+def test_a_page_holds_about_as_much_as_it_may(part: Part):
+    _, *pages, _ = pieces_of(part)
+    largest = max(part.values.sizes) if part.values else 0
+    assert max(map(len, pages)) < 100_000 + largest + 50
+
+
+def test_a_value_that_no_column_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch, part: Part):
+    monkeypatch.setattr(parquet_pages, "_VALUE_BYTES_MAX", 5)
+    with pytest.raises(OSError, match="and a table holds at most 5 of one"):
+        list(pieces_of(part))
+
+
+def written(folder: Path, values: dict[int, Any]) -> CutStore:
+    store = CutStore(str(folder), "job")
+    begin(store)
+    [*parts] = parts_of(values)
+    assert any(part.values is not None for part in parts)
+    encoder = GroupEncoder("held", Entries(values))
+    while encoder.encode_some(2_000) == 2_000:
+        continue
+    snapshot = TaskSnapshot(TASK, Epoch(1), Attempt(1), {"held": OperatorState(encoder.groups())}, (), (), base=None)
+    files = store.write_task(Attempt(1), Epoch(1), snapshot, left_bytes_max=1_000_000)
+    assert files.is_settled and files.state_rows == len(values)
+    assert store.create(2, manifest_for({TASK: files}, 1), {TASK: files}, DEPLOYMENT)
+    return store
+
+
+def test_large_bytes_come_back_from_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("recovery.stores.state_table.PART_BYTES", 2_000_000)
+    values = bytes_by_key(500, 1_500, 5_000_000)
+    store = written(tmp_path, values)
+    store.verify(Epoch(1))
+    groups = store.cut(Epoch(1)).snapshots[TASK].operators["held"].groups
+    assert dict(decode_entries(groups)) == values
+    folder = Path(store.path, "epoch=1/attempt=1/table=state")
+    assert len(list(folder.rglob("held.0*.parquet"))) == 3
+    rows = dataset(folder, partitioning="hive").to_table(columns=["key_int", "value_bytes"]).to_pydict()
+    assert dict(zip(rows["key_int"], rows["value_bytes"], strict=True)) == values
+
+
+@pytest.mark.parametrize("where", [0.3, 0.6, 0.99])
+def test_a_byte_that_was_changed_in_such_a_file_is_found(tmp_path: Path, where: float):
+    store = written(tmp_path, bytes_by_key(500, 1_500))
+    [file] = Path(store.path).rglob("*.parquet")
+    data = bytearray(file.read_bytes())
+    data[int(where * len(data))] ^= 1
+    file.write_bytes(data)
+    for read in (store.verify, store.cut):
+        with pytest.raises(SnapshotCorruptError, match="was changed"):
+            read(Epoch(1))
+
+
+def test_a_file_that_has_lost_its_temporary_name_is_written_again(tmp_path: Path):
+    """A sweep removes what an interrupted write has left, and may take this for it."""
+    store, turns = FolderStore(str(tmp_path)), list[int]()
+
+    class Pieces:
+        def __iter__(self) -> Iterator[bytes]:
+            turns.append(len(turns))
+            yield b"one "
+            if len(turns) == 1:
+                for path in tmp_path.rglob(".part-*"):
+                    path.unlink()
+            yield b"two"
+
+    store.write_pieces("a/b", Pieces())
+    assert store.read("a/b") == b"one two" and turns == [0, 1]
+
+
+@pytest.mark.parametrize(("name", "most"), [("_PAGED_ROWS_MAX", 5), ("LARGE_BYTES", 1 << 30)])
+def test_few_bytes_and_more_rows_than_one_group_has_are_left_to_arrow(
+    monkeypatch: pytest.MonkeyPatch, name: str, most: int
+):
+    values = bytes_by_key(500, 1_500)
+    assert all(part.values is not None for part in parts_of(values))
+    monkeypatch.setattr(f"recovery.stores.state_table.{name}", most)
+    assert all(part.values is None for part in parts_of(values))
+
+
+def test_pages_can_have_columns_on_both_sides():
+    table = parts_of({1: (2,)})[0].columns.select(["kind", "key_int"])
+    column = BytesColumn("between", 1, [b"x"], np.array([1]))
+    found = parquet.ParquetFile(io.BytesIO(b"".join(WithBytes(table, REPEATING, column)))).read()
+    assert found.to_pylist() == [{"kind": "value", "between": b"x", "key_int": 1}]
+
+
+def test_what_a_footer_of_parquet_cannot_hold_is_refused():
+    double = 7
+    with pytest.raises(ValueError, match="no values of type 7"):
+        thrift.encoded({1: (double, 0.5)})
+    with pytest.raises(ValueError, match="no values of type 7"):
+        thrift.decoded(bytes([1 << 4 | double]))
+
+
+def test_a_footer_is_what_it_was_after_it_was_decoded(part: Part):
+    data = encode(part.columns, REPEATING)
+    footer = data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+    assert thrift.encoded(thrift.decoded(footer)) == footer
+    many = {number: (thrift.LIST, (thrift.I64, [number, -number] * number)) for number in (1, 17, 300)}
+    assert thrift.decoded(thrift.encoded(many)) == many
