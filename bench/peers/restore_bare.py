@@ -1,8 +1,7 @@
-"""The least that a restore can be: a process for each task decodes its files and loads the entries into a dict."""
+"""The least that a restore can be: a process for each task decodes its files and puts the entries into a dict."""
 
 from __future__ import annotations
 
-import pickle
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,7 +25,8 @@ def _side(tell: Connection, files: tuple[str, ...]) -> None:
     state: dict[Any, Any] = {}
     for file in files:
         table = parquet.ParquetFile(pa.BufferReader(Path(file).read_bytes())).read(use_threads=False)
-        state.update(map(pickle.loads, table.column("data").to_pylist()))
+        keys, values = (table.column(name).to_pylist() for name in ("key_int", "value_bytes"))
+        state.update(zip(keys, values, strict=True))
     took_s = time.perf_counter() - started_s
     if not state:
         raise ValueError(f"{', '.join(files)} hold no entries")
