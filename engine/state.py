@@ -161,7 +161,9 @@ class KeyedState:
 
     def touch(self, key: Any, default: Any = None) -> Any:
         """Return the value of a key to a caller that may change it in place."""
-        values = self.values
+        return self._touch(self.values, key, default)
+
+    def _touch(self, values: dict[Any, Any], key: Any, default: Any) -> Any:
         value = values.get(key, default)
         if type(value) not in ATOMS:
             self.note(key)
@@ -174,7 +176,7 @@ class KeyedState:
     def touch_if_needed(self, key: Any, default: Any = None) -> Any:
         """Like `touch`, but faster for a value of an immutable built-in type. No recent value has this key."""
         value = self._values.get(key, default)
-        return value if type(value) in ATOMS else self.touch(key, default)
+        return value if type(value) in ATOMS else self._touch(self._values, key, default)
 
     def replace(self, key: Any, value: Any) -> None:
         """Set the value of a key."""
