@@ -24,10 +24,12 @@ from engine.services import Reader, Services
 from engine.simulation.differences import countable, differences
 from engine.task_errors import MisuseError, TaskError
 from graphs.deployment import Deployment, Task
-from graphs.ids import TaskId
+from graphs.ids import Attempt, TaskId
 from graphs.io import SinkWriter
 from graphs.plan import Operator
 from recovery.cut import OperatorState
+
+NO_ATTEMPT = Attempt(0)
 
 NOTHING = object()
 """Stands for the record that one of the two has not sent."""
@@ -110,6 +112,8 @@ def replay(
                     if found.error is not None:
                         break
                 case "cut":
+                    # As the run did: an operator may act differently after a capture.
+                    runtime.capture(rest[0], NO_ATTEMPT).discard()
                     found.cuts.append(rest[0])
                 case "broken":
                     found.broken = rest[0]

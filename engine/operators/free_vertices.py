@@ -179,6 +179,9 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
             self._file_early()
         elif self._is_changed[VALUES]:
             self._file_values()
+        if self._spreading is not None:
+            # A replay begins with a cut, and must find the run sending the same.
+            self._spreading.forget_sent()
         self._is_changed = dict.fromkeys(self._is_changed, False)
         return super().capture(epoch, attempt, base)
 
