@@ -69,8 +69,8 @@ class Kind(IntEnum):
     GIVE_UP = 1
     FIND = 2
     TELL = 3
-    GO_ON = 4
-    SHOW = 5
+    SHOW = 4
+    GO_ON = 5
 
 
 _NEXT_PHASE = {Kind.CHANGE: Kind.FIND, Kind.FIND: Kind.SHOW}
