@@ -149,6 +149,9 @@ class SpreadingValues:
         """Take what is better of the values for these slots. Returns where it was, each once."""
         before = self._values[slots]
         is_better = self._combine(before, arrived) != before
+        if before.dtype.kind == "f":
+            # An undefined number stays, or it would go round a cycle for ever.
+            is_better &= before == before
         slots = slots[is_better]
         # Several values may be for the same vertex.
         self._combine.at(self._values, slots, arrived[is_better])

@@ -147,13 +147,18 @@ class OutEdges:
         """The same for all rows, by looking at all edges."""
         if not len(self._sources):
             return sent[:0]
+        kind, nothing = sent.dtype, identity(combine, sent.dtype)
         if active is not None:
-            sent = np.where(active, sent, identity(combine, sent.dtype))
+            sent = np.where(active, sent, nothing)
         carried = sent[self._sources]
         if along is not None:
             carried = along(carried, self._weights)
             if active is not None:
-                carried = np.where(active[self._sources], carried, identity(combine, carried.dtype))
+                if combine != "sum":
+                    # The type of messages, since the largest number of another type would be a small one in theirs.
+                    with np.errstate(invalid="ignore"):
+                        carried = carried.astype(kind, copy=False)
+                carried = np.where(active[self._sources], carried, nothing.astype(carried.dtype))
         return COMBINES[combine].reduceat(carried, self._row_starts[:-1])
 
     def are_few(self, senders: Array) -> bool:

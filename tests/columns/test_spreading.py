@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backedge import Vertices
+from backedge import VertexProgram, Vertices, simulate
 from engine import vertex_edges
 from engine.batch import Batch
 from engine.columns import Columns
@@ -18,7 +18,7 @@ from engine.operators import vertices as in_rounds
 from engine.sending import Emitted
 from engine.spreading_values import SpreadingValues
 from engine.state import decode_entries, encode_groups
-from engine.vertex_edges import OutEdges
+from engine.vertex_edges import OutEdges, identity
 from graphs import Flow
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.routing import tasks_of_keys
@@ -244,6 +244,59 @@ def test_undefined_values_do_not_keep_others_from_being_sent(monkeypatch: pytest
     assert [found[vertex + vertices] for vertex in range(20)] == list(range(20))
 
 
+@pytest.mark.parametrize("options", [{}, {"rounds": 6}, {"free_running": True}], ids=["rounds", "six", "free"])
+def test_undefined_values_come_to_rest_on_a_cycle(options: Any):
+    class Undefined(Best):
+        message = np.float64
+
+        def start(self, vertices: Vertices) -> Any:
+            return {"lowest": np.where(vertices.ids == 0, np.nan, vertices.ids)}
+
+    edges = [{"source": source, "target": target} for source, target in ((0, 1), (1, 0), (1, 2), (3, 4))]
+    with np.errstate(invalid="ignore"):
+        outputs = simulate(flow_of(Undefined, edges, **options), seeds=range(2)).outputs["out"]
+    found = {row["vertex"]: row["lowest"] for row in outputs}
+    assert found[3] == found[4] == 3
+    assert np.isnan([found[0], found[1], found[2]]).all()
+
+
+@pytest.mark.parametrize(("combine", "step"), [("min", 1), ("max", -1)])
+@pytest.mark.parametrize(
+    ("message", "weight"), [(np.int32, 1), (np.int64, 1.0), (np.uint64, 1), (np.float32, 1.0)], ids=str
+)
+@pytest.mark.parametrize("options", [{}, {"rounds": 9}, {"free_running": True}], ids=["rounds", "nine", "free"])
+@pytest.mark.parametrize("is_best", [True, False], ids=["best", "applied"])
+def test_values_arrive_as_messages_whatever_type_along_returns(
+    combine: str, step: int, message: Any, weight: float, options: Any, is_best: bool
+):
+    """Most vertices send nothing: the largest integer, or infinity, is no large number in another type."""
+    if (message is np.uint64 and combine == "max") or (options.get("free_running") and not is_best):
+        return
+    worst = identity(combine, message)
+    better = np.minimum if combine == "min" else np.maximum
+
+    class Steps(VertexProgram):
+        def start(self, vertices: Vertices) -> Any:
+            vertices.active = vertices.ids < 20
+            return {"lowest": np.where(vertices.active, 0, worst).astype(message)}
+
+        def send(self, vertices: Vertices) -> Any:
+            return vertices["lowest"]
+
+        def along(self, sent: Any, weights: Any) -> Any:
+            return sent + step * weights
+
+        def apply(self, vertices: Vertices, received: Any) -> Any:
+            lowest = better(received, vertices["lowest"])
+            vertices.active = lowest != vertices["lowest"]
+            return {"lowest": lowest}
+
+    program = type("Steps", (Steps,), {"combine": combine, "message": message, "best": "lowest" if is_best else None})
+    edges = [{"source": source, "target": source + 20, "weight": weight} for source in range(40)]
+    outputs = simulate(flow_of(program, edges, weight="weight", **options), seeds=range(1)).outputs["out"]
+    assert {row["vertex"]: row["lowest"] for row in outputs} == {id: id // 20 * step for id in range(60)}
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [({}, {"until": never}), ({"until": never}, {}), ({}, {}), ({"rounds": 90}, {})],
@@ -300,6 +353,18 @@ def test_a_graph_that_arrives_between_cuts_is_restored_whole(
         run = InRounds(flow_of(BestWay, weight="weight"), parallelism, run.tasks.capture())
         for _ in range(2):
             run.tasks.capture()
+    run.run()
+    assert run.values() == shortest_by_hand()
+
+
+def test_weights_are_kept_if_a_cut_comes_between_the_vertices_of_a_task_and_its_first_edge():
+    run = InRounds(flow_of(BestWay, weight="weight"), 1)
+    [runtime] = run.programs
+    inputs = {channel.edge.input: channel for channel in runtime.task.inputs}
+    ends = sorted({edge[end] for edge in EDGES for end in ("source", "target")})
+    runtime.process(inputs["messages"], Batch(columns(vertex=ends)), 0)
+    run.tasks.capture()
+    runtime.process(inputs["edges"], Batch(list(EDGES)), 0)
     run.run()
     assert run.values() == shortest_by_hand()
 
