@@ -26,7 +26,8 @@ from recovery.orders import Compact, FileId, StateFile
 
 FEW_KEYS = 1_000
 COMPACTED_KEYS_MAX = 100_000
-"""A compaction decodes this number of entries at most."""
+COMPACTED_SHARE = 8
+"""A compaction decodes this number of entries at most, or an eighth of a larger state, all in memory at once."""
 
 StateLists = Mapping[TaskId, tuple[StateFile, ...]]
 """Task -> the files with its keyed state, oldest first."""
@@ -106,6 +107,7 @@ class StateFiles:
         is_long = 2 * len(files) > self.files_max
         if below + changed <= keys_max:
             return 0 if deltas and (is_long or 2 * changed > max(below, FEW_KEYS)) else None
+        keys_max = max(keys_max, below // COMPACTED_SHARE)
         if len(deltas) < 2 or changed > keys_max:
             return None
         return 1 if is_long or (2 * changed > keys_max and changed >= 2 * deltas[0]) else None

@@ -131,7 +131,7 @@ def test_only_the_deltas_of_a_large_state_are_compacted():
 
 def test_deltas_of_a_large_state_are_compacted_before_they_hold_too_many_keys_and_not_at_every_cut():
     desk = Desk(PIPE, files_max=32)
-    cut(desk, 1, None, keys=10 * COMPACTED_KEYS_MAX)
+    cut(desk, 1, None, keys=8 * COMPACTED_KEYS_MAX)
     keys = COMPACTED_KEYS_MAX // 5
     assert [cut(desk, epoch, epoch - 1, keys) for epoch in (2, 3)] == [[], []]
     [first] = cut(desk, 4, 3, keys)
@@ -140,9 +140,18 @@ def test_deltas_of_a_large_state_are_compacted_before_they_hold_too_many_keys_an
     assert cut(desk, 7, 6, 2 * keys) == [], "too many keys for a compaction"
 
 
+def test_deltas_of_a_very_large_state_may_hold_more_keys_while_a_compaction_is_late():
+    desk = Desk(PIPE, files_max=8)
+    cut(desk, 1, None, keys=100 * COMPACTED_KEYS_MAX)
+    keys = COMPACTED_KEYS_MAX
+    assert [cut(desk, epoch, epoch - 1, keys) for epoch in (2, 3, 4)] == [[], [], []]
+    [long] = cut(desk, 5, 4, keys)
+    assert long.left == 1 and len(long.files) == 5
+
+
 def test_a_large_state_of_which_too_much_changes_is_written_whole():
     desk = Desk(PIPE, files_max=4)
-    cut(desk, 1, None, keys=10 * COMPACTED_KEYS_MAX)
+    cut(desk, 1, None, keys=8 * COMPACTED_KEYS_MAX)
     assert [cut(desk, epoch, epoch - 1, COMPACTED_KEYS_MAX) for epoch in (2, 3, 4)] == [[], [], []]
     assert bases(desk) == {None}
 
