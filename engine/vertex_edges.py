@@ -137,7 +137,7 @@ class OutEdges:
         """
         if not len(self._sources):
             return None, sent[:0]
-        if active is not None and int(self.degrees[active].sum()) * FEW < len(self._sources):
+        if active is not None and self.are_few(active):
             return self._from_few(sent, np.flatnonzero(active), combine, along)
         if combine == "sum" and along is None and sent.dtype == np.float64 and self._matrix is not None:
             return None, self._matrix @ (sent if active is None else np.where(active, sent, 0.0))
@@ -162,7 +162,7 @@ class OutEdges:
         return COMBINES[combine].reduceat(carried, self._row_starts[:-1])
 
     def are_few(self, senders: Array) -> bool:
-        """Whether only the edges of the vertices at these positions are looked at, and not all edges."""
+        """Whether only the edges of these vertices, by position or as a mask, are looked at, and not all edges."""
         return int(self.degrees[senders].sum()) * FEW < len(self._sources)
 
     def each(self, sent: Array, active: Array | None, along: Along | None) -> tuple[Array | None, Array]:

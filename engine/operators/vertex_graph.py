@@ -29,7 +29,7 @@ VALUES, GRAPH, KNOWN = range(3)
 """The parts of the state: values; vertices with their edges; what is known of the tasks that send."""
 
 PIECES_MAX = 32
-"""In so many pieces the graph of a key group is filed at most; if there would be another one, all become one."""
+"""The graph of a key group is filed in at most this many pieces. Before another one is added, all become one."""
 
 _KEYS_TRIED = 64 * KEY_GROUPS
 

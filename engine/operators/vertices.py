@@ -73,7 +73,7 @@ STEPS_MAX = 2
 """How often a task sends to its own vertices in a round."""
 
 ROWS_MAX = 4_096
-"""So many values travel as a row for each; more as a row for each key group."""
+"""At most this many values travel as a row for each value; more travel as a row for each key group."""
 
 OF_ALL_SENDERS = ~(1 << 31 | (1 << 30) - 1)
 """The part of their numbers that all tasks and directions of an attempt share."""
