@@ -134,7 +134,7 @@ class ConstantChange:
                 yield f"constant {name!r} of the cut is not in the flow any more: give it up {drop}"
             elif (now := self.given.get(name, digest)) != digest:
                 yield (
-                    f"constant {name!r} has another value than in the cut (SHA-256 {now[:12]}, not {digest[:12]}), "
+                    f"constant {name!r} has another value than in the cut (digest {now[:19]}, not {digest[:19]}), "
                     f"whose state was computed with the former one: go on with the new value {drop}, give the former "
                     "one, or give load= instead of a value, so that a continued run has the value of its cut"
                 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import zlib
 from multiprocessing.connection import Connection
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
+from blake3 import blake3
 
 from bench.peers.sides import run_sides
 from bench.workloads import AuditWorkload
@@ -25,7 +25,7 @@ def _side(tell: Connection, job: str) -> None:
     started_s = time.perf_counter()
     for file in sorted(Path(job).glob("epoch=*/**/*.parquet")):
         data = file.read_bytes()
-        hashlib.sha256(data).hexdigest()
+        blake3(data).hexdigest()
         table = parquet.ParquetFile(pa.BufferReader(data)).read()
         if "payload" in table.column_names:
             _follow(table.column("payload").to_pylist(), table.column("digest_after").to_pylist())

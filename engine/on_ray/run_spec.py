@@ -109,7 +109,7 @@ class RunSpec:
     @property
     def identity(self) -> RunIdentity:
         """What another call must have in common with this run to join it."""
-        digests = {name: file.sha256 for name, file in self.options.constants.items()}
+        digests = {name: file.digest for name, file in self.options.constants.items()}
         return identity_of(self.graph, self.options, self.run, digests)
 
     @property

@@ -1,8 +1,8 @@
 """The constants of a job, below the folder `constants` of a job.
 
-    constants/SHA256-RUN.constant             the value of a constant, by the digest of its bytes
+    constants/SHA256-RUN.constant             the value of a constant, by the SHA-256 of its bytes
 
-- The manifest of each cut names the constants of its run, with size and SHA-256 as it does for other files. So a value
+- The manifest of each cut names the constants of its run, with size and digest as it does for other files. So a value
   is written once, before the run that introduces it begins, and later runs that continue from its cuts name the same
   file. Its bytes are verified before anything of them is decoded.
 - A removal may be carried out late, when another run has begun with the same value. So a run uses the file of another
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from recovery.stores.documents import sha256
+from recovery.stores.digests import digest_of_constant, has_digest
 from recovery.stores.names import constant_file, is_of_constant, path_of
 from recovery.stores.shapes import shown
 from recovery.stores.store_calls import full_name, read_sized
@@ -33,7 +33,7 @@ class StoredConstants:
         """Write the values of a run that starts; return their files, in that order. Equal values have one file."""
         found: list[StoredFile] = []
         for data in values:
-            digest = sha256(data)
+            digest = digest_of_constant(data)
             file = StoredFile(path_of(constant_file(digest, run)), len(data), digest)
             if file not in found:
                 self._store.write({file.name: data})
@@ -51,9 +51,9 @@ class StoredConstants:
                 f"{path} is missing, the value of constant {name!r}: restore it from a backup, or give the value up "
                 f"with drop=[{name!r}] (--drop {name})"
             ) from error
-        if sha256(data) != file.sha256:
+        if not has_digest(data, file.digest):
             raise SnapshotCorruptError(
-                f"{path} was changed: its SHA-256 is not the one that the cut names for constant {name!r}, so nothing "
+                f"{path} was changed: its digest is not the one that the cut names for constant {name!r}, so nothing "
                 f"of it is decoded; restore it from a backup, or give the value up with drop=[{name!r}] (--drop {name})"
             )
         return data

@@ -4,7 +4,7 @@
 - A cut is complete when the entry of its manifest is in the chain. The manifest and all files that it names are durable
   before. So a death between the two leaves a cut that is not complete, and an entry never names a missing file.
 - Tasks on the coordinator's host may leave it to the coordinator to make small files durable, with the manifest.
-- Everything that is read is verified first: the entry, then the manifest, then size and SHA-256 of each file. Only then
+- Everything that is read is verified first: the entry, then the manifest, then size and digest of each file. Only then
   is it decoded. A file that does not match is an error that names it; no other one is read instead.
 - The keyed state of a task may be in a list of files, of which the cut's own is the last (rule 14). The manifest names
   all of them, and a file is removed only if no cut that the chain keeps names it.
@@ -28,6 +28,7 @@ from recovery.orders import CutId, Entry, FileId, Manifest, Numbered, Sweep
 from recovery.run_status import RunStatus, status_in
 from recovery.stores.chain import Chain
 from recovery.stores.constants import StoredConstants
+from recovery.stores.digests import has_digest
 from recovery.stores.documents import Document, opened, sealed, sha256
 from recovery.stores.input_pieces import NO_CUT, InputPieces, Piece
 from recovery.stores.job_identity import identity_of
@@ -57,10 +58,10 @@ from recovery.stores.store_calls import (
     create_exclusively,
     exists,
     full_name,
+    has_content,
     read_document,
     read_sized,
     remove_below,
-    sha256_of,
 )
 from recovery.stores.store_errors import (
     NoSuchCutError,
@@ -364,10 +365,10 @@ class CutStore:
         for file in self.manifest_of(epoch).files:
             name = self._checked(file.name)
             try:
-                found = sha256_of(self._store, name, file.size)
+                is_sound = has_content(self._store, name, file.size, file.digest)
             except FileNotFoundError as error:
                 raise _missing(full_name(self._store, name), "a file of the cut") from error
-            if found != file.sha256:
+            if not is_sound:
                 raise _changed(full_name(self._store, name))
 
     def task_snapshot(self, epoch: Epoch, task: TaskId) -> TaskSnapshot:
@@ -395,7 +396,7 @@ class CutStore:
             data = read_sized(self._store, name, file.size)
         except FileNotFoundError as error:
             raise _missing(path, "a file of the cut") from error
-        if sha256(data) != file.sha256:
+        if not has_digest(data, file.digest):
             raise _changed(path)
         return data
 
@@ -599,6 +600,6 @@ def _missing(path: str, what: str) -> SnapshotCorruptError:
 
 def _changed(path: str) -> SnapshotCorruptError:
     return SnapshotCorruptError(
-        f"{path} was changed: its SHA-256 is not the one in the manifest, so nothing of it is decoded; restore it from "
+        f"{path} was changed: its digest is not the one in the manifest, so nothing of it is decoded; restore it from "
         "a backup, or restore another cut"
     )

@@ -15,6 +15,7 @@ from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Entry, Manifest, StateFile
 from recovery.outline import CutOutline, RoundsOutline
+from recovery.stores.digests import digest_in
 from recovery.stores.documents import Document
 from recovery.stores.shapes import shown
 from recovery.stores.store_errors import SnapshotCorruptError
@@ -177,7 +178,7 @@ def manifest_document(
                 f"epoch {entry.epoch} of attempt {entry.attempt} cannot be recorded: task {task} has written what "
                 f"changed since {found.base}, and the files below do not lead there; name them in the entry's states"
             )
-    named = {name: {"name": file.name, "size": file.size, "sha256": file.sha256} for name, file in constants.items()}
+    named = {name: {"name": file.name, "size": file.size, "digest": file.digest} for name, file in constants.items()}
     return {
         **({"constants": named} if named else {}),
         "epoch": entry.epoch,
@@ -246,7 +247,7 @@ def description_in(document: Document, path: str) -> CutDescription:
         parallelism=document["parallelism"],
         tasks={files.task: files for files in tasks},
         transactions=_tasks(document["transactions"]),
-        constants={name: StoredFile(**file) for name, file in document.get("constants", {}).items()},
+        constants={name: _stored_file(file) for name, file in document.get("constants", {}).items()},
     )
     if len(described.tasks) < len(tasks):
         raise SnapshotCorruptError(
@@ -302,8 +303,8 @@ def layer_in(document: Document) -> StateLayer:
 
 
 def _stored_file(document: Document) -> StoredFile:
-    groups: Any = document["groups"]
-    return StoredFile(document["name"], document["size"], document["sha256"], groups and tuple(groups))
+    groups: Any = document.get("groups")
+    return StoredFile(document["name"], document["size"], digest_in(document), groups and tuple(groups))
 
 
 def _rounds_outline(document: Document) -> RoundsOutline:

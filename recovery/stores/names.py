@@ -13,6 +13,7 @@ import unicodedata
 from typing import Literal
 
 from graphs.ids import Attempt, Epoch, TaskId
+from recovery.stores.digests import digits_in
 
 Parts = tuple[str, ...]
 """A path below the folder of a job, part by part."""
@@ -156,10 +157,10 @@ def kept_flow(digest: str) -> Parts:
 def constant_file(digest: str, run: str) -> Parts:
     """The value of a constant, by its digest and the number of the run that wrote it.
 
-    >>> "/".join(constant_file("f00d", "77aa"))
+    >>> "/".join(constant_file("sha256:f00d", "77aa"))
     'constants/f00d-77aa.constant'
     """
-    return (CONSTANTS, f"{digest}-{run}.constant")
+    return (CONSTANTS, f"{digits_in(digest)}-{run}.constant")
 
 
 def is_of_constant(name: str) -> bool:

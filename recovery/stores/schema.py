@@ -14,6 +14,7 @@ from graphs.plan import Routing
 from graphs.routing import KEY_GROUPS
 from recovery.messages import Mode
 from recovery.run_status import status_in
+from recovery.stores.digests import digest_shape
 from recovery.stores.shapes import (
     Shape,
     ShapeError,
@@ -131,13 +132,26 @@ _OPERATOR = {
     "records": _count,
     "splits": list_of(row(text, hexadecimal())),
 }
-_STATE_FILE = record({"name": text, "size": _count, "sha256": _sha256, "groups": row(_key_group, _key_group)})
+
+
+def _listed_file(more: Mapping[str, Shape]) -> Shape:
+    """A file that a manifest lists. Earlier versions named its SHA-256."""
+    shapes = {"name": text, "size": _count, **more}
+    now, earlier = record({**shapes, "digest": digest_shape}), record({**shapes, "sha256": _sha256})
+
+    def check(value: Any) -> None:
+        (earlier if isinstance(value, dict) and "sha256" in value else now)(value)
+
+    return check
+
+
+_groups = row(_key_group, _key_group)
 _LAYER = {
     "attempt": _count,
     "filed": optional(_count),
     "epoch": _count,
     "base": optional(_count),
-    "files": list_of(_STATE_FILE),
+    "files": list_of(_listed_file({"groups": _groups})),
 }
 _TASK = {
     "task": text,
@@ -148,9 +162,7 @@ _TASK = {
     "ended": boolean,
     "overtook": boolean,
     "operators": list_of(record(_OPERATOR)),
-    "files": list_of(
-        record({"name": text, "size": _count, "sha256": _sha256, "groups": optional(row(_key_group, _key_group))})
-    ),
+    "files": list_of(_listed_file({"groups": optional(_groups)})),
     "transactions": list_of(text),
     "channels": list_of(record(_CHANNEL)),
     "logs": list_of(record({"loop": text, "batches": _count, "size": _count, "records": optional(_count)})),
@@ -185,7 +197,7 @@ _MANIFEST: Mapping[str, Shape] = {
     "tasks": list_of(record(_TASK)),
     "transactions": _TRANSACTIONS,
 }
-_CONSTANTS = table(text, record({"name": text, "size": _count, "sha256": _sha256}))
+_CONSTANTS = table(text, _listed_file({}))
 _OF_MANIFEST = _document(_MANIFEST), _document({**_MANIFEST, "constants": _CONSTANTS})
 
 

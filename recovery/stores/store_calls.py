@@ -4,9 +4,9 @@ that take no more bytes than were written.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
+from recovery.stores.digests import file_has_digest
 from recovery.stores.schema import DOCUMENT_BYTES_MAX
 from recovery.stores.store_errors import OutcomeUnknownError, SnapshotCorruptError
 from recovery.stores.store_protocol import Store
@@ -77,11 +77,11 @@ def read_sized(store: Store, name: str, size: int) -> bytes:
     return data
 
 
-def sha256_of(store: Store, name: str, size: int) -> str:
-    """The SHA-256 of a file that must have this size, read piece by piece."""
+def has_content(store: Store, name: str, size: int, digest: str) -> bool:
+    """Whether a file that must have this size has this digest. It is read piece by piece."""
     check_size(store, name, size)
     with store.open(name) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_has_digest(file, digest)
 
 
 def check_size(store: Store, name: str, size: int) -> None:

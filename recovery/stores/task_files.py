@@ -7,7 +7,6 @@ they can be shown without reading a log.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from recovery.rounds import RoundsSnapshot
 from recovery.stored_groups import StoredGroups, StoredPart
 from recovery.stores import record_tables as records
 from recovery.stores import state_table as states
-from recovery.stores.documents import sha256
+from recovery.stores.digests import TaskFileHash, digest_of_task_file
 from recovery.stores.names import KEYED, Parts, Table, attempt_folder, is_of_rows, path_of, table_file, table_folder
 from recovery.stores.parquet_pages import WithBytes
 from recovery.stores.parquet_tables import decode, decode_rows, encode, to_rows
@@ -38,14 +37,14 @@ WRITTEN_AT_ONCE_BYTES = 8 << 20
 
 
 class StoredFile(NamedTuple):
-    """One file: its name relative to the job's folder, its size in bytes, and the SHA-256 of its content.
+    """One file: its name relative to the job's folder, its size in bytes, and the digest of its content.
 
     `groups`: the first and the last key group of a state file; None for a file of rows without a group.
     """
 
     name: str
     size: int
-    sha256: str
+    digest: str
     groups: tuple[int, int] | None = None
 
     def has_some_of(self, wanted: range) -> bool:
@@ -205,7 +204,7 @@ class _Written:
 
     def add(self, parts: Parts, data: bytes, groups: tuple[int, int] | None = None) -> None:
         """Add a file. Small files are collected: writing several at once costs little more than writing one."""
-        self.files.append(StoredFile(path_of(parts), len(data), sha256(data), groups))
+        self.files.append(StoredFile(path_of(parts), len(data), digest_of_task_file(data), groups))
         self._waiting[parts] = data
         self._waiting_bytes += len(data)
         if self._waiting_bytes >= WRITTEN_AT_ONCE_BYTES:
@@ -215,7 +214,7 @@ class _Written:
         """Write a large file, whose pieces need never be in memory together."""
         hashed = _Hashed(pieces)
         self._write_pieces(parts, hashed)
-        self.files.append(StoredFile(path_of(parts), hashed.size, hashed.digest.hexdigest(), groups))
+        self.files.append(StoredFile(path_of(parts), hashed.size, hashed.hash.digest, groups))
 
     def _write_joined(self, parts: Parts, pieces: Iterable[bytes]) -> None:
         self._write({parts: b"".join(pieces)})
@@ -228,18 +227,18 @@ class _Written:
 
 
 class _Hashed:
-    """Pieces of a file, with the size and the digest of those that were iterated over last."""
+    """Pieces of a file, with the size and the hash of those that were iterated over last."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = pieces
         self.size = 0
-        self.digest = hashlib.sha256()
+        self.hash = TaskFileHash()
 
     def __iter__(self) -> Iterator[bytes]:
-        self.size, self.digest = 0, hashlib.sha256()
+        self.size, self.hash = 0, TaskFileHash()
         for piece in self._pieces:
             # Here and not later, while the piece is in the processor's cache.
-            self.digest.update(piece)
+            self.hash.update(piece)
             self.size += len(piece)
             yield piece
 

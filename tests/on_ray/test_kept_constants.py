@@ -18,7 +18,7 @@ from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.ids import Epoch
 from graphs.plan import Plan
 from recovery.stores.cut_store import CutStore
-from recovery.stores.documents import sha256
+from recovery.stores.digests import digest_of_constant
 from recovery.stores.task_files import StoredFile
 from tests.on_ray.supervised import Supervised
 from tests.stores.snapshots import DEPLOYMENT, begin, manifest_for
@@ -35,7 +35,7 @@ def plan_with(name: str = "prices", **given: Any) -> Plan:
 
 def file_of(value: Any) -> StoredFile:
     data = bytes(constant_bytes(value))
-    return StoredFile("constants/x-1.constant", len(data), sha256(data))
+    return StoredFile("constants/x-1.constant", len(data), digest_of_constant(data))
 
 
 def values(plan: Plan, of_cut: Mapping[str, StoredFile], *dropped: str) -> Values:
@@ -97,8 +97,8 @@ def test_new_values_are_kept_beside_the_cuts_and_those_of_the_cut_are_left_where
 
 def test_a_living_run_with_another_value_is_not_joined():
     file, run = file_of(PRICES), RunOptions()
-    living = identity_of("f00d", TaskOptions(constants={"prices": file}), run, {"prices": file.sha256})
-    assert identity_of("f00d", TaskOptions(), run, {"prices": file.sha256}).differences(living) == []
+    living = identity_of("f00d", TaskOptions(constants={"prices": file}), run, {"prices": file.digest})
+    assert identity_of("f00d", TaskOptions(), run, {"prices": file.digest}).differences(living) == []
     assert identity_of("f00d", TaskOptions(), run, {}).differences(living) == [], "a loader is not called to compare"
     assert identity_of("f00d", TaskOptions(), run, {"prices": "beef"}).differences(living) == [
         "another value of constant 'prices'"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recovery.spark.cut_tables.manifest_tables import layered_files
+from recovery.stores.digests import digest_of_task_file
 from recovery.stores.documents import sealed, sha256
 from recovery.stores.parquet_tables import encode, from_rows, parquet
 
@@ -81,7 +82,7 @@ class Forged:
         for task in manifest["tasks"]:
             for _, file in layered_files(task):
                 data = (self.path / file["name"]).read_bytes()
-                file.update(size=len(data), sha256=sha256(data))
+                file.update(size=len(data), digest=digest_of_task_file(data))
         data = sealed(manifest, None)
         (self.path / name).write_bytes(data)
         return {"name": name, "size": len(data), "sha256": sha256(data)}

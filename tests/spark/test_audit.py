@@ -133,7 +133,7 @@ def before_rows(job: Path, epoch: int) -> Verdict:
 
 
 def file_facts(file: Mapping[str, Any]) -> tuple[str, int, str, Span]:
-    return file["name"], file["size"], file["sha256"], file["groups"] and tuple(file["groups"])
+    return file["name"], file["size"], file["digest"], file["groups"] and tuple(file["groups"])
 
 
 def is_found(verdict: Verdict, statement: int, where: str) -> bool:

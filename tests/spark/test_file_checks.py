@@ -100,7 +100,7 @@ def test_no_file_of_a_run_that_crashed_has_a_fault(seed: int, tmp_path: Path):
     files = [file for manifest in manifests for task in manifest["tasks"] for file in task["files"]]
     assert len(files) > 5
     assert any(file["groups"] for file in files)
-    faults = [check_file(str(job), f["name"], f["size"], f["sha256"], f["groups"] and (*f["groups"],)) for f in files]
+    faults = [check_file(str(job), f["name"], f["size"], f["digest"], f["groups"] and (*f["groups"],)) for f in files]
     assert set(map(str, faults)) == {"None"}
 
 

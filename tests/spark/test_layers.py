@@ -94,9 +94,9 @@ def test_a_changed_list_breaks_statement_5(
 
 def test_a_missing_or_changed_file_below_is_not_read(job: Path, epoch: int):
     file = next(file for layer in layers_below(JobFolder.open(str(job)), epoch) for file in layer["files"])
-    facts = (file["size"], file["sha256"], tuple(file["groups"]))
+    facts = (file["size"], file["digest"], tuple(file["groups"]))
     assert check_file(str(job), file["name"], *facts) is None
-    assert "was changed" in str(check_file(str(job), file["name"], file["size"], "0" * 64, facts[2]))
+    assert "was changed" in str(check_file(str(job), file["name"], file["size"], f"blake3:{0:064}", facts[2]))
     missing = file["name"].replace("count.0", "count.9")
     assert "is missing" in str(check_file(str(job), missing, *facts))
 
@@ -108,7 +108,7 @@ def test_a_key_that_is_in_a_delta_twice_breaks_statement_5(tmp_path: Path):
     cuts.complete(2, {group: data + gone("a")[group] for group, data in twice.items()}, base=1)
     (task,) = JobFolder.open(str(tmp_path)).manifest(2)["tasks"]
     (file,) = task["files"]
-    found = check_file(f"{tmp_path}/job", file["name"], file["size"], file["sha256"], tuple(file["groups"]))
+    found = check_file(f"{tmp_path}/job", file["name"], file["size"], file["digest"], tuple(file["groups"]))
     assert found == [(5, "1 duplicate key; first: 'a'")]
 
 

@@ -79,7 +79,7 @@ def test_damage_is_found_before_anything_is_decoded_and_by_the_audit(
 ):
     (file,) = (files := kept(store, prices=pickle.dumps([1, 2]))).values()
     cut(store, 1, files, keeps=(1,))
-    audited = (store.path, file.name, file.size, file.sha256)
+    audited = (store.path, file.name, file.size, file.digest)
     store.verify(Epoch(1))
     assert check_file(*audited) is None
     damage(tmp_path / "job" / file.name)

@@ -1,4 +1,5 @@
-"""Cuts of an earlier version are read: `earlier/state-2` has no column for bytes in its files of state."""
+"""Cuts of an earlier version are read: `earlier/state-2` has no column for bytes in its files of state, and SHA-256 as
+digests."""
 
 from __future__ import annotations
 
@@ -16,9 +17,12 @@ from graphs.ids import Attempt, Epoch
 from recovery.cut import OperatorState, TaskSnapshot
 from recovery.orders import FileId, Manifest, StateFile
 from recovery.spark.audit.file_checks import faults_in
+from recovery.spark.audit.file_verification import check_file
 from recovery.spark.cut_tables.file_rows import batches_of
 from recovery.stores.cut_store import CutStore
+from recovery.stores.digests import digest_shape
 from recovery.stores.parquet_tables import decode, pa
+from recovery.stores.shapes import ShapeError
 from recovery.stores.state_table import ADDED, STATE
 from recovery.stores.store_errors import SnapshotCorruptError
 from tests.stores.snapshots import DEPLOYMENT, RANK, entries_of, manifest_for, meaning, snapshots_of
@@ -49,6 +53,26 @@ def test_an_earlier_cut_comes_back_in_meaning(store: CutStore):
         found = meaning(snapshots[task])
         assert {name: found.operators[name] for name in part.operators} == meaning(part).operators
         assert (found.inputs, found.outputs, found.rounds) == (part.inputs, part.outputs, part.rounds)
+
+
+def test_a_changed_file_of_an_earlier_cut_is_refused_by_the_digest_of_its_time(store: CutStore):
+    (file,) = (file for file in store.manifest_of(Epoch(7)).files if file.name == FILE)
+    assert file.digest.startswith("sha256:")
+    path = Path(store.path) / FILE
+    data = path.read_bytes()
+    assert check_file(store.path, *file) is None
+    path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+    with pytest.raises(SnapshotCorruptError, match=FILE):
+        store.verify(Epoch(7))
+    with pytest.raises(SnapshotCorruptError, match=FILE):
+        store.cut(Epoch(7))
+    assert "was changed" in str(check_file(store.path, *file))
+
+
+@pytest.mark.parametrize("digest", ["0" * 64, "md5:" + "0" * 64, "blake3:" + "0" * 63, "blake3:" + "G" * 64, 7, None])
+def test_what_is_no_digest_is_refused(digest: Any):
+    with pytest.raises(ShapeError):
+        digest_shape(digest)
 
 
 def test_a_cut_may_be_on_top_of_an_earlier_one(store: CutStore):

@@ -16,6 +16,7 @@ import pytest
 
 from graphs.ids import Epoch
 from recovery.stores.cut_store import CutStore
+from recovery.stores.digests import digest_of_task_file
 from recovery.stores.documents import sealed, sha256
 from recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from tests.faults.evidence import Evidence
@@ -146,7 +147,7 @@ def forge_manifest(job: Path, key: bytes | None, change: Callable[[dict[str, Any
     for task in document["tasks"]:
         for file in task["files"]:
             data = (job / file["name"]).read_bytes()
-            file.update(size=len(data), sha256=sha256(data))
+            file.update(size=len(data), digest=digest_of_task_file(data))
     if change is not None:
         change(document)
     (job / MANIFEST).write_bytes(sealed(document, key))
@@ -222,7 +223,7 @@ def test_a_manifest_that_names_a_file_outside_is_refused(job: Path, name: str):
     (job.parent / "outside").write_bytes(b"")
 
     def lead_out(document: dict[str, Any]) -> None:
-        files_of_task(document, "rank")[0].update(name=name, size=0, sha256=sha256(b""))
+        files_of_task(document, "rank")[0].update(name=name, size=0, digest=digest_of_task_file(b""))
 
     forge_manifest(job, None, lead_out)
     forge_entry(job, None)

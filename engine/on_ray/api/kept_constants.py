@@ -19,7 +19,7 @@ from graphs.graph_errors import BadOptionError
 from graphs.plan import Plan
 from recovery.graph_change import ConstantChange, GraphMismatchError
 from recovery.stores.cut_store import CutStore
-from recovery.stores.documents import sha256
+from recovery.stores.digests import digest_of_constant
 from recovery.stores.task_files import StoredFile
 
 
@@ -38,14 +38,14 @@ def given_values(plan: Plan) -> dict[str, bytes]:
 
 def digests_of(values: Mapping[str, bytes]) -> dict[str, str]:
     """The digests by which cuts name these values."""
-    return {name: sha256(data) for name, data in values.items()}
+    return {name: digest_of_constant(data) for name, data in values.items()}
 
 
 def constant_change(
     given: Mapping[str, bytes], of_cut: Mapping[str, StoredFile], dropped: Collection[str]
 ) -> ConstantChange:
     """The change from the constants of a cut to those that a flow gives as values."""
-    return ConstantChange({name: file.sha256 for name, file in of_cut.items()}, digests_of(given), dropped)
+    return ConstantChange({name: file.digest for name, file in of_cut.items()}, digests_of(given), dropped)
 
 
 def values_of(
@@ -64,7 +64,7 @@ def values_of(
         if name in kept:
             continue
         data = given[name] if name in given else _encoded(constant)
-        if name in of_cut and of_cut[name].sha256 == sha256(data):
+        if name in of_cut and of_cut[name].digest == digest_of_constant(data):
             # It was dropped for this value by an earlier call.
             files[name] = of_cut[name]
         else:

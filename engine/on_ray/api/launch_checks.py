@@ -139,7 +139,7 @@ def _constants(cuts: Sequence[CutDescription], run: RunOptions) -> dict[str, Sto
     found: dict[str, StoredFile] = {}
     for cut in cuts:
         for name, file in cut.constants.items():
-            if found.setdefault(name, file).sha256 != file.sha256 and name not in run.drop:
+            if found.setdefault(name, file).digest != file.digest and name not in run.drop:
                 raise GraphMismatchError(
                     f"constant {name!r} has one value in cut {cut.epoch} and another in that of another pipeline: go "
                     f"on with the value of the flow by --drop {name} (drop=)"

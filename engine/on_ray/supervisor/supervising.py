@@ -452,7 +452,7 @@ class Supervising(RunObserver[CutDescription]):
         """
         for name, file in cut.constants.items():
             ours = self.spec.options.constants.get(name)
-            is_new = ours is None or ours.name == path_of(constant_file(ours.sha256, self.spec.id))
+            is_new = ours is None or ours.name == path_of(constant_file(ours.digest, self.spec.id))
             if ours != file and not (is_new and name in self.spec.run.drop):
                 raise GraphMismatchError(
                     f"epoch {cut.epoch} names another value of constant {name!r} than this run: another run has "

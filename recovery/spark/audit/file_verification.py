@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +17,7 @@ from recovery.spark.cut_tables.local_rows import local_frame
 from recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
 from recovery.spark.report.verdict import Facts, Finding, finding
 from recovery.spark.spark_errors import UnreadableError
+from recovery.stores.digests import digest_in, file_has_digest
 from recovery.stores.names import is_of_constant, parts_of, table_of
 from recovery.stores.parquet_tables import pa
 from recovery.stores.shapes import shown
@@ -45,14 +45,14 @@ def verify_files(
         for file in (*(file for task in manifest["tasks"] for _, file in layered_files(task)), *constants_in(manifest))
     }
     rows = [
-        (folder.path, name, file["size"], file["sha256"], *(file.get("groups") or (None, None)))
+        (folder.path, name, file["size"], digest_in(file), *(file.get("groups") or (None, None)))
         for name, file in files.items()
     ]
     if not rows:
         return {}
-    columns = "folder string, name string, size bigint, sha256 string, first_group int, last_group int"
+    columns = "folder string, name string, size bigint, digest string, first_group int, last_group int"
     frame = local_frame(spark, rows, columns)
-    fault = _arrow_udf(faults, "string")("folder", "name", "size", "sha256", "first_group", "last_group")
+    fault = _arrow_udf(faults, "string")("folder", "name", "size", "digest", "first_group", "last_group")
     wrong = frame.select("name", fault.alias("fault")).where(F.col("fault").isNotNull()).collect()
     reported: dict[str, Any] = {row["name"]: json.loads(row["fault"]) for row in wrong}
     for fault in reported.values():
@@ -85,7 +85,7 @@ def manifest_sizes(manifest: Facts) -> Facts:
     }
 
 
-def check_file(folder: str, name: str, size: int, sha256: str, span: Span = None) -> str | list[Fault] | None:
+def check_file(folder: str, name: str, size: int, digest: str, span: Span = None) -> str | list[Fault] | None:
     """The reason why a file cannot be read, or the faults in its rows; None if the file is sound.
 
     `span`: the first and the last key group of a state file; None if its rows belong to none.
@@ -102,8 +102,8 @@ def check_file(folder: str, name: str, size: int, sha256: str, span: Span = None
         store = store_at(folder)
         check_size(store, name, size)
         with store.open(name) as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
-                return f"{path} was changed: its SHA-256 differs from the manifest's; restore it from a backup"
+            if not file_has_digest(file, digest):
+                return f"{path} was changed: its digest differs from the manifest's; restore it from a backup"
             if is_of_constant(name):
                 return None
             file.seek(0)

@@ -11,7 +11,7 @@ from recovery.spark.cut_tables.decoding import json_of, pair_of, records_of
 from recovery.spark.cut_tables.table_rows import as_state
 from recovery.spark.cut_tables.table_schemas import RENAMED
 from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.documents import sha256 as sha256_of
+from recovery.stores.digests import has_digest
 from recovery.stores.names import is_of_rows, parts_of
 from recovery.stores.parquet_tables import decode, decode_rows, pa
 from recovery.stores.record_tables import LOG, ROUNDS, TRANSACTIONS
@@ -36,7 +36,7 @@ _EQUAL = {"true": "1", "false": "0", "-0.0": "0"}
 Columns = dict[str, list[Any]]
 
 
-def verified_bytes(folder: str, name: str, size: int, sha256: str) -> bytes:
+def verified_bytes(folder: str, name: str, size: int, digest: str) -> bytes:
     """The bytes of a file in a folder or another store. `UnreadableError` unless they are what a manifest lists."""
     path = os.path.join(folder, name)
     if parts_of(name) is None:
@@ -47,7 +47,7 @@ def verified_bytes(folder: str, name: str, size: int, sha256: str) -> bytes:
         raise UnreadableError(one_line(error)) from error
     except OSError as error:
         raise UnreadableError(f"{path} cannot be read ({error.strerror}): restore it from a backup") from error
-    if sha256_of(data) != sha256:
+    if not has_digest(data, digest):
         raise UnreadableError(f"{path} does not match the manifest: restore it from a backup")
     return data
 

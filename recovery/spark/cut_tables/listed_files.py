@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Listed = tuple[str, str, int, str]
-"""What a manifest lists of a file: its store, its name there, its size and SHA-256."""
+"""What a manifest lists of a file: its store, its name there, its size and digest."""
 
 _TASK_FILES = 16
 """Files per task: starting a task takes as long as reading some small files."""

@@ -4,7 +4,7 @@
     spark.read.format("backedge").option("table", "state").option("epoch", "all").load("/data/snapshots/transfers")
 
 Options: `path` (SNAPSHOTS/JOB, or SNAPSHOTS), `job`, `epoch` (a number, "latest" or "all"; default "latest"), `table`.
-The key of signed cuts comes from the environment variable BACKEDGE_KEY. Each file is a partition; its SHA-256 is
+The key of signed cuts comes from the environment variable BACKEDGE_KEY. Each file is a partition; its digest is
 verified before it is decoded. The tables are those of `cut_tables`, which is faster because Spark reads the files
 itself.
 """
@@ -54,7 +54,7 @@ def register(spark: SparkSession) -> None:
 
 
 def ship(spark: SparkSession) -> None:
-    """Ship our packages to remote tasks. NumPy and PyArrow must be installed there."""
+    """Ship our packages to remote tasks. NumPy, PyArrow and blake3 must be installed there."""
     spark.addArtifacts(_packed_file(), pyfile=True)
 
 
@@ -100,7 +100,7 @@ class _File(InputPartition):
     folder: str
     name: str
     size: int
-    sha256: str
+    digest: str
     cut: dict[str, Any]
 
 
@@ -167,7 +167,7 @@ class _Reader(DataSourceReader):
         return self._batches(partition, wanted)
 
     def _batches(self, file: _File, wanted: Any) -> Iterator[Any]:
-        data = verified_bytes(file.folder, file.name, file.size, file.sha256)
+        data = verified_bytes(file.folder, file.name, file.size, file.digest)
         return batches_of(self._table, data, file.name, file.cut, wanted)
 
 

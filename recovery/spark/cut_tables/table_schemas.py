@@ -21,7 +21,7 @@ TABLES: Mapping[str, str] = {
     "tasks": f"{_CUT}, {_TASK}, captured_epoch bigint, filed bigint, ended boolean, state_rows bigint, actor string, "
     "overtook boolean",
     "operators": f"{_CUT}, {_TASK}, operator string, kind string, whole_can_move boolean, records bigint",
-    "files": f"{_CUT}, {_TASK}, `table` string, `of` string, name string, size bigint, sha256 string, layer int",
+    "files": f"{_CUT}, {_TASK}, `table` string, `of` string, name string, size bigint, digest string, layer int",
     "graph_channels": f"{_CUT}, {_ENDS}, is_back boolean, within_actor boolean",
     "channels": f"{_CUT}, {_TASK}, direction string, {_ENDS}, restored boolean, is_back boolean, `count` bigint, "
     "digest bigint, ended boolean, log_count bigint, overtook boolean",
