@@ -16,7 +16,8 @@ written for that key only.
 
 While changes are tracked, what a batch sets waits in a dict of its own, the recent values: it is small, so it stays in
 the processor's cache, and its keys are the changed ones, so nothing else notes them. It is put into the values before
-anything but such a batch looks at them.
+anything but such a batch looks at them. A delta takes many recent values as they are, with no look at a large state;
+they are put into the values afterwards, some with each batch, so that the capture delays nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import io
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from operator import length_hint
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -48,6 +50,8 @@ PACKED_AT_ONCE_MAX = 200_000
 
 _ENCODED_ENTRIES = 2_000
 
+_MISSING: Any = object()
+
 _PLAIN = frozenset[type[Any]]((int, float, str))
 """Values that a store keeps in columns of their own."""
 
@@ -67,12 +71,18 @@ class KeyedState:
     """
 
     touched_class = TouchedKeys
+    merged_at_once_max = 2_000
+    """Putting this many recent values into a large state takes half a millisecond."""
 
     def __init__(self, operator: str) -> None:
         self.operator = operator
         self._values: dict[Any, Any] = {}
         # Values that are set since the newest capture, and not in `_values` yet.
         self._recent: dict[Any, Any] = {}
+        # Values that the newest capture took as they were, and those of them that are not in `_values` yet. Of a key
+        # that several have, the value in `_recent` counts, then that in `_older`.
+        self._older: dict[Any, Any] = {}
+        self._left: Iterator[tuple[Any, Any]] = iter(())
         self._packing = Packing()
         self._open: list[StateCapture] = []
         # Keys whose values are not shared with the newest capture.
@@ -82,6 +92,8 @@ class KeyedState:
     @property
     def values(self) -> dict[Any, Any]:
         """All values by key. Keep it no longer than a batch takes."""
+        if self._older:
+            self._take_in_older()
         if self._recent:
             self._take_in_recent()
         return self._values
@@ -89,21 +101,31 @@ class KeyedState:
     @values.setter
     def values(self, values: dict[Any, Any]) -> None:
         self._recent.clear()
+        self._older = {}
         self._values = values
 
     def for_batch(self) -> tuple[dict[Any, Any], dict[Any, Any] | None]:
         """The values, and a dict for those that a batch sets; None if it sets them in the values themselves.
 
-        Of a key that both have, the value in the second dict counts. Call it once per batch.
+        Of a key that both have, the value in the second dict counts. If `must_touch`, ask `touch_if_needed` instead of
+        the first. Call it once per batch.
         """
         touched = self._touched
+        if self._older:
+            self._take_in_older(self.merged_at_once_max)
         if len(self._recent) > touched.limit(len(self._values)):
             self._take_in_recent()
         if touched.noting(len(self._values)) is None:
             return self.values, None
         return self._values, self._recent
 
+    def _take_in_older(self, values_max: int | None = None) -> None:
+        self._values.update(islice(self._left, values_max))
+        if not length_hint(self._left):
+            self._older = {}
+
     def _take_in_recent(self) -> None:
+        self._take_in_older()
         self._values.update(self._recent)
         newest = self._touched.newest
         if newest is not None:
@@ -111,22 +133,39 @@ class KeyedState:
         self._recent.clear()
 
     @property
-    def is_captured(self) -> bool:
-        """Whether values must be touched before they are changed."""
-        return bool(self._open)
+    def must_touch(self) -> bool:
+        """Whether values must be touched before they are changed, or are not in one dict."""
+        return bool(self._open or self._older)
 
     def has_base(self, base: Epoch) -> bool:
         """Whether the changes since this capture are known and few enough to be written as a delta."""
-        return self._touched.has(base, len(self.values))
+        self._take_in_few()
+        return self._touched.has(base, len(self._values), len(self._recent))
+
+    def _take_in_few(self) -> None:
+        if len(self._recent) <= self.merged_at_once_max:
+            self._take_in_recent()
+
+    def _hand_over_recent(self) -> None:
+        """Have the next delta take the recent values as they are."""
+        self._take_in_older()
+        self._touched.add(self._recent)
+        self._older, self._recent = self._recent, {}
+        self._left = iter(self._older.items())
 
     def capture(self, epoch: Epoch = LAST_STATE, base: Epoch | None = None) -> StateCapture:
         """Capture the values that changed since `base`, or all values if the changes are not known."""
-        values = self.values
-        keys = self._touched.capture(epoch, base, len(values))
+        self._take_in_few()
+        if self._recent:
+            self._hand_over_recent()
+        keys = self._touched.capture(epoch, base, len(self._values))
         if keys is None:
             known, self._packing = self._packing.layout, Packing()
-            capture = StateCapture(self, Entries(values, known, self._packing))
+            capture = StateCapture(self, Entries(self.values, known, self._packing))
+        elif type(None) not in set(map(type, keys.values())):
+            capture = StateCapture(self, Entries.of(list(keys), list(keys.values())), keys)
         else:
+            values = self.values
             # Decide now, not while encoding, which keys are written and which of them are gone.
             gone: list[Any] = []
             there = list(keys)
@@ -175,8 +214,13 @@ class KeyedState:
 
     def touch_if_needed(self, key: Any, default: Any = None) -> Any:
         """Like `touch`, but faster for a value of an immutable built-in type. No recent value has this key."""
-        value = self._values.get(key, default)
-        return value if type(value) in ATOMS else self._touch(self._values, key, default)
+        value = self._older.get(key, _MISSING)
+        if value is _MISSING:
+            value = self._values.get(key, default)
+        if type(value) in ATOMS:
+            return value
+        self._take_in_older()
+        return self._touch(self._values, key, default)
 
     def replace(self, key: Any, value: Any) -> None:
         """Set the value of a key."""
@@ -295,12 +339,12 @@ def _take_off(entries: list[Any], count: int) -> list[Any]:
 class StateCapture:
     """The values at one moment. It must be released.
 
-    `keys` are the changed keys of a delta, and `gone` those that have no value. In a capture of the whole state `keys`
-    is None.
+    `keys` are the changed keys of a delta, some with their values, and `gone` those that have no value. In a capture of
+    the whole state `keys` is None.
     """
 
     def __init__(
-        self, state: KeyedState, entries: Entries, keys: Mapping[Any, None] | None = None, gone: Sequence[Any] = ()
+        self, state: KeyedState, entries: Entries, keys: Mapping[Any, Any] | None = None, gone: Sequence[Any] = ()
     ) -> None:
         self._state = state
         self.entries = entries

@@ -5,6 +5,7 @@
   because the delta after it must hold what the aborted one held.
 - A capture that does not find its base, or would write too many keys, writes everything.
 - When too many keys are touched, tracking stops until the next capture, which writes everything.
+- A key comes with its value if the state has handed it over, otherwise with None: then the state looks it up.
 
 The sets are dicts, which keep the order of the touches: the bytes of a delta depend on nothing else.
 """
@@ -32,40 +33,50 @@ class TouchedKeys:
 
     def __init__(self) -> None:
         # Epoch of a capture -> the keys touched after it and before the next one, oldest first.
-        self._since: dict[Epoch, dict[Any, None]] = {}
+        self._since: dict[Epoch, dict[Any, Any]] = {}
         # The keys touched since the newest capture; None while nothing is tracked.
-        self.newest: dict[Any, None] | None = None
+        self.newest: dict[Any, Any] | None = None
 
     def begin(self, epoch: Epoch) -> None:
         """The state is exactly that of this cut."""
         self.newest = {}
         self._since = {epoch: self.newest}
 
-    def has(self, base: Epoch | None, keys: int) -> bool:
-        """Whether a delta since this capture can be written, for a state of `keys` keys."""
+    def add(self, values: dict[Any, Any]) -> None:
+        """Add touched keys with their values, in a dict that does not change any more: it may be kept as it is."""
+        if self.newest:
+            self.newest.update(values)
+        elif self.newest is not None:
+            self.newest = self._since[next(reversed(self._since))] = values
+
+    def has(self, base: Epoch | None, keys: int, more: int = 0) -> bool:
+        """Whether a delta since this capture can be written, for a state of `keys` keys. `more` are yet to be added."""
         if self.newest is not None and len(self.newest) > self.limit(keys):
             self._forget()
-        return base is not None and base in self._since and sum(map(len, self._sets_from(base))) <= self.limit(keys)
+        if base is None or base not in self._since:
+            return False
+        return sum(map(len, self._sets_from(base))) + more <= self.limit(keys)
 
-    def capture(self, epoch: Epoch, base: Epoch | None, keys: int) -> dict[Any, None] | None:
+    def capture(self, epoch: Epoch, base: Epoch | None, keys: int) -> dict[Any, Any] | None:
         """Close the newest set; return the keys to write, None for all of them."""
-        found: dict[Any, None] | None = None
+        found: dict[Any, Any] | None = None
         if base is not None and self.has(base, keys):
-            found = {}
-            for touched in self._sets_from(base):
+            first, *later = self._sets_from(base)
+            found = dict(first) if later else first
+            for touched in later:
                 found |= touched
             self._since = {since: touched for since, touched in self._since.items() if since >= base}
         self.newest = {}
         self._since[epoch] = self.newest
         return found
 
-    def noting(self, keys: int) -> dict[Any, None] | None:
+    def noting(self, keys: int) -> dict[Any, Any] | None:
         """The set of keys touched since the newest capture; None if the next capture writes everything anyway."""
         if self.newest is not None and len(self.newest) > self.limit(keys):
             self._forget()
         return self.newest
 
-    def _sets_from(self, base: Epoch) -> list[dict[Any, None]]:
+    def _sets_from(self, base: Epoch) -> list[dict[Any, Any]]:
         return [touched for since, touched in self._since.items() if since >= base]
 
     def limit(self, keys: int) -> int:
@@ -83,6 +94,6 @@ class NothingTracked(TouchedKeys):
     def begin(self, epoch: Epoch) -> None:
         """The state is that of a cut, which nothing will be relative to."""
 
-    def capture(self, epoch: Epoch, base: Epoch | None, keys: int) -> dict[Any, None] | None:
+    def capture(self, epoch: Epoch, base: Epoch | None, keys: int) -> dict[Any, Any] | None:
         """All keys are written."""
         return None

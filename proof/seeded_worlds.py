@@ -36,6 +36,12 @@ class FewTracked(KeyedState):
     touched_class = _FewTracked
 
 
+class ManyRecent(KeyedState):
+    """A state for which two recent values are many: a delta takes them as they are."""
+
+    merged_at_once_max = 1
+
+
 def case_of(seed: int, topology: str | None = None) -> Case:
     """The case of a seed. Without a given topology they take turns, so that each occurs."""
     topology = topology or NAMES[seed % len(NAMES)]
@@ -99,8 +105,9 @@ def world_of(
             log_budget_bytes=random.Random(f"log budget {seed}").choice((None, None, 1, 200, 400)),
         ),
     )
-    if parts.keyed_state is KeyedState and not compacts(seed) and random.Random(f"tracked {seed}").random() < 0.3:
-        parts = replace(parts, keyed_state=FewTracked)
+    if parts.keyed_state is KeyedState and not compacts(seed):
+        kind = random.Random(f"tracked {seed}").random()
+        parts = replace(parts, keyed_state=FewTracked if kind < 0.3 else ManyRecent if kind < 0.6 else KeyedState)
     world = WindowedWorld(case.plan, case.inputs, options, parts)
     world.record.conserved = case.conserved
     return world

@@ -57,7 +57,7 @@ class StatefulMapOperator(OperatorRuntime):
         function, default, state, sent = self._function, self._default, self._state, self._sent
         values, recent = state.for_batch()
         # While a capture is open, a value is touched before the user's function may change it. Chosen once a batch.
-        get = state.touch_if_needed if state.is_captured else values.get
+        get = state.touch_if_needed if state.must_touch else values.get
         get_recent = None if recent is None else recent.get
         changed = values if recent is None else recent
         results: list[Any] = []

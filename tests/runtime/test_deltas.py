@@ -102,8 +102,11 @@ def test_a_key_that_comes_once_all_others_were_noted_is_in_the_delta():
     assert keyed_entries(states(tasks, 4, base=3)[0]).values == {6: 1}
 
 
-def counts(limit: int = 1_000) -> tuple[Tasks, KeyedState]:
+def counts(limit: int = 1_000, *, as_text: bool = False) -> tuple[Tasks, KeyedState]:
     """A stateful_map that keeps the records of each key, and its state, which tracks `limit` changed keys."""
+
+    def write(held: str | tuple[()], value: int) -> tuple[str, int]:
+        return f"{held or ''}{value} ", value
 
     def keep(held: list[int] | tuple[int, ...], value: int) -> tuple[Any, int]:
         if value % 3:
@@ -114,19 +117,37 @@ def counts(limit: int = 1_000) -> tuple[Tasks, KeyedState]:
 
     flow = Flow("kept")
     keyed = flow.read(Items([]), name="items").key_by(lambda value: value % 50)
-    keyed.stateful_map(keep, (), name="op").write(Collect(), name="sink")
+    keyed.stateful_map(write if as_text else keep, (), name="op").write(Collect(), name="sink")
     tasks = Tasks(flow)
     state: Any = tasks.home("op")._wiring.operators["op"].keyed_state
     state._touched.tracked_min = limit
     return tasks, state
 
 
+def records_in(held: str | list[int] | tuple[int, ...]) -> list[int]:
+    return list(map(int, held.split())) if isinstance(held, str) else list(held)
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+@pytest.mark.parametrize("at_once", [2_000, 4, 1])
 @pytest.mark.parametrize("limit", [1_000, 20, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_what_batches_set_is_in_the_values_and_in_the_deltas(seed: int, limit: int):
+def test_what_batches_set_is_in_the_values_and_in_the_deltas(
+    seed: int, limit: int, at_once: int, as_text: bool, monkeypatch: pytest.MonkeyPatch
+):
     """Whatever is between two batches: a capture, one that stays open, a base of long ago, a look at the values."""
+    monkeypatch.setattr(KeyedState, "merged_at_once_max", at_once)
+    handed_over = 0
+
+    def hand_over(state: KeyedState) -> None:
+        nonlocal handed_over
+        handed_over += 1
+        former(state)
+
+    former = KeyedState._hand_over_recent  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(KeyedState, "_hand_over_recent", hand_over)
     drawn = random.Random(seed)
-    tasks, state = counts(limit)
+    tasks, state = counts(limit, as_text=as_text)
     expected: dict[int, list[int]] = {}
     cuts: dict[int, dict[int, Any]] = {}
     deltas, epoch = 0, 0
@@ -136,7 +157,7 @@ def test_what_batches_set_is_in_the_values_and_in_the_deltas(seed: int, limit: i
         for value in values:
             expected.setdefault(value % 50, []).append(value)
         if drawn.random() < 0.3:
-            assert {key: list(held) for key, held in state.values.items()} == expected
+            assert {key: records_in(held) for key, held in state.values.items()} == expected
         if drawn.random() < 0.5:
             epoch += 1
             base = drawn.choice([None, *cuts][-4:])
@@ -144,11 +165,14 @@ def test_what_batches_set_is_in_the_values_and_in_the_deltas(seed: int, limit: i
             below = {} if since is None else cuts[since]
             deltas += since is not None
             cuts[epoch] = below | keyed_entries(found).values
-            assert {key: list(held) for key, held in cuts[epoch].items()} == expected
+            assert {key: records_in(held) for key, held in cuts[epoch].items()} == expected
     assert deltas > 5 or limit < 1_000
+    assert (handed_over > 5) is (at_once < 2_000) or limit < 1_000
 
 
-def test_values_that_a_batch_sets_while_a_capture_is_open_are_not_in_it():
+@pytest.mark.parametrize("at_once", [2_000, 1])
+def test_values_that_a_batch_sets_while_a_capture_is_open_are_not_in_it(at_once: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(KeyedState, "merged_at_once_max", at_once)
     tasks, state = counts()
     tasks.feed("op", [3, 4])
     first = state.capture(Epoch(1))
@@ -250,3 +274,22 @@ def test_deltas_that_are_stored_as_numbers_are_compacted_to_what_they_hold(of_an
     older = 0.5 if of_another_kind else 0
     assert dict(decode_entries(found["op"].groups)) == {key: 20 if key >= 20 else older for key in range(40)}
     assert keys == 40
+
+
+def test_a_delta_of_many_recent_values_does_not_look_at_the_others():
+    """A look at a large state waits for memory once per key. Here it would miss keys, since the values are hidden."""
+    state = KeyedState("op")
+    state.merged_at_once_max = 3
+    state.restore(dict.fromkeys(range(100), 0))
+    state.capture(Epoch(1)).release()
+    values, recent = state.for_batch()
+    assert recent is not None
+    recent.update(dict.fromkeys(range(0, 100, 10), 1))
+    hidden, state._values = state._values, {}  # pyright: ignore[reportPrivateUsage]
+    taken = state.capture(Epoch(2), Epoch(1)).entries.take(99)
+    assert dict(zip(*taken, strict=True)) == dict.fromkeys(range(0, 100, 10), 1)
+    state._values = hidden  # pyright: ignore[reportPrivateUsage]
+    assert values is hidden and set(values.values()) == {0}, "they are put there later"
+    state.for_batch()
+    assert (sum(values.values()), state.touch_if_needed(90), state.touch_if_needed(91)) == (3, 1, 0)
+    assert sum(state.values.values()) == 10

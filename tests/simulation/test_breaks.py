@@ -17,6 +17,7 @@ NAMED = {
     "delta-applied-twice", "base-removed-too-early", "base-given-up-meanwhile", "base-not-complete",
     "compaction-replaces-too-much", "compaction-swept", "deletions-lost-in-a-compaction",
     "touched-keys-dropped-on-abort", "reads-not-noted", "changed-arrays-not-noted", "deletions-not-noted",
+    "older-values-not-asked",
     "base-kept-under-another-parallelism",
     "mutated-while-encoding", "output-shares-state", "wall-clock-capture", "hold-at-round-markers",
     "heads-choose-the-cut-between-rounds", "blocking-variant", "source-skips-a-record",
@@ -40,6 +41,7 @@ NAMED = {
 FINDS = {
     "base-given-up-meanwhile": 6,
     "delta-applied-twice": 7,
+    "older-values-not-asked": 7,
     "request-lost-with-its-attempt": 8,
     "order-not-repeated": 8,
     "base-not-complete": 8,

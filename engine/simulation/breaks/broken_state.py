@@ -91,7 +91,7 @@ class BaseNotComplete(KeyedState):
     """Writes what changed since the last capture, whether that is part of a complete cut or not."""
 
     class touched_class(TouchedKeys):
-        def _sets_from(self, base: Epoch) -> list[dict[Any, None]]:
+        def _sets_from(self, base: Epoch) -> list[dict[Any, Any]]:
             return super()._sets_from(base)[-1:]
 
 
@@ -125,6 +125,15 @@ class ChangedArraysNotNoted(KeyedState):
             self._touched = TouchedKeys()
         super().replace(key, value)
         self._touched = touched
+
+
+class OlderNotAsked(KeyedState):
+    """Does not find the values that a delta took as they were and that are not among the others yet."""
+
+    merged_at_once_max = 1
+
+    def touch_if_needed(self, key: Any, default: Any = None) -> Any:
+        return self._touch(self._values, key, default)
 
 
 class DeletionsNotNoted(KeyedState):
@@ -185,6 +194,10 @@ STATE = {
         "arrays of a graph that change but keep their length are in no delta",
         lambda: Parts(keyed_state=ChangedArraysNotNoted),
         "columns_vertices",
+    ),
+    "older-values-not-asked": Break(
+        "values that a delta took as they were are not found for a while",
+        lambda: Parts(keyed_state=OlderNotAsked),
     ),
     "deletions-not-noted": Break("a deleted key comes back", lambda: Parts(keyed_state=DeletionsNotNoted), "chain"),
     "deletions-lost-in-a-compaction": Break(
