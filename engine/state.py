@@ -241,9 +241,12 @@ class KeyedState:
         """Whether a value that a capture shares could be changed in place."""
         return not is_immutable(value)
 
-    def restore(self, values: Mapping[Any, Any]) -> None:
-        """Add restored values, as `keyed_entries` returned them."""
-        self.values.update(values)
+    def restore(self, values: dict[Any, Any]) -> None:
+        """Add restored values, as `keyed_entries` returned them. The dict may become that of the state."""
+        if self.values:
+            self.values.update(values)
+        else:
+            self.values = values
 
     def begin(self, epoch: Epoch) -> None:
         """Declare the restored values to be the whole state of this cut, so that a delta may be relative to it."""
@@ -522,18 +525,34 @@ def changed_entries(state: OperatorState) -> ChangedEntries:
     ChangedEntries(values={'b': 2}, timers=[], gone={'a': None})
     """
     found = ChangedEntries({}, [], {})
-    for entries in batches_of_entries(state.groups):
-        _add_entries(entries, found)
+    _add_groups(state.groups, found)
     for groups in state.deltas:
-        entries = decode_entries(groups)
+        if not found.timers and not found.gone:
+            _add_groups(groups, found)
+            continue
         # The unit of change is the key: what a layer names replaces all that the layers below have of it.
-        if found.timers or found.gone:
-            changed = {_key(entry) for entry in entries}
-            found.timers[:] = [timer for timer in found.timers if timer[0] not in changed]
-            for key in found.gone.keys() & changed:
-                del found.gone[key]
+        entries = decode_entries(groups)
+        changed = {_key(entry) for entry in entries}
+        found.timers[:] = [timer for timer in found.timers if timer[0] not in changed]
+        for key in found.gone.keys() & changed:
+            del found.gone[key]
         _add_entries(entries, found)
     return found
+
+
+def _add_groups(groups: Mapping[int, bytes], found: ChangedEntries) -> None:
+    if not isinstance(groups, StoredGroups):
+        for entries in batches_of_entries(groups):
+            _add_entries(entries, found)
+        return
+    for part in groups.parts:
+        match part:
+            case Numbers(_, _, keys, values):
+                found.values.update(zip(keys.tolist(), values.tolist(), strict=True))
+            case Pairs(_, keys, values) if {*map(type, keys)} <= NEVER_NAN:
+                found.values.update(zip(keys, values, strict=True))
+            case _:
+                _add_entries(_stored_entries(part), found)
 
 
 def _add_entries(entries: list[tuple[Any, ...]], found: ChangedEntries) -> None:
