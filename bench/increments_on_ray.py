@@ -28,7 +28,6 @@ JOB = "increments"
 SLICES: dict[str, Any] = {"parallelism": 2, "actors": "slice"}
 EVERY_S = 0.1
 KEPT = 40
-SETTLED_CUTS = 3
 WARM_UP_S = 2.0
 CUTS = 24
 DELTAS_MIN = 8
@@ -64,9 +63,8 @@ def speed(keys: int, changed: int, seconds: float, every: float | None) -> CutWi
         try:
             # The source has read each key, and a task has counted it; then some more.
             wait_for(lambda: job.status().total().records > 3 * keys, "all keys are there")
-            before = job.status().snapshots
             if every is not None:
-                wait_for(lambda: job.status().snapshots >= before + SETTLED_CUTS, "cuts hold what changed")
+                wait_for(lambda: holds_what_changed(folder), "cuts hold what changed")
             window = observe(job, min(WARM_UP_S, seconds), seconds)
         finally:
             job.cancel()
@@ -82,13 +80,30 @@ def _looked_at(window: Window, folder: str) -> CutWindow:
 def kept_cuts(folder: str) -> list[tuple[Epoch, int | None]]:
     """The cuts that are kept, and how many keys each of them holds as changed; None: it holds everything."""
     store = CutStore(folder, JOB)
-    manifests = [entry for entry in store.chain() if isinstance(entry, Manifest)]
-    found: list[tuple[Epoch, int | None]] = []
-    for epoch in manifests[-1].kept or ():
-        of_tasks = [files for files in store.manifest_of(epoch).tasks.values() if files.task.name == OPERATOR]
-        is_delta = all(files.base is not None for files in of_tasks)
-        found.append((epoch, sum(files.state_rows for files in of_tasks) if is_delta else None))
-    return found
+    newest = _newest(store)
+    return [] if newest is None else [(epoch, _changed_rows(store, epoch)) for epoch in newest.kept or ()]
+
+
+def holds_what_changed(folder: str) -> bool:
+    """Whether the newest cut holds what changed; then so do all later ones.
+
+    Cuts that began while the keys were read hold everything, and so do those that begin before the first of all keys is
+    complete.
+    """
+    store = CutStore(folder, JOB)
+    newest = _newest(store)
+    return newest is not None and _changed_rows(store, newest.epoch) is not None
+
+
+def _newest(store: CutStore) -> Manifest | None:
+    return next((entry for entry in reversed(store.chain()) if isinstance(entry, Manifest)), None)
+
+
+def _changed_rows(store: CutStore, epoch: Epoch) -> int | None:
+    """How many keys a cut holds as changed; None: it holds everything."""
+    of_tasks = [files for files in store.manifest_of(epoch).tasks.values() if files.task.name == OPERATOR]
+    is_delta = all(files.base is not None for files in of_tasks)
+    return sum(files.state_rows for files in of_tasks) if is_delta else None
 
 
 # -- restores ----------------------------------------------------------------------------------------------------
@@ -185,9 +200,8 @@ def stall_ms(keys: int, changed: int) -> float:
         job = begin(flow, f"{folder}/cuts", EVERY_S, {"actors": "task"})
         try:
             wait_for(lambda: job.status().total().records > 3 * keys, "all keys are there")
-            before = job.status().snapshots + SETTLED_CUTS
-            wait_for(lambda: job.status().snapshots >= before, "cuts hold what changed")
-            began_s = time.monotonic()
+            wait_for(lambda: holds_what_changed(f"{folder}/cuts"), "cuts hold what changed")
+            before, began_s = job.status().snapshots, time.monotonic()
             wait_for(lambda: job.status().snapshots >= before + STALL_CUTS, f"{STALL_CUTS} cuts are complete")
             ended_s = time.monotonic()
         finally:
