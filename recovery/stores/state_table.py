@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -97,25 +98,26 @@ _Row = tuple[Any, ...]
 """A row with `data`: its values in the columns `_PICKLED`. All other columns are null."""
 
 
-class Opaque:
-    """Replaces every object in a pickle that is not a plain value. Accepts any call and does nothing."""
-
-    def __new__(cls, *args: Any, **named: Any) -> Opaque:
-        return object.__new__(cls)
-
-    def __init__(self, *args: Any, **named: Any) -> None:
-        """Ignore the arguments."""
-
-    def __call__(self, *args: Any, **named: Any) -> Opaque:
-        return self
-
-    def __setitem__(self, key: Any, value: Any) -> None:
+class _TakesItems(type):
+    def __setitem__(cls, key: Any, value: Any) -> None:
         """Ignore the item."""
 
-    def __setstate__(self, state: Any) -> None:
-        """Ignore the state."""
 
-    append = extend = add = __init__
+class Opaque(metaclass=_TakesItems):
+    """Replaces every object in a pickle that is not a plain value. Accepts any call and does nothing.
+
+    It is always the class itself, because a pickle may make objects of what a call has returned: where a class is made
+    by a function, that is such a result.
+    """
+
+    def __new__(cls, *args: Any, **named: Any) -> Any:
+        return cls
+
+    @staticmethod
+    def _ignore(*args: Any, **named: Any) -> None:
+        """Do nothing."""
+
+    append = extend = add = __setstate__ = _ignore
 
 
 class PlainUnpickler(pickle.Unpickler):
@@ -206,9 +208,12 @@ class _Rows:
             try:
                 # A new unpickler per entry: the memo of one pickle must not be visible to the next.
                 entry: Any = PlainUnpickler(stream).load()
-            except Exception:  # noqa: BLE001  # any use of an `Opaque` may fail; then the rest of the group stays pickled
-                self.single.append(_pickled("value", group, payload[start:]))
-                break
+            except Exception:  # noqa: BLE001  # any use of an `Opaque` may fail; then nothing is known of the entry
+                end = _end_of_pickle(payload, start)
+                self.single.append(_pickled("value", group, payload[start:end]))
+                start = end
+                stream.seek(end)
+                continue
             end = stream.tell()
             parts = cast("tuple[Any, ...]", entry) if type(entry) is tuple else ()
             key, value = parts if len(parts) == 2 else (None, None)
@@ -248,6 +253,18 @@ class _Rows:
             columns = zip(_PICKLED, zip(*self.single, strict=True), strict=True)
             tables.append(_table(len(self.single), dict(columns)))
         return pa.concat_tables(tables) if tables else _MADE.empty_table()
+
+
+def _end_of_pickle(payload: bytes, start: int) -> int:
+    """The end of the pickle that begins here, found without loading it; if it has none, the end of all."""
+    stream = io.BytesIO(payload)
+    stream.seek(start)
+    try:
+        for _ in pickletools.genops(stream):
+            continue
+    except ValueError:
+        return len(payload)
+    return stream.tell()
 
 
 def fits(value: Any) -> bool:

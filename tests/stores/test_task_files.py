@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import json
 import pickle
 import subprocess
@@ -23,7 +24,7 @@ from recovery.orders import AttemptStart
 from recovery.stored_groups import joined
 from recovery.stores.cut_store import CutStore
 from recovery.stores.names import Table
-from recovery.stores.state_table import groups_of, state_parts
+from recovery.stores.state_table import PlainUnpickler, groups_of, state_parts
 from recovery.typed_groups import TypedGroups
 from tests.spark.simulated import write_run
 from tests.stores import snapshots as made
@@ -258,6 +259,36 @@ def test_an_entry_of_a_later_version_is_kept_as_it_is():
 def test_what_cannot_be_taken_apart_is_kept_as_it_is():
     good = pickle.dumps(([1], 2), 5)
     assert back({3: good + b"\x80\x05 torn"}) == {3: good + b"\x80\x05 torn"}
+
+
+class Made(type):
+    """A class whose pickle is a call: so its objects are objects of what a call has returned."""
+
+
+KIND = Made("Kind", (), {})
+
+
+def kind() -> type[Any]:
+    return KIND
+
+
+copyreg.pickle(Made, lambda _: (kind, ()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_an_entry_that_cannot_be_taken_apart_hides_none_behind_it(monkeypatch: pytest.MonkeyPatch, is_plain: bool):
+    """Each row is loaded as one entry: if it held several, a restore would lose all but the first."""
+    if not is_plain:
+        monkeypatch.setattr(PlainUnpickler, "find_class", None)
+    values: dict[Any, Any] = {number: [number] for number in range(300)}
+    values |= {f"made {number}": KIND() for number in range(100)}
+    tables = [part.rows for part in state_parts(OperatorState(entries_of(values)))]
+    assert sum(table.num_rows for table in tables) == len(values)
+    unknown = [row for table in tables for row in table.to_pylist() if row["key_int"] is row["key_str"] is None]
+    assert len(unknown) == (0 if is_plain else 100)
+    found = dict(entry for table in tables for entry in decode_entries(groups_of(table)))
+    assert found.keys() == values.keys()
+    assert all(type(found[key]) is type(value) for key, value in values.items())
 
 
 class Loud:
