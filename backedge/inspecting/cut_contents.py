@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 from graphs.describing import edges_in
 from graphs.plan import digits_of, operators_round
 from recovery.spark.cut_tables.decoding import json_of, pair_of, position_in, records_of
+from recovery.spark.cut_tables.file_rows import identity
 from recovery.spark.cut_tables.plain_pickles import UnreadablePickleError, load
 from recovery.spark.cut_tables.table_rows import as_state
 from recovery.stores.cut_store import CutStore
@@ -174,39 +175,36 @@ def _set_aside(data: bytes) -> tuple[Mapping[Any, Any], Mapping[Any, int]]:
 
 def _entries(task: str, reader: TaskReader, operator: str) -> Iterator[StateEntry]:
     """The state of an operator in one task. For each key the newest layer that has it counts."""
-    newer: set[str | None] = set()
+    newer: set[str] = set()
     layers = list(reader.state_layers(operator))
     for place, tables in enumerate(reversed(layers)):
-        is_last = place == len(layers) - 1
-        here: set[str | None] = set()
+        here: set[str] = set()
         for table in tables:
-            for entry in _entries_in(task, table):
-                if entry.kind in ("pending", "whole"):
-                    yield entry
+            for kind, key_int, key_str, key, value, data in _rows_in(table):
+                # One layer, as most states have, needs no comparison.
+                same = None if len(layers) == 1 else identity(kind, key_int, key_str, key, data)
+                if same in newer:
                     continue
-                if entry.key in newer:
-                    continue
-                if not is_last:
-                    here.add(entry.key)
-                if entry.kind != "gone":
-                    yield entry
+                if same is not None and place < len(layers) - 1:
+                    here.add(same)
+                if kind != "gone":
+                    yield StateEntry(task, kind, key, value)
         newer |= here
 
 
-def _entries_in(task: str, table: Any) -> Iterator[StateEntry]:
+def _rows_in(table: Any) -> Iterator[tuple[Any, ...]]:
+    """Kind, key_int, key_str, key and value as JSON, and data."""
     if table.schema.names == ROWS_NAMES:
-        shown = as_state(table).select(["kind", "key", "value"])
-        return (StateEntry(task, *row) for row in to_rows(shown))
-    return (_entry(task, row) for row in to_rows(table))
-
-
-def _entry(task: str, row: tuple[Any, ...]) -> StateEntry:
-    kind, _, key_int, key_str, *values, data = row
-    if data is not None:
-        return StateEntry(task, kind, *pair_of(kind, data))
-    key = key_int if key_int is not None else key_str
-    value = next((found for found in values if found is not None), None)
-    return StateEntry(task, kind, json_of(key), json_of(value))
+        for row in to_rows(as_state(table).select(["kind", "key_int", "key_str", "key", "value"])):
+            yield *row, None
+        return
+    for kind, _, key_int, key_str, *values, data in to_rows(table):
+        if data is not None:
+            key, value = pair_of(kind, data)
+        else:
+            key = json_of(key_str if key_int is None else key_int)
+            value = json_of(next((found for found in values if found is not None), None))
+        yield kind, key_int, key_str, key, value, data
 
 
 def key_matcher(wanted: str) -> set[str]:

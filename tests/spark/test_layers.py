@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import math
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
+from backedge.inspecting.cut_contents import CutContents
+from engine.state import keyed_entries
+from graphs.ids import Epoch
+from graphs.routing import key_group
 from proof.runner import run_seed
 from recovery.spark import register
 from recovery.spark.audit.file_verification import check_file
 from recovery.spark.audit.job_documents import judge_documents, read_documents
 from recovery.spark.cut_tables.cut_tables import cut_tables
 from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.stores.cut_store import CutStore
 from tests.spark.forging import Forged
 from tests.spark.simulated import write_run
+from tests.stores.layered import TASK as CUTS_OF
 from tests.stores.layered import Cuts, gone
 from tests.stores.snapshots import entries_of
 
@@ -110,6 +119,59 @@ def test_a_key_that_is_in_a_delta_twice_breaks_statement_5(tmp_path: Path):
     (file,) = task["files"]
     found = check_file(f"{tmp_path}/job", file["name"], file["size"], file["digest"], tuple(file["groups"]))
     assert found == [(5, "1 duplicate key; first: 'a'")]
+
+
+BELOW = {
+    1: "a",
+    1e16: "b",
+    "NaN": "c",
+    math.nan: "d",
+    (1, 2): "e",
+    "\ud800": "f",
+    b"k": "g",
+    "1": "h",
+    np.int64(5): "i",
+}
+ABOVE = {True: "A", 10**16: "B", math.nan: "D", (1.0, np.float64(2)): "E", 5: "I"}
+
+
+def of_many_kinds(root: Path) -> list[str]:
+    """Two layers; returns the values that they make up, as JSON."""
+    cuts = Cuts(root)
+    cuts.complete(1, entries_of(BELOW))
+    above = entries_of(ABOVE)
+    group = key_group("\ud800")
+    cuts.complete(2, above | {group: above.get(group, b"") + gone("\ud800")[group]}, base=1)
+    values = keyed_entries(cuts.store.cut(Epoch(2)).snapshots[CUTS_OF].operators["rank"]).values
+    assert sorted(values.values()) == sorted("ABDEIcgh")
+    return sorted(f'"{value}"' for value in values.values())
+
+
+def test_keys_of_several_kinds_are_the_same_where_they_are_equal(tmp_path: Path):
+    expected = of_many_kinds(tmp_path)
+    store = CutStore(str(tmp_path), "job")
+    found = [entry.value for entry in CutContents(store, store.manifest_of(Epoch(2))).state("rank")]
+    assert sorted(map(str, found)) == expected
+
+
+@pytest.mark.slow
+def test_tables_take_keys_for_the_same_where_they_are_equal(spark: SparkSession, tmp_path: Path):
+    expected = of_many_kinds(tmp_path)
+    register(spark)
+    in_place = cut_tables(spark, JobFolder.open(str(tmp_path)), [2])["state"]
+    by_name = spark.read.format("backedge").option("table", "state").load(str(tmp_path))
+    for state in (in_place, by_name):
+        assert sorted(row.value for row in state.collect()) == expected
+
+
+def test_keys_that_cannot_be_read_hide_none_below(tmp_path: Path):
+    """They may be any keys."""
+    cuts = Cuts(tmp_path)
+    group = key_group(7)
+    cuts.complete(1, {group: pickle.dumps((7, [1]), 5)[:-1] + b"\x97."})
+    cuts.complete(2, {group: pickle.dumps((7, [2]), 5)[:-1] + b"\x97."}, base=1)
+    found = list(CutContents(cuts.store, cuts.store.manifest_of(Epoch(2))).state("rank"))
+    assert [(entry.kind, entry.key) for entry in found] == [("value", None)] * 2
 
 
 @pytest.mark.slow

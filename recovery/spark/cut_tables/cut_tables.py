@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from recovery.spark.cut_tables.decoding import PAIRS, RECORDS, pairs, records
+from recovery.spark.cut_tables.decoding import PAIRS, RECORDS, identities, pairs, records
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.listed_files import Listed, read_listed
 from recovery.spark.cut_tables.local_rows import local_frame
@@ -112,10 +112,10 @@ def _with_values(state: DataFrame) -> DataFrame:
 
 def _merged(layers: DataFrame) -> DataFrame:
     """Each key as the last layer has it that holds it. What belongs to no key is in one layer only."""
-    key = F.col("key")
-    equal = {"true": "1", "false": "0", "-0.0": "0"}
-    same = F.coalesce(*(F.when(key == one, F.lit(other)) for one, other in equal.items()), key)
-    identity = F.coalesce(F.regexp_replace(same, r"^(-?\d+)\.0$", "$1"), F.base64("data"))
+    typed = F.coalesce(F.col("key_int").cast("string"), _json_text(F.col("key_str")))
+    pickled = _arrow_udf(identities, "string")("kind", "data")
+    layers = layers.withColumn("_pickled", F.when(typed.isNull(), pickled))
+    identity = F.coalesce(typed, F.col("_pickled"), F.base64("data"), F.col("key"))
     of_key = Window.partitionBy("epoch", "operator", "task_index", "key_group", identity)
     is_last = F.col("layer") == F.max("layer").over(of_key)
     keyed = layers.where(F.col("key_group").isNotNull()).withColumn("_is_last", is_last)

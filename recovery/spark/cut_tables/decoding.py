@@ -121,6 +121,43 @@ def pair_of(kind: str, data: bytes) -> Pair:
 _PARTS = {"value": 2, "timer": 3, "gone": 1}
 
 
+def identity_in(kind: str, data: bytes) -> str | None:
+    """A text that two pickled state rows share if and only if their keys are equal; None if a key cannot be read.
+
+    Numbers are equal across types, also within tuples. A key that is an integer or a text has its JSON as identity.
+
+    >>> import pickle
+    >>> [identity_in("gone", pickle.dumps((key,))) for key in (1e16, True, "NaN", float("nan"), (1.0, "a"))]
+    ['10000000000000000', '1', '"NaN"', 'nan', '(1,"a")']
+    """
+    found = _loaded(data)
+    if type(found) is not tuple or len(cast("Any", found)) != _PARTS.get(kind):
+        return None
+    try:
+        return _identity(cast("tuple[Any, ...]", found)[0], Budget(len(data)))
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError):
+        return None  # a forged key can fail in any way
+
+
+def _identity(key: Any, budget: Budget) -> str:
+    budget.take(20)
+    if isinstance(key, Named) and key.of in _KNOWN:
+        return _identity(_KNOWN[key.of](key), budget)
+    match key:
+        case tuple():
+            parts = cast("tuple[Any, ...]", key)
+            return f"({','.join([_identity(part, budget) for part in parts])})"
+        case bool() | int():
+            return str(int(key))
+        case float():
+            return str(int(key)) if key.is_integer() else repr(key)
+        case _:
+            text = json_of(key, budget)
+    if text is None:
+        raise ValueError("it is not plain")
+    return text
+
+
 def records_of(payload: bytes) -> list[Record]:
     """The records of a batch; none for a round marker.
 
@@ -393,6 +430,15 @@ def pairs(kinds: Array, datas: Array) -> Array:
         for kind, data in zip(kinds.to_pylist(), datas.to_pylist(), strict=True)
     ]
     return pa.array(found, pa.struct([("key", pa.string()), ("value", pa.string())]))
+
+
+def identities(kinds: Array, datas: Array) -> Array:
+    """`identity_in` for each row; null where there is no data."""
+    found = [
+        None if data is None else identity_in(kind, data)
+        for kind, data in zip(kinds.to_pylist(), datas.to_pylist(), strict=True)
+    ]
+    return pa.array(found, pa.string())
 
 
 def records(payloads: Array, skips: Array) -> Array:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from graphs.wording import one_line
-from recovery.spark.cut_tables.decoding import json_of, pair_of, records_of
+from recovery.spark.cut_tables.decoding import identity_in, json_of, pair_of, records_of
 from recovery.spark.cut_tables.table_rows import as_state
 from recovery.spark.cut_tables.table_schemas import RENAMED
 from recovery.spark.spark_errors import UnreadableError
@@ -31,7 +31,6 @@ _ON_DISK = {
 }
 _BATCH_ROWS = 10_000
 KEYED = ("value", "timer", "gone")
-_EQUAL = {"true": "1", "false": "0", "-0.0": "0"}
 
 Columns = dict[str, list[Any]]
 
@@ -99,25 +98,30 @@ def merged(files: Iterable[tuple[int, Iterator[Any]]]) -> Iterator[Any]:
             current = layer
             found = set()
         for batch in batches:
-            columns = (batch[name].to_pylist() for name in ("kind", "key", "data"))
-            keys = [identity(kind, key, data) for kind, key, data in zip(*columns, strict=True)]
+            columns = (batch[name].to_pylist() for name in ("kind", "key_int", "key_str", "key", "data"))
+            keys = [identity(*row) for row in zip(*columns, strict=True)]
             is_left = [key is None or key not in newer for key in keys]
             found.update(key for key in keys if key is not None)
             is_there = pa.array([kind != "gone" for kind in batch["kind"].to_pylist()])
             yield batch.filter(pa.array(is_left, pa.bool_())).filter(is_there.filter(pa.array(is_left, pa.bool_())))
 
 
-def identity(kind: str, key: str | None, data: bytes | None) -> str | None:
+def identity(kind: str, key_int: int | None, key_str: str | None, key: str | None, data: bytes | None) -> str | None:
     """What makes a key the same in two layers; None for what belongs to no key. Numbers are equal across types.
 
-    >>> identity("value", "1.0", None), identity("gone", "true", None), identity("pending", None, b"")
-    ('1', '1', None)
+    >>> import pickle
+    >>> identity("value", 1, None, "1", None), identity("gone", None, None, "true", pickle.dumps((True,)))
+    ('1', '1')
+    >>> identity("pending", None, None, None, b"") is None
+    True
     """
     if kind not in KEYED:
         return None
-    if key is None:
-        return f"pickled {data!r}"
-    return _EQUAL.get(key) or (key[:-2] if key.endswith(".0") else key)
+    if key_int is not None or key_str is not None:
+        return json_of(key_str if key_int is None else key_int)
+    if data is None:
+        return key
+    return identity_in(kind, data) or f"pickled {data!r}"
 
 
 def _add_values(columns: Columns) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-VERSION = 1
+VERSION = 2
 """Version of the tables. It changes when a column is removed or changes its meaning."""
 
 _CUT = "epoch bigint, attempt bigint"
