@@ -26,6 +26,7 @@ _SAMPLE_BYTES = 64 << 10
 _SMALLER = 0.9
 _LARGE_BYTES = 1 << 20
 ROWS_NAMES = ["key_group", "key", "value"]
+ROWS_KINDS = ["int32", "struct", "struct"]
 
 _BYTES_MAX = (1 << 31) - 1
 """The size of an Arrow column of texts or bytes, whose offsets have 32 bits."""
@@ -172,7 +173,7 @@ def decode_rows(data: bytes, path: str) -> Any:
     """Decode a file with rows of a table, whose columns are part of its key or its value."""
     table = _read(data, path)
     kinds = [str(kind).partition("<")[0] for kind in table.schema.types]
-    if (table.schema.names, kinds) != (ROWS_NAMES, ["int32", "struct", "struct"]):
+    if (table.schema.names, kinds) != (ROWS_NAMES, ROWS_KINDS):
         raise _not_ours(path, f"its columns are {table.schema.names}, not {ROWS_NAMES}, or of other types")
     return table
 

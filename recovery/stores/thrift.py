@@ -27,7 +27,19 @@ def encoded(struct: Struct) -> bytes:
 
 def decoded(data: bytes) -> Struct:
     """Decode a struct."""
-    return _Reader(data).struct()
+    return begin_of(data)[0]
+
+
+def begin_of(data: bytes) -> tuple[Struct, int]:
+    """Decode the struct that some bytes begin with; return it and where it ends.
+
+    Raises `ValueError` if there is none, also for bytes that were forged: they make nothing larger than they are.
+    """
+    reader = _Reader(data)
+    try:
+        return reader.struct(), reader.at
+    except (IndexError, RecursionError) as error:
+        raise ValueError("it is no struct of the compact protocol") from error
 
 
 def _of_struct(struct: Struct) -> Iterator[bytes]:
@@ -76,7 +88,7 @@ def _varint(number: int) -> bytes:
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._at = 0
+        self.at = 0
 
     def struct(self) -> Struct:
         """The struct that begins here."""
@@ -85,6 +97,9 @@ class _Reader:
         while head := self._byte():
             kind = head & 15
             number = number + (head >> 4) if head >> 4 else self._integer()
+            if number in found or not 0 < number < 1 << 15:
+                # Readers differ in which one they take.
+                raise ValueError(f"a struct has the field {number} twice, or it is too large")
             found[number] = kind, self._value(kind)
         return found
 
@@ -96,20 +111,26 @@ class _Reader:
         if kind == _I8:
             return self._byte()
         if kind == BINARY:
-            size = self._varint()
-            self._at += size
-            return self._data[self._at - size : self._at]
+            size = self._no_more_than_left(self._varint())
+            self.at += size
+            return self._data[self.at - size : self.at]
         if kind == LIST:
             head = self._byte()
-            count = head >> 4 if head >> 4 < 15 else self._varint()
+            count = self._no_more_than_left(head >> 4 if head >> 4 < 15 else self._varint())
             return head & 15, [self._value(head & 15) for _ in range(count)]
         if kind == STRUCT:
             return self.struct()
         raise ValueError(f"the compact protocol has no values of type {kind} in a Parquet file")
 
+    def _no_more_than_left(self, number: int) -> int:
+        """A number of bytes, or of items, each of which takes one byte at least."""
+        if number > len(self._data) - self.at:
+            raise ValueError(f"{number} bytes are to follow, and there are {len(self._data) - self.at}")
+        return number
+
     def _byte(self) -> int:
-        self._at += 1
-        return self._data[self._at - 1]
+        self.at += 1
+        return self._data[self.at - 1]
 
     def _varint(self) -> int:
         found = shift = 0

@@ -7,7 +7,7 @@ key is in two places. The typed columns of a key agree with its pickle. A value 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, cast
 
@@ -17,12 +17,13 @@ import numpy.typing as npt
 from graphs.graph_errors import UnkeyableError
 from graphs.routing import key_group, key_groups
 from graphs.wording import counted
+from recovery.spark.audit.page_checks import ColumnPages, Leaf, pages_of
 from recovery.spark.audit.row_checks import row_faults
 from recovery.spark.cut_tables.decoding import json_of
 from recovery.spark.cut_tables.plain_pickles import UnreadablePickleError, load
-from recovery.stores.parquet_tables import ROWS_NAMES, pa, parquet
-from recovery.stores.record_tables import LOG, ROUNDS, TRANSACTIONS
-from recovery.stores.state_table import ADDED, STATE
+from recovery.stores.parquet_tables import ROWS_KINDS, ROWS_NAMES, pa, parquet
+from recovery.stores.record_tables import LOG, REPEATING_IN_LOG, ROUNDS, TRANSACTIONS
+from recovery.stores.state_table import ADDED, REPEATING, STATE
 
 compute: Any = import_module("pyarrow.compute")
 
@@ -32,6 +33,7 @@ VALUE_BYTES_MAX = 64 << 20
 KINDS = ("value", "timer", "gone", "pending", "whole")
 _KEYED = ("value", "timer", "gone")
 _BATCH_ROWS = 10_000
+_AT_ONCE_BYTES = 256 << 20
 _VALUES = {"value_int", "value_float", "value_str", "value_bytes"}
 _LARGE = ("data", "payload", "key_str", "value_str", "value_bytes")
 
@@ -43,13 +45,9 @@ _FILLED: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "rounds": (5, ("phase", "current", "data")),
 }
 
-NAMES: Mapping[str, list[str]] = {
-    "log": LOG.names,
-    "transactions": TRANSACTIONS.names,
-    "state": STATE.names,
-    "rows": ROWS_NAMES,
-    "rounds": ROUNDS.names,
-}
+_SCHEMAS: Mapping[str, Any] = {"log": LOG, "transactions": TRANSACTIONS, "state": STATE, "rounds": ROUNDS}
+_REPEATING: Mapping[str, tuple[str, ...]] = {"state": REPEATING, "log": REPEATING_IN_LOG}
+TABLES = (*_SCHEMAS, "rows")
 
 Fault = tuple[int, str]
 Numbers = npt.NDArray[np.int64]
@@ -66,31 +64,56 @@ def faults_in(table: str, file: Any, span: Span = None) -> list[Fault]:
     """Faults in the rows of a file whose bytes have been verified, each with its statement.
 
     `span`: the first and the last key group that the manifest names for a state file; None: its rows belong to none.
-    Raises `TooLargeError`, or an error of pyarrow if the file is not valid Parquet.
+    Raises `TooLargeError`, `PageError` if no store writes such a file, or an error of pyarrow if it is not Parquet.
     """
     opened = parquet.ParquetFile(file)
-    names = opened.schema_arrow.names
-    are_earlier = table == "state" and names == [name for name in STATE.names if name not in ADDED]
-    if names != NAMES[table] and not are_earlier:
-        raise pa.ArrowInvalid(f"its columns are not those of a {table} table")
+    _check_types(table, opened.schema_arrow)
+    pages = pages_of(file, _leaves(table, opened.schema_arrow))
     if table == "rows":
         return row_faults(opened, span)
-    _check_sizes(opened)
-    faults = list(_nulls(table, opened))
+    _check_sizes(opened, pages)
+    at_once = _rows_at_once(opened, pages)
+    faults = list(_nulls(table, opened, at_once))
     if table == "state":
-        faults += _State(span).faults(opened)
+        faults += _State(span).faults(opened, at_once)
     return faults
 
 
-def _check_sizes(opened: Any) -> None:
-    metadata = opened.metadata
-    for name in set(_LARGE) & set(opened.schema_arrow.names):
-        column = opened.schema_arrow.names.index(name)
-        size = sum(metadata.row_group(n).column(column).total_uncompressed_size for n in range(metadata.num_row_groups))
-        if size <= VALUE_BYTES_MAX:
+def _check_types(table: str, found: Any) -> None:
+    """Raise unless a file has the columns of a table, of the types with which a store reads them."""
+    if table == "rows":
+        kinds = [str(kind).partition("<")[0] for kind in found.types]
+        parts = [field.type for kind in found.types[1:] for field in kind] if kinds == ROWS_KINDS else []
+        are_right = found.names == ROWS_NAMES and bool(parts)
+        are_right &= all(pa.types.is_primitive(kind) or pa.types.is_string(kind) for kind in parts)
+    else:
+        wanted = _SCHEMAS[table]
+        earlier = pa.schema([field for field in wanted if field.name not in ADDED]) if table == "state" else wanted
+        are_right = (found.names, found.types) in [(each.names, each.types) for each in (wanted, earlier)]
+    if not are_right:
+        raise pa.ArrowInvalid(f"its columns are not those of a {table} table")
+
+
+def _leaves(table: str, schema: Any) -> list[Leaf]:
+    """The columns that have pages. Those of a struct have no place in the checks, so their names do not matter."""
+    repeating = _REPEATING.get(table, ())
+    kinds = [(f.name, part.type) for f in schema for part in (f.type if pa.types.is_struct(f.type) else (f,))]
+    return [Leaf(name, pa.types.is_string(kind) or pa.types.is_binary(kind), name in repeating) for name, kind in kinds]
+
+
+def _rows_at_once(opened: Any, pages: Sequence[ColumnPages]) -> int:
+    """The number of rows that can be decoded together: those that are large on average, or repeat values, are few."""
+    each = max((of_column.dictionary for of_column in pages), default=0)
+    each += sum(of_column.size for of_column in pages) // max(opened.metadata.num_rows, 1)
+    return min(_BATCH_ROWS, max(1, _AT_ONCE_BYTES // max(each, 1)))
+
+
+def _check_sizes(opened: Any, pages: Sequence[ColumnPages]) -> None:
+    for name, (size, _) in zip(opened.schema_arrow.names, pages, strict=True):
+        if name not in _LARGE or size <= VALUE_BYTES_MAX:
             continue
         # All values together exceed the limit. If their mean does as well, no value has to be read.
-        largest = size // max(metadata.num_rows, 1)
+        largest = size // max(opened.metadata.num_rows, 1)
         if largest <= VALUE_BYTES_MAX:
             batches = opened.iter_batches(batch_size=_BATCH_ROWS // 100, columns=[name])
             largest = max(compute.max(compute.binary_length(batch[0])).as_py() or 0 for batch in batches)
@@ -100,10 +123,10 @@ def _check_sizes(opened: Any) -> None:
             )
 
 
-def _nulls(table: str, opened: Any) -> Iterator[Fault]:
+def _nulls(table: str, opened: Any, at_once: int) -> Iterator[Fault]:
     statement, columns = _FILLED[table]
     found = dict.fromkeys(columns, 0)
-    for batch in opened.iter_batches(batch_size=_BATCH_ROWS, columns=[*columns]):
+    for batch in opened.iter_batches(batch_size=at_once, columns=[*columns]):
         for name in columns:
             found[name] += batch[name].null_count
     for name, count in found.items():
@@ -123,9 +146,9 @@ class _State:
         self._texts: set[str] = set()
         self._others: set[Any] = set()
 
-    def faults(self, opened: Any) -> list[Fault]:
+    def faults(self, opened: Any, at_once: int) -> list[Fault]:
         """All faults of the file."""
-        for batch in opened.iter_batches(batch_size=_BATCH_ROWS):
+        for batch in opened.iter_batches(batch_size=at_once):
             self._look_at(pa.table(batch.columns, batch.schema.names))
         self._check_numbers()
         self._check_span()

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql import functions as F
 
 from graphs.wording import one_line
-from recovery.spark.audit.file_checks import NAMES, Fault, Span, TooLargeError, faults_in
+from recovery.spark.audit.file_checks import TABLES, Fault, Span, TooLargeError, faults_in
 from recovery.spark.audit.manifest_checks import CutDocuments
+from recovery.spark.audit.page_checks import PageError
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.local_rows import local_frame
 from recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
@@ -95,7 +96,7 @@ def check_file(folder: str, name: str, size: int, digest: str, span: Span = None
     /nowhere/1/table=rounds/rank.0.parquet is missing but listed in a manifest: restore it from a backup
     """
     table = "".join(table_of(name)[:1]).removeprefix("table=")
-    if not is_of_constant(name) and (parts_of(name) is None or table not in NAMES):
+    if not is_of_constant(name) and (parts_of(name) is None or table not in TABLES):
         return f"a manifest lists {shown(name)}, which is not a table file in {folder}: the manifest is forged"
     path = os.path.join(folder, name)
     try:
@@ -112,9 +113,9 @@ def check_file(folder: str, name: str, size: int, digest: str, span: Span = None
         return f"{path} is missing but listed in a manifest: restore it from a backup"
     except StoreError as error:
         return one_line(error)
-    except TooLargeError as error:
+    except (TooLargeError, PageError) as error:
         return f"{path} {error}: it is forged or too large to audit"
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         return f"{path} cannot be read ({one_line(error)}): restore it from a backup"
 
 
