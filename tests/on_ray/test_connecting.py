@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,15 +17,15 @@ from engine.on_ray import cluster
 from engine.on_ray.actor import actor_loop as loop
 from engine.on_ray.api import starting
 from engine.on_ray.run_spec import RunSpec
-from engine.on_ray.supervisor import crew, switchboard
-from engine.on_ray.supervisor.actor_starter import ActorStarter
+from engine.on_ray.supervisor import actor_starter, crew, switchboard
+from engine.on_ray.supervisor.actor_starter import ActorStarter, FirstActors
 from engine.on_ray.supervisor.crew import Crew, CrewError, NoRoomError
 from engine.on_ray.supervisor.supervising import Supervising
-from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, TaskOptions
+from engine.on_ray.transport.control_messages import Arrival, Begin, Counts, Meeting, Outcome, TaskOptions
 from engine.on_ray.transport.frames import Kind, Message, unpack_header
 from engine.on_ray.transport.mailbox import Address, Keys
 from graphs import Collect, Flow, Range, expand
-from graphs.ids import Attempt
+from graphs.ids import Attempt, TaskId
 from recovery.coordinator import SnapshotOptions
 from tests.on_ray.flows import trips, trips_made, until
 from tests.on_ray.in_process import Attending
@@ -127,6 +129,73 @@ def test_a_supervisor_that_has_a_successor_leaves_the_first_actors_to_it(
     ours.is_superseded = is_superseded
     ours.dismiss_all()
     assert ended == ["grow/0 of the driver", "trips/done/0"][is_superseded:]
+
+
+@pytest.mark.parametrize("silent_looks", [0, 3])
+def test_the_first_actors_are_found_when_the_cluster_answers_again(monkeypatch: pytest.MonkeyPatch, silent_looks: int):
+    """An error while the supervisor is made would end the run, since Ray does not make it a second time."""
+    looks: list[str] = []
+
+    def find_actor(name: str, space: str) -> str | None:
+        looks.append(name)
+        if len(looks) <= silent_looks:
+            raise cluster.RayError("the cluster does not answer")
+        return name if name == "grow/0" else None
+
+    monkeypatch.setattr(actor_starter.cluster, "find_actor", find_actor)
+    monkeypatch.setattr(actor_starter, "FIND_PAUSE_S", 0.0)
+    first = FirstActors("trips", "DEFAULT", {name: cluster.ActorName(name, "space") for name in ("grow/0", "done/0")})
+    assert first.find() == {"grow/0": "grow/0"}
+    assert looks == ["grow/0"] * silent_looks + ["grow/0", "done/0"]
+
+
+def test_a_cluster_that_stays_silent_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    def find_actor(name: str, space: str) -> None:
+        raise cluster.RayError("the cluster does not answer")
+
+    monkeypatch.setattr(actor_starter.cluster, "find_actor", find_actor)
+    monkeypatch.setattr(actor_starter, "FIND_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(actor_starter, "FIND_PAUSE_S", 0.001)
+    with pytest.raises(cluster.RayError, match="does not answer"):
+        FirstActors("trips", "DEFAULT", {"grow/0": cluster.ActorName("grow/0", "space")}).find()
+
+
+class Reported(Future[Outcome]):
+    """An outcome of which Ray's thread has told nobody yet."""
+
+    def add_done_callback(self, fn: Any) -> None:
+        pass
+
+
+def test_the_last_counts_of_an_actor_are_heard_before_ray_has_told_that_it_has_left(monkeypatch: pytest.MonkeyPatch):
+    counted = Counts(records=7, by_task={TaskId("grow", 0): 7})
+    ends = {
+        "grow/0": Outcome("stopped", counts=counted),
+        "done/0": Outcome("died", "its process is gone"),
+        "numbers/0": Outcome("failed", "the disk is full"),
+    }
+
+    def over(name: str) -> Reported:
+        future = Reported()
+        future.set_result(ends[name])
+        return future
+
+    def actor(kind: type, *given: Any, name: str, **options: Any) -> Any:
+        return SimpleNamespace(take_part=SimpleNamespace(remote=lambda begin: name.removeprefix("trips/")))
+
+    killed: list[Any] = []
+    monkeypatch.setattr(crew.cluster, "start_actor", actor)
+    monkeypatch.setattr(crew.cluster, "kill", killed.append)
+    monkeypatch.setattr(crew.cluster, "place", lambda: "here")
+    monkeypatch.setattr(crew.cluster, "future", over)
+    board = switchboard.Switchboard(ActorStarter("trips"), 0, ignore)
+    board.crew.fill(dict.fromkeys(ends, cluster.Needs()))
+    for name in ends:
+        board.crew.begin(name, Begin(Attempt(0), name, None, {}, {}, None, ()))  # type: ignore[arg-type]
+    assert list(board.stop_all()) == [("grow/0", ends["grow/0"])]
+    assert len(killed) == 1, "the process of done/0"
+    assert list(board.stop_all()) == [], "they count once"
+    board.close()
 
 
 class Waiting:

@@ -12,6 +12,7 @@ import pytest
 
 from engine.on_ray.actor import supervisor_watch
 from engine.on_ray.actor.supervisor_watch import GONE_LOOKS, PARTS, SupervisorWatch, end_with, replace_silent
+from engine.on_ray.actor.task_actor import RunSupervisor
 from engine.on_ray.cluster import ActorName, RayError
 from engine.on_ray.transport.control_messages import Leader
 
@@ -86,14 +87,33 @@ def test_a_supervisor_that_ray_is_starting_again_is_not_ended_for_its_silence(
     assert replaced == [supervisor] * is_replaced
 
 
+class Found:
+    """A supervisor of this name: of our run, of the next one, or one that does not answer yet."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.leads = self
+
+    def remote(self, run: str) -> bool | None:
+        if self.run == "starts":
+            self.run = run
+            return None
+        return run == self.run
+
+
+OURS, NEXT, STARTS = Found("77aa"), Found("88bb"), Found("starts")
+
+
 @pytest.mark.parametrize(
     "looks",
     [
         pytest.param([None] * GONE_LOOKS, id="never there"),
-        pytest.param(["ours", "ours", *[None] * GONE_LOOKS], id="gone"),
-        pytest.param(["ours", *["of the next run"] * GONE_LOOKS], id="its name belongs to the next run"),
-        pytest.param([*[None] * (GONE_LOOKS - 1), "ours", *[None] * GONE_LOOKS], id="late"),
-        pytest.param(["ours", *[RayError()] * 9, *[None] * GONE_LOOKS], id="no answer of the cluster"),
+        pytest.param([OURS, OURS, *[None] * GONE_LOOKS], id="gone"),
+        pytest.param([OURS, *[NEXT] * GONE_LOOKS], id="its name belongs to the next run"),
+        pytest.param([NEXT] * GONE_LOOKS, id="its name belonged to the next run before this process looked"),
+        pytest.param([STARTS, STARTS, *[None] * GONE_LOOKS], id="it answers when it has started"),
+        pytest.param([*[None] * (GONE_LOOKS - 1), OURS, *[None] * GONE_LOOKS], id="late"),
+        pytest.param([OURS, *[RayError()] * 9, *[None] * GONE_LOOKS], id="no answer of the cluster"),
     ],
 )
 def test_an_actor_of_a_detached_run_ends_once_its_supervisor_is_gone(monkeypatch: pytest.MonkeyPatch, looks: list[Any]):
@@ -107,9 +127,15 @@ def test_an_actor_of_a_detached_run_ends_once_its_supervisor_is_gone(monkeypatch
             raise found
         return found
 
-    known = SimpleNamespace(find_actor=find_actor, end_own_actor=has_ended.set, RayError=RayError)
+    known = SimpleNamespace(
+        find_actor=find_actor,
+        is_over=lambda asked, timeout_s: asked is not None,
+        get=lambda asked: asked,
+        end_own_actor=has_ended.set,
+        RayError=RayError,
+    )
     monkeypatch.setattr(supervisor_watch, "cluster", known)
     monkeypatch.setattr(supervisor_watch, "GONE_LOOK_S", 0.001)
-    end_with(ActorName("trips", "backedge"))
+    end_with(RunSupervisor(ActorName("trips", "backedge"), "77aa"))
     assert has_ended.wait(DEADLINE_S)
     assert list(left) == [], "not before"

@@ -14,7 +14,7 @@ import time
 from threading import Event, Thread
 
 from engine.on_ray import cluster
-from engine.on_ray.cluster import ActorName
+from engine.on_ray.actor.task_actor import RunSupervisor
 from engine.on_ray.transport.control_messages import Leader
 
 PARTS = 3
@@ -59,22 +59,39 @@ def replace_silent(leader: Leader) -> None:
         cluster.replace(leader.actor)
 
 
-def end_with(supervisor: ActorName) -> None:
+def end_with(supervisor: RunSupervisor) -> None:
     """End the process of this actor when the supervisor is gone for good: it neither runs nor will be started again."""
     Thread(target=_end_with, args=(supervisor,), name="end with the supervisor", daemon=True).start()
 
 
-def _end_with(supervisor: ActorName) -> None:
+def _end_with(supervisor: RunSupervisor) -> None:
     known: cluster.Actor | None = None
+    others: list[cluster.Actor] = []
     looks_left = GONE_LOOKS
     while looks_left:
         time.sleep(GONE_LOOK_S)
         try:
-            found = cluster.find_actor(*supervisor)
+            found = cluster.find_actor(*supervisor.name)
         except cluster.RayError:
             continue  # the cluster does not answer
-        # The name may belong to the supervisor of a later run.
-        is_there = found is not None and (known is None or found == known)
-        known = known or found
+        # The name may belong to the supervisor of a later run, even at the first look: processes may start late.
+        if found is not None and known is None and found not in others:
+            leads = _leads(found, supervisor.run)
+            if leads is None:
+                continue  # it starts, or is being replaced
+            known = found if leads else None
+            others += [] if leads else [found]
+        is_there = found is not None and found == known
         looks_left = GONE_LOOKS if is_there else looks_left - 1
     cluster.end_own_actor()
+
+
+def _leads(supervisor: cluster.Actor, run: str) -> bool | None:
+    """Whether a supervisor leads this run; None if it does not answer now."""
+    asked = supervisor.leads.remote(run)
+    if not cluster.is_over(asked, ANSWER_S):
+        return None
+    try:
+        return bool(cluster.get(asked))
+    except cluster.RayError:
+        return None

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from engine.on_ray.cluster import ActorName
     from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Outcome
+
+
+class RunSupervisor(NamedTuple):
+    """The supervisor of a run, and the random number of the run: the next run of the job may have one of that name."""
+
+    name: ActorName
+    run: str
 
 
 class TaskActor:
@@ -15,7 +22,7 @@ class TaskActor:
     `supervisor`: the one that this process ends with, if that has not started it.
     """
 
-    def __init__(self, label: str, supervisor: ActorName | None) -> None:
+    def __init__(self, label: str, supervisor: RunSupervisor | None) -> None:
         from engine.on_ray.actor.task_host import TaskHost
 
         self._label = label

@@ -14,7 +14,7 @@ from engine.on_ray import cluster
 from engine.on_ray.actor.actor_loop import ActorLoop
 from engine.on_ray.actor.labelled_output import label_output
 from engine.on_ray.actor.supervisor_watch import SupervisorWatch, end_with
-from engine.on_ray.cluster import ActorName
+from engine.on_ray.actor.task_actor import RunSupervisor
 from engine.on_ray.job_store import TasksInFolder, open_services, open_store
 from engine.on_ray.supervisor.shared_constants import share_constants
 from engine.on_ray.supervisor.silence import place_of
@@ -56,7 +56,7 @@ class TaskHost:
     - _watch: watches the supervisor otherwise.
     """
 
-    def __init__(self, supervisor: ActorName | None) -> None:
+    def __init__(self, supervisor: RunSupervisor | None) -> None:
         if supervisor is not None:
             end_with(supervisor)
         self._mailbox: Mailbox | None = None

@@ -7,17 +7,22 @@ time of a recovery. Actors that the supervisor starts later, in place of dead on
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from engine.on_ray import cluster
-from engine.on_ray.actor.task_actor import TaskActor
+from engine.on_ray.actor.task_actor import RunSupervisor, TaskActor
 from engine.on_ray.cluster import ActorName, Needs
 
 TASKS_SHOWN = 4
 LEAVE_TIMEOUT_S = 5.0
+FIND_TIMEOUT_S = 120.0
+"""Ray itself ends the processes of a cluster that has not answered for a minute."""
+
+FIND_PAUSE_S = 1.0
 
 
 def shown_name(name: str, tasks: Sequence[str]) -> str:
@@ -42,13 +47,24 @@ class FirstActors(NamedTuple):
     names: Mapping[str, ActorName]
 
     def find(self) -> dict[str, cluster.Actor]:
-        """Those that are alive."""
-        found = {name: cluster.find_actor(*known) for name, known in self.names.items()}
+        """Those that are alive. While the cluster does not answer, it is asked again: an error would end the run."""
+        until_s = time.monotonic() + FIND_TIMEOUT_S
+        found = {name: _found(known, until_s) for name, known in self.names.items()}
         return {name: actor for name, actor in found.items() if actor is not None}
 
 
+def _found(known: ActorName, until_s: float) -> cluster.Actor | None:
+    while True:
+        try:
+            return cluster.find_actor(*known)
+        except cluster.RayError:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(FIND_PAUSE_S)
+
+
 def start_first(
-    job: str, strategy: str, needs: Mapping[str, Needs], supervisor: ActorName, *, is_detached: bool
+    job: str, strategy: str, needs: Mapping[str, Needs], supervisor: RunSupervisor, *, is_detached: bool
 ) -> tuple[FirstActors, list[cluster.Actor]]:
     """Start the first actors of a run. They end when its supervisor is gone for good.
 
@@ -107,7 +123,7 @@ class ActorStarter:
         return self.start_named(name, needs, None, is_detached=False)[1]
 
     def start_named(
-        self, name: str, needs: Needs, supervisor: ActorName | None, *, is_detached: bool
+        self, name: str, needs: Needs, supervisor: RunSupervisor | None, *, is_detached: bool
     ) -> tuple[ActorName, cluster.Actor]:
         """Start an actor that ends with this process unless it is detached, and with that supervisor, if any."""
         self.started += 1

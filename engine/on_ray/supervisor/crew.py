@@ -189,11 +189,21 @@ class Crew:
         future.add_done_callback(lambda done: self._on_done(name, begin.attempt, done))
 
     def _on_done(self, name: str, attempt: Any, done: Future[Outcome]) -> None:
+        self._on_over(name, attempt, self._outcome(name, done))
+
+    def _outcome(self, name: str, done: Future[Outcome]) -> Outcome:
         try:
-            outcome = done.result()
+            return done.result()
         except cluster.RayError as error:
-            outcome = _outcome_of(error) or Outcome("died", self._told_death(name, error))
-        self._on_over(name, attempt, outcome)
+            return _outcome_of(error) or Outcome("died", self._told_death(name, error))
+
+    def take_outcomes(self) -> dict[str, Outcome]:
+        """How actors have ended their parts in the latest attempt, once for each part that is over.
+
+        `on_over` is called with the same, but perhaps a moment later.
+        """
+        over = [name for name, future in self._taking_part.items() if future.done()]
+        return {name: self._outcome(name, self._taking_part.pop(name)) for name in over}
 
     def _told_death(self, name: str, error: cluster.RayError) -> str:
         process = self._processes.get(name)

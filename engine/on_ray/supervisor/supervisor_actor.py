@@ -68,6 +68,7 @@ class SupervisorActor:
                 pipeline.watchers.append(RunSpans(pipeline.status(), spans, flush))
         elif lacks_exporter():
             self._supervising.pipelines[0].say(NO_EXPORTER)
+        self._run_id = spec.id
         self._identity = spec.identity
         self._planned = tuple(str(kill) for each in specs for kill in each.kills)
         self._end = ThreadPoolExecutor(1, "lead").submit(self._supervising.run)
@@ -81,6 +82,10 @@ class SupervisorActor:
     def about(self) -> About:
         """Describe the run to a process that wants to join it."""
         return About(self._identity, self._planned, self._end.done())
+
+    def leads(self, run: str) -> bool:
+        """Whether it leads the run of this number."""
+        return run == self._run_id
 
     def run(self) -> Story:
         """Wait until the run has ended. Call it in the group of followers."""

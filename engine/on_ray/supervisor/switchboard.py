@@ -205,11 +205,12 @@ class Switchboard:
         for actor in left:
             self.crew.dismiss(actor)
         yield from self.reports()
-        while self.overs:
-            actor, attempt, outcome = self.overs.popleft()
-            if attempt == self.attempt and outcome.end == "died":
+        self.overs.clear()
+        # Not from `overs`: Ray's thread may append the last one a moment later, and with it are the actor's counts.
+        for actor, outcome in self.crew.take_outcomes().items():
+            if outcome.end == "died":
                 self.crew.lose(actor)
-            elif attempt == self.attempt:
+            elif outcome.counts.by_task:  # otherwise it raised, and has counted nothing
                 yield actor, outcome
 
     def close(self) -> None:
