@@ -17,11 +17,11 @@ import numpy as np
 from engine import pickled_groups
 from engine.pickled_groups import NamelessFile
 from graphs.routing import KEY_GROUPS, key_groups
-from recovery.keyed_pickles import BytesRows, KeyedPickles, PickledRows
+from recovery.keyed_pickles import BytesRows, KeyedPickles, PickledRows, chunk_starts
 from recovery.typed_groups import Column
 
 PIECE_BYTES_MAX = 1 << 30
-"""A column of a table has at most twice as many."""
+"""A column of a table has at most twice as many, unless a single value has more."""
 
 _ENTRY_BYTES = 32
 """What the pickle of an entry takes besides the bytes of its value, or a little more."""
@@ -142,8 +142,7 @@ class PickledColumns(KeyedPickles):
         self._sizes += np.bincount(groups, sizes, KEY_GROUPS).astype(np.int64)
         # For single bytes numpy uses a radix sort.
         order = np.argsort(groups, kind="stable")
-        ends = np.cumsum(sizes[order])
-        for chosen in np.split(order, np.flatnonzero(np.diff(ends // PIECE_BYTES_MAX)) + 1):
+        for chosen in np.split(order, chunk_starts(sizes[order], PIECE_BYTES_MAX)[1:-1]):
             starts = np.zeros(len(chosen) + 1, np.int64)
             np.cumsum(sizes[chosen], out=starts[1:])
             piece = _Piece(groups[chosen], keys[chosen], starts)

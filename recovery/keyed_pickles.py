@@ -6,6 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from recovery.typed_groups import Column
 
 
@@ -40,3 +42,15 @@ class KeyedPickles(Mapping[int, bytes]):
     @abstractmethod
     def rows(self, first: int, last: int) -> Iterator[PickledRows | BytesRows]:
         """The entries of these groups, both included."""
+
+
+def chunk_starts(sizes: Column, bytes_max: int) -> list[int]:
+    """Where chunks of values of these sizes begin, and the last one ends. None has twice as many bytes as `bytes_max`,
+    unless it is a single value.
+
+    >>> chunk_starts(np.array([4, 9, 4, 1, 50, 9]), 10)
+    [0, 1, 4, 5, 6]
+    """
+    ends, large = np.cumsum(sizes), np.flatnonzero(sizes > bytes_max)
+    inner = np.unique(np.concatenate([np.flatnonzero(np.diff(ends // bytes_max)) + 1, large, large + 1]))
+    return [0, *inner[(inner > 0) & (inner < len(sizes))].tolist(), len(sizes)]

@@ -82,6 +82,15 @@ def digest_in(document: Mapping[str, Any]) -> str:
     return document["digest"] if "digest" in document else f"{_SHA256}:{document['sha256']}"
 
 
+def digest_kept(digest: str) -> str:
+    """A digest that was kept with a flow: earlier versions kept the digits of a SHA-256.
+
+    >>> digest_kept("blake3:af13"), digest_kept("e3b0")
+    ('blake3:af13', 'sha256:e3b0')
+    """
+    return digest if ":" in digest else f"{_SHA256}:{digest}"
+
+
 def digest_shape(value: Any) -> None:
     """The shape of a digest in a document."""
     if type(value) is not str:

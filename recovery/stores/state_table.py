@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from graphs.routing import KEY_GROUPS
 from recovery.cut import OperatorState
-from recovery.keyed_pickles import BytesRows, KeyedPickles, PickledRows
+from recovery.keyed_pickles import BytesRows, KeyedPickles, PickledRows, chunk_starts
 from recovery.stored_groups import Pairs, Pickles, StoredGroups
 from recovery.stores.names import Table
 from recovery.stores.parquet_pages import BytesColumn
@@ -83,6 +83,7 @@ PART_BYTES = 16 << 20
 
 _NUMBER_BYTES = 20
 _CHUNK_BYTES = 1 << 30
+_ARRAY_BYTES_MAX = (1 << 31) - 1
 
 _PAGED_ROWS_MAX = 1 << 20
 """That many rows are in one group of rows of a Parquet file."""
@@ -409,9 +410,7 @@ def _keyed_rows(pieces: Sequence[BytesRows | PickledRows], more: dict[str, Any])
 
 def _bytes_of(values: Sequence[bytes], sizes: Array) -> Iterator[Any]:
     """The values in arrays that their offsets can describe."""
-    ends = np.cumsum(sizes)
-    starts = [0, *(np.flatnonzero(np.diff(ends // _CHUNK_BYTES)) + 1).tolist(), len(values)]
-    for start, end in pairwise(starts):
+    for start, end in pairwise(chunk_starts(sizes, _CHUNK_BYTES)):
         yield _binary(sizes[start:end], b"".join(values[start:end]))
 
 
@@ -423,8 +422,8 @@ def _binary(sizes: Array, data: bytes) -> Any:
     """A column of values of these sizes, one behind the other in `data`."""
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
-    if ends[-1] >= 1 << 31:
-        raise OSError(f"a value has {ends[-1]:,} bytes, and a table holds at most {1 << 31:,} of one")
+    if ends[-1] > _ARRAY_BYTES_MAX:
+        raise OSError(f"a value has {ends[-1]:,} bytes, and a table holds at most {_ARRAY_BYTES_MAX:,} of one")
     ends = ends.astype(np.int32)
     return pa.Array.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(ends), pa.py_buffer(data)])
 

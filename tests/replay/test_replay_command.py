@@ -17,6 +17,7 @@ from backedge.command import main
 from engine.constant_bytes import constant_bytes
 from graphs import constant
 from recovery.stores.cut_store import CutStore
+from recovery.stores.digests import digits_in
 from tests.replay.kept import ran_by_hand
 
 MODULE = """
@@ -369,7 +370,7 @@ def test_the_command_of_the_page_is_there(tmp_path: Path, module: Module, capsys
 class Prices:
     """Runs a task that uses a constant, and replays it in a process that has not seen the run."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, digest: Callable[[str], str] | None = None) -> None:
         self._monkeypatch = monkeypatch
         self.forget()
         self.flow = Flow("job")
@@ -381,7 +382,8 @@ class Prices:
         data = bytes(constant_bytes(np.array([3, 5])))
         (self.file,) = cuts.constants.keep([data], "77aa")
         self.path = Path(cuts.path) / self.file.name
-        ran_by_hand(root, self.flow, "step", [[0, 1], [1]], constants={"prices": self.file})
+        kept = self.file if digest is None else self.file._replace(digest=digest(self.file.digest))
+        ran_by_hand(root, self.flow, "step", [[0, 1], [1]], constants={"prices": kept})
         assert self.calls == 1
         self.forget()
 
@@ -407,6 +409,17 @@ def test_a_replay_has_the_constants_of_the_run(prices: Prices, replay: Replay):
     code, said = replay("step", "--json")
     assert (code, json.loads(said)["same"], json.loads(said)["sent"]) == (0, True, 3)
     assert prices.calls == 1
+
+
+def test_a_flow_that_an_earlier_version_kept_has_the_digits_of_a_digest_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replay: Replay
+):
+    prices = Prices(tmp_path, monkeypatch, digits_in)
+    code, said = replay("step", "--json")
+    assert (code, json.loads(said)["same"]) == (0, True)
+    prices.path.write_bytes(prices.path.read_bytes()[:-1] + b"\x01")
+    code, said = replay("step")
+    assert code == 2 and "was changed" in said
 
 
 def test_constants_of_a_replay_are_verified_before_they_are_decoded(

@@ -16,6 +16,7 @@ import pytest
 from engine import pickled_columns, pickled_groups
 from engine.pickled_groups import PickledGroups
 from engine.state import Entries, GroupEncoder, decode_entries
+from graphs.routing import key_group
 from recovery.cut import OperatorState
 from recovery.keyed_pickles import KeyedPickles
 from recovery.stores import state_table
@@ -95,6 +96,21 @@ def test_bytes_are_not_pickled_beside_other_values_either():
     made = encoder({number: large if number % 2 else (number,) for number in range(40)}, [])
     assert made._columns._kept_bytes < 20 * 100
     assert dict(decode_entries(made.groups())) == {number: large if number % 2 else (number,) for number in range(40)}
+
+
+@pytest.mark.parametrize("make", [bytes, bytearray], ids=["bytes", "pickled"])
+def test_large_values_are_filed_beside_others_as_long_as_each_fits(monkeypatch: pytest.MonkeyPatch, make: Any):
+    """The largest number of bytes of an array counts for each value, and not for one with those that follow it."""
+    monkeypatch.setattr(state_table, "_CHUNK_BYTES", 1_000)
+    monkeypatch.setattr(pickled_columns, "PIECE_BYTES_MAX", 1_000)
+    monkeypatch.setattr(state_table, "_ARRAY_BYTES_MAX", 2_047)
+    keys = [key for key in range(2_000) if key_group(key) == 0]
+    for sizes in ([900, 1_300, 800], [1_900, 1_900, 10, 1_900], [0, 1_900, 0], [500] * 9):
+        values = {key: make(size) for key, size in zip(keys, sizes, strict=False)}
+        tables = [part.rows for part in state_parts(OperatorState(encoder(values, []).groups()))]
+        assert dict(entry for table in tables for entry in decode_entries(groups_of(table))) == values
+    with pytest.raises(OSError, match=r"a value has 2,\d\d\d bytes, and a table holds at most 2,047 of one"):
+        list(state_parts(OperatorState(encoder({keys[0]: make(2_100), keys[1]: make(5)}, []).groups())))
 
 
 def test_a_file_that_has_lost_something_fails_the_snapshot(monkeypatch: pytest.MonkeyPatch):

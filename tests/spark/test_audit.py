@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,12 +13,10 @@ from backedge import Collect, Flow, Range, RunOptions
 from backedge.faults import Faults, run_with_faults
 from recovery.spark.audit import audit_job
 from recovery.spark.audit.audit_job import audit
-from recovery.spark.audit.file_checks import Span
-from recovery.spark.audit.file_verification import check_file, file_findings
+from recovery.spark.audit.file_verification import check_file, file_findings, listed_in
 from recovery.spark.audit.job_documents import conclude, judge_documents, read_documents
 from recovery.spark.audit.manifest_checks import has_readable_files
 from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.cut_tables.manifest_tables import layered_files
 from recovery.spark.report.verdict import Verdict
 from recovery.spark.spark_errors import UnreadableError
 from tests.spark.mutations import BACK, MUTATIONS, Subject
@@ -125,15 +123,11 @@ def before_rows(job: Path, epoch: int) -> Verdict:
     documents = read_documents(folder, [epoch])
     found, cut = judge_documents(documents), documents.cuts.get(epoch)
     if cut is not None and has_readable_files(cut):
-        files = {file["name"]: file for task in cut.manifest["tasks"] for _, file in layered_files(task)}
-        checked = {name: check_file(str(job), *file_facts(file)) for name, file in files.items()}
-        faults = {name: found for name, found in checked.items() if isinstance(found, list)}
+        listed = listed_in([cut.manifest])
+        checked = {file: check_file(str(job), *file[:3], None if file[3] is None else file[3:]) for file in listed}
+        faults = {file: found for file, found in checked.items() if isinstance(found, list)}
         found[epoch].add((one, 1) for one in file_findings(cut, faults))
     return conclude(folder, documents, found, set())
-
-
-def file_facts(file: Mapping[str, Any]) -> tuple[str, int, str, Span]:
-    return file["name"], file["size"], file["digest"], file["groups"] and tuple(file["groups"])
 
 
 def is_found(verdict: Verdict, statement: int, where: str) -> bool:

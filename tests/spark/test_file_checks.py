@@ -14,7 +14,7 @@ from graphs.routing import key_group
 from proof.runner import run_seed
 from recovery.cut import OperatorState
 from recovery.spark.audit.file_checks import Span, TooLargeError, faults_in
-from recovery.spark.audit.file_verification import check_file
+from recovery.spark.audit.file_verification import check_file, listed_in
 from recovery.stores import record_tables as records
 from recovery.stores.parquet_tables import encode, from_rows
 from recovery.stores.state_table import STATE, state_parts
@@ -134,6 +134,24 @@ def test_a_key_that_cannot_be_read_is_left_to_the_invariants():
     rows = rows_of_state()
     pickled(rows)["data"] = b"\x82\x01."
     assert judged(rows) == []
+
+
+def test_a_file_that_two_cuts_list_differently_is_checked_as_each_of_them_says():
+    sound = {"name": "a", "size": 5, "digest": "blake3:00", "groups": [0, 9]}
+    wrong = [sound | {"size": 6}, sound | {"digest": "blake3:11"}, sound | {"groups": [0, 8]}]
+    constant = {"name": "constants/c", "size": 1, "sha256": "22"}
+    manifests = [
+        {"tasks": [{"below": [{"files": [file]}], "files": []}], "constants": {"prices": constant}}
+        for file in (*wrong, sound, sound)
+    ]
+    listed = listed_in(manifests)
+    assert listed[1] == ("constants/c", 1, "sha256:22", None, None)
+    assert [(size, digest[-2:], last) for _, size, digest, _, last in (listed[0], *listed[2:])] == [
+        (6, "00", 9),
+        (5, "11", 9),
+        (5, "00", 8),
+        (5, "00", 9),
+    ]
 
 
 def test_a_count_that_is_missing_is_told():

@@ -33,40 +33,56 @@ if TYPE_CHECKING:
 _arrow_udf: Any = cast(Any, F).arrow_udf
 
 
+Listed = tuple[str, int, str, int | None, int | None]
+"""What a manifest says of a file: name, size, digest, and the first and the last key group."""
+
+
 def verify_files(
     spark: SparkSession, folder: JobFolder, manifests: Iterable[Mapping[str, Any]]
-) -> dict[str, list[Fault]]:
-    """Hash all files listed in these manifests and check their rows. Returns file name -> faults.
+) -> dict[Listed, list[Fault]]:
+    """Hash all files listed in these manifests and check their rows. Returns the faults of each, as it is listed.
 
     Raises `UnreadableError` if a file is missing, unreadable, or not what was written.
     """
-    files = {
-        file["name"]: file
-        for manifest in manifests
-        for file in (*(file for task in manifest["tasks"] for _, file in layered_files(task)), *constants_in(manifest))
-    }
-    rows = [
-        (folder.path, name, file["size"], digest_in(file), *(file.get("groups") or (None, None)))
-        for name, file in files.items()
-    ]
+    rows = [(folder.path, *file) for file in listed_in(manifests)]
     if not rows:
         return {}
     columns = "folder string, name string, size bigint, digest string, first_group int, last_group int"
     frame = local_frame(spark, rows, columns)
     fault = _arrow_udf(faults, "string")("folder", "name", "size", "digest", "first_group", "last_group")
-    wrong = frame.select("name", fault.alias("fault")).where(F.col("fault").isNotNull()).collect()
-    reported: dict[str, Any] = {row["name"]: json.loads(row["fault"]) for row in wrong}
-    for fault in reported.values():
-        if isinstance(fault, str):
-            raise UnreadableError(fault)
-    return {name: [(statement, story) for statement, story in found] for name, found in reported.items()}
+    wrong: list[Any] = frame.withColumn("fault", fault).where(F.col("fault").isNotNull()).collect()
+    found: dict[Listed, list[Fault]] = {}
+    for _, *listed, told in wrong:
+        reported: Any = json.loads(told)
+        if isinstance(reported, str):
+            raise UnreadableError(reported)
+        found[cast(Listed, tuple(listed))] = [(statement, story) for statement, story in reported]
+    return found
 
 
-def file_findings(cut: CutDocuments, faults: Mapping[str, list[Fault]]) -> Iterator[Finding]:
+def listed_in(manifests: Iterable[Mapping[str, Any]]) -> list[Listed]:
+    """The files that manifests list, once where several say the same of a file.
+
+    A cut cannot be restored if its manifest does not say what is right, whatever that of another cut says.
+    """
+    files = (
+        file
+        for manifest in manifests
+        for file in (*(file for task in manifest["tasks"] for _, file in layered_files(task)), *constants_in(manifest))
+    )
+    return list(dict.fromkeys(map(_listed, files)))
+
+
+def _listed(file: Mapping[str, Any]) -> Listed:
+    first, last = file.get("groups") or (None, None)
+    return file["name"], file["size"], digest_in(file), first, last
+
+
+def file_findings(cut: CutDocuments, faults: Mapping[Listed, list[Fault]]) -> Iterator[Finding]:
     """The faults in the files of a cut, as findings."""
     for id, task in cut.tasks.items():
         for _, file in layered_files(task):
-            for statement, story in faults.get(file["name"], ()):
+            for statement, story in faults.get(_listed(file), ()):
                 yield finding(statement, f"{file['name']}: {story}", cut.epoch, task=str(id))
 
 
