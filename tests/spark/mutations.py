@@ -7,9 +7,11 @@ import pickle
 import shutil
 import zlib
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from graphs.routing import key_group
 from recovery.spark.audit.manifest_checks import channel_name
 from recovery.stores.documents import sealed
 from tests.spark.forging import Facts, Forged, Row, plain
@@ -321,7 +323,11 @@ def split_state(cut: Subject) -> None:
     """Make two files of the state of grow/0, in the middle of a key group."""
     (first,) = state_files(cut)
     groups = [row["key_group"] for row in cut.rows(first["name"])]
-    place = next(place for place in range(1, len(groups)) if groups[place] == groups[place - 1])
+    place = next((place for place in range(1, len(groups)) if groups[place] == groups[place - 1]), len(groups))
+    if place == len(groups):
+        # A delta need not have two keys of a group.
+        other = next(key for key in count(1_000) if key_group(key) == groups[-1])
+        cut.change(first["name"], lambda rows: [*rows, {**rows[-1], "key_int": other}])
     second = {**first, "name": first["name"].replace("grow.0.parquet", "grow.0-1.parquet")}
     files = cut.task(cut.epoch, "grow", 0)["files"]
     files.insert(files.index(first) + 1, second)
