@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from engine.files.arrow import arrow
 from engine.state import LAST_STATE
-from engine.tables.row_index import index_for
+from engine.tables.row_index import distinct_integers, index_for
 from engine.task_errors import MisuseError, show
 from engine.touched_keys import TouchedKeys
 from graphs.ids import Epoch
@@ -84,8 +84,9 @@ class TableState:
         found = self._index.find(wanted)
         unknown = np.flatnonzero(found < 0)
         if len(unknown):
-            self._add([column[unknown] for column in wanted])
-            found[unknown] = self._index.find([column[unknown] for column in wanted])
+            missing = [column[unknown] for column in wanted]
+            self._add(missing)
+            found[unknown] = self._index.find(missing)
         return found
 
     def find(self, *keys: Any) -> Array:
@@ -178,7 +179,7 @@ class TableState:
         declared = self.declared
         names = list(declared.key)
         if len(keys) == 1 and declared.key[names[0]] == "int64":
-            distinct: list[Array] = [np.unique(keys[0])]
+            distinct: list[Array] = [distinct_integers(keys[0])]
         else:
             parts = arrow().table({name: arrow().array(key) for name, key in zip(names, keys, strict=True)})
             once = parts.group_by(names, use_threads=False).aggregate([])
@@ -190,9 +191,12 @@ class TableState:
             raise self._misused(
                 f"was given key {show(key)}, which another task keeps: key_by the columns that are its key"
             )
+        # Groups of one byte are sorted many times as fast.
+        order = np.argsort(groups.astype(np.uint8), kind="stable")
+        distinct, groups = [column[order] for column in distinct], groups[order]
         rows = self._allot(groups)
         self._changed_at[rows] = self._now
-        self._block_changed_at[np.unique(rows >> _SHIFT)] = self._now
+        self._block_changed_at[rows >> _SHIFT] = self._now
         self._changes[self._now] += len(rows)
         for name, column in zip(names, distinct, strict=True):
             self._columns[name][rows] = column
@@ -202,35 +206,31 @@ class TableState:
         self._count += len(rows)
 
     def _allot(self, groups: Array) -> Array:
-        """New rows for keys of these groups, in the last block of each group and in new ones."""
+        """New rows for keys of these groups, which are in order: in the last block of each group, then in new ones."""
         counts = np.bincount(groups, minlength=KEY_GROUPS)
-        ranges: list[Array] = []
-        for group in np.flatnonzero(counts).tolist():
-            left = int(counts[group])
-            while left:
-                block = int(self._last_blocks[group])
-                if block < 0 or self._filled[block] == BLOCK_ROWS:
-                    block = self._add_block(group)
-                start = int(self._filled[block])
-                count = min(left, BLOCK_ROWS - start)
-                ranges.append(np.arange(start, start + count) + (block << _SHIFT))
-                self._filled[block] += count
-                left -= count
-        rows = np.empty(len(groups), np.int64)
-        rows[np.argsort(groups, kind="stable")] = np.concatenate(ranges)
+        last = self._last_blocks
+        room = np.where(last >= 0, BLOCK_ROWS - self._filled[last], 0) if len(self._filled) else np.zeros_like(counts)
+        added = -(np.minimum(room - counts, 0) // BLOCK_ROWS)
+        first_added = len(self._filled) + np.cumsum(added) - added
+        # The place of each key among those that the last block of its group has no room for.
+        beyond = np.arange(len(groups)) - (np.cumsum(counts) - counts + room)[groups]
+        block = np.where(beyond < 0, (last + 1)[groups], first_added[groups])
+        rows = (block << _SHIFT) + beyond
+        self._add_blocks(np.repeat(np.arange(KEY_GROUPS), added))
+        last[added > 0] = (first_added + added - 1)[added > 0]
+        self._filled += np.bincount(rows >> _SHIFT, minlength=len(self._filled))
         return rows
 
-    def _add_block(self, group: int) -> int:
-        block = len(self._filled)
-        if (block + 1) << _SHIFT > len(self._changed_at):
-            capacity = max(16, 2 * block) << _SHIFT
+    def _add_blocks(self, groups: Array) -> None:
+        """Add an empty block for each of these groups."""
+        blocks = len(self._filled) + len(groups)
+        if blocks << _SHIFT > len(self._changed_at):
+            capacity = max(16, 2 * blocks) << _SHIFT
             self._columns = {name: _grown(column, capacity) for name, column in self._columns.items()}
             self._changed_at = _grown(self._changed_at, capacity)
-        self._block_groups = np.append(self._block_groups, np.int32(group))
-        self._filled = np.append(self._filled, 0)
-        self._block_changed_at = np.append(self._block_changed_at, np.int32(self._now))
-        self._last_blocks[group] = block
-        return block
+        self._block_groups = np.append(self._block_groups, groups.astype(np.int32))
+        self._filled = np.append(self._filled, np.zeros(len(groups), np.int64))
+        self._block_changed_at = np.append(self._block_changed_at, np.full(len(groups), self._now, np.int32))
 
     def _span(self, block: int) -> slice:
         start = block << _SHIFT
@@ -238,13 +238,17 @@ class TableState:
 
     def _touch(self, rows: Array) -> None:
         """These rows are about to change."""
+        is_tracked = self._changes[self._now] <= self._limit
+        if not is_tracked:
+            # Too many for a delta, even if the table grows: what a later one is relative to comes after them.
+            self._changes[self._now] = _TOO_MANY
+            if not self._open:
+                return
         is_touched = np.zeros(len(self._filled), np.bool_)
         is_touched[rows >> _SHIFT] = True
         for capture in self._open:
             capture.take(np.flatnonzero(is_touched[: len(capture.is_left)] & capture.is_left).tolist())
-        if self._changes[self._now] > self._limit:
-            # Too many for a delta, even if the table grows: what a later one is relative to comes after them.
-            self._changes[self._now] = _TOO_MANY
+        if not is_tracked:
             return
         self._changes[self._now] += int(np.count_nonzero(self._changed_at[rows] != self._now))
         self._changed_at[rows] = self._now

@@ -11,10 +11,10 @@ from backedge import BadOptionError, Collect, CutView, Flow, Items, Process, Tab
 from engine.compaction import put_together
 from engine.tables.restored_tables import rows_of
 from engine.tables.row_index import IntegerIndex
-from engine.tables.table_state import TableCapture, TableState
+from engine.tables.table_state import BLOCK_ROWS, TableCapture, TableState
 from engine.task_errors import MisuseError, UserFunctionError
 from graphs.ids import Epoch
-from graphs.routing import groups_of_keys, groups_of_task, key_group
+from graphs.routing import groups_of_keys, groups_of_task, key_group, key_groups
 from recovery.cut import OperatorState
 from recovery.stores.state_table import groups_of, state_parts
 from tests.columns.given import columns, flow_of, sent
@@ -144,6 +144,23 @@ def test_a_capture_holds_the_rows_of_its_moment_whatever_changes_or_comes_later(
     table.set(table.rows(range(50_000)), sum=3)
     assert sums_in(state_of(capture)) == dict.fromkeys(range(20_000), 1)
     assert sums_in(state_of(later)) == dict.fromkeys(range(20_000), 1) | dict.fromkeys(range(0, 40_000, 7), 2)
+
+
+@pytest.mark.parametrize("steps", [(10, 4_086, 1, 9_000), (4_096, 8_192), (13_000,), (4_095, 2, 3_000)])
+def test_rows_of_a_group_fill_its_last_block_before_new_ones(steps: tuple[int, ...]):
+    numbers = np.arange(5_000_000)
+    of_two_groups = [numbers[key_groups(numbers) == group][: sum(steps)] for group in (3, 7)]
+    table, first = TableState("sums", SUMS), 0
+    for step in steps:
+        ids = np.concatenate([ids[first : first + step] for ids in of_two_groups])
+        rows = table.rows(ids)
+        assert len(np.unique(rows)) == len(rows)
+        table.combine(np.add, rows, sum=ids)
+        first += step
+    assert sums_of(table) == {key: key for ids in of_two_groups for key in ids.tolist()}
+    groups = table.capture().groups()
+    assert {group: len(groups.of(group).entries()) for group in groups} == {3: sum(steps), 7: sum(steps)}
+    assert len(table.capture().is_left) == 2 * -(-sum(steps) // BLOCK_ROWS)
 
 
 def test_only_touched_blocks_are_copied_before_they_are_encoded(monkeypatch: pytest.MonkeyPatch):
