@@ -96,7 +96,8 @@ class Columns:
         >>> Columns(arrow().record_batch({"n": [1, 2, 3]})).take(np.array([2, 0])).to_records()
         [{'n': 3}, {'n': 1}]
         """
-        return Columns(self.batch.take(arrow().array(positions)))
+        taken = [_taken(column, positions) for column in self.batch.columns]
+        return Columns(arrow().RecordBatch.from_arrays(taken, schema=self.batch.schema))
 
     def part(self, targets: npt.NDArray[np.integer[Any]], count: int) -> Iterator[tuple[int, Columns]]:
         """The rows by target, of which there are `count`; targets without rows are left out.
@@ -205,6 +206,14 @@ def decode_columns(payload: bytes) -> tuple[Columns, int]:
 def is_tensor(kind: Any) -> bool:
     """Whether a column of this type holds arrays of the same shape."""
     return isinstance(kind, arrow().FixedShapeTensorType)
+
+
+def _taken(column: Any, positions: npt.NDArray[np.integer[Any]]) -> Any:
+    types = arrow().types
+    if column.null_count or not (types.is_integer(column.type) or types.is_floating(column.type)):
+        return column.take(arrow().array(positions))
+    # NumPy takes half the time.
+    return arrow().array(column.to_numpy().take(positions))
 
 
 def _values(column: Any) -> list[Any]:
