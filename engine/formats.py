@@ -43,6 +43,12 @@ def to_format(records: Records, batch_format: str) -> Any:
     return _TO[batch_format](records)
 
 
+def prepare(batch_format: str) -> None:
+    """Load what conversions need, so that the first batch need not wait: Arrow, which looks for pandas when used."""
+    if batch_format != "records":
+        values_to_arrow([0])
+
+
 def from_format(batch: Any, whose: str = "a function of map_batches returned") -> Records:
     """Convert a batch in any format to records, or to columns if its columns can travel. `whose` begins an error.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.batch import Batch, Hops, merge, own_copy, runs
 from engine.columns import Records, as_records
-from engine.formats import from_format, to_format
+from engine.formats import from_format, prepare, to_format
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send
 from engine.task_errors import USER_RAISED, TaskError, raise_unless_users, user_error
@@ -38,6 +38,7 @@ class MapBatchesOperator(OperatorRuntime):
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Create the instance if the user gave a class."""
+        prepare(self._format)
         if isinstance(self._function, type):
             try:
                 self._function = self._function()

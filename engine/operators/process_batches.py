@@ -18,7 +18,7 @@ from typing import Any
 from engine.batch import Hops, own_copy, runs
 from engine.capture import OperatorCapture
 from engine.columns import Records, as_records
-from engine.formats import to_format
+from engine.formats import prepare, to_format
 from engine.operators.base import Place
 from engine.operators.context import BatchContext
 from engine.operators.emission import BatchEmission
@@ -45,6 +45,7 @@ class ProcessBatchesOperator(ProcessOperator):
     def __init__(self, kind: OfBatchClass, place: Place) -> None:
         super().__init__(kind, place)
         self._format = kind.batch_format
+        prepare(self._format)
         self._table: TableState | None = None
         if kind.table is not None:
             groups = groups_of_task(place.task.index, place.parallelism)
