@@ -38,7 +38,7 @@ def parquet_of(rows: int, group: int) -> bytes:
     ("kind", "name", "data", "records"),
     [
         (JsonLines, "a.jsonl", lines({"n": 1}, {"n": 2}), [{"n": 1}, {"n": 2}]),
-        (JsonLines, "a.jsonl.gz", gzip.compress(lines({"n": 1}, {"n": 2})), [{"n": 1}, {"n": 2}]),
+        (JsonLines, "a.jsonl.gz", gzip.compress(lines({"n": 1}, {"n": 2}), mtime=0), [{"n": 1}, {"n": 2}]),
         (CSV, "a.csv", b"n\n1\n2\n", [{"n": "1"}, {"n": "2"}]),
         (TextLines, "a.log", b"one\ntwo", ["one", "two"]),
     ],
