@@ -24,6 +24,7 @@ from examples.cyclic import (
     shortest_paths,
     triangles,
 )
+from tests.examples.killed import check_killed_once
 
 Record = dict[str, Any]
 
@@ -31,21 +32,28 @@ TREE = [(0, 3, 4), (0, 1, 1), (1, 2, 2), (2, 3, 1), (3, 4, 5), (7, 8, 1)]
 """Roads with their minutes: town 3 is reached as quickly by way of 0 as of 2, and 8 not at all."""
 
 
+@pytest.mark.usefixtures("local_ray", "spark")
+@pytest.mark.parametrize(
+    ("example", "size", "parallelism"),
+    [(pagerank, 200, 2), (distances, 200, 2), (kmeans, 30, 2), (import_cycles, 160, 2)],
+)
+def test_a_run_that_is_killed_once_gives_what_spark_computes(example: ModuleType, size: int, parallelism: int):
+    check_killed_once(example, size, parallelism)
+
+
+@pytest.mark.long
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize(
     ("example", "size", "parallelism"),
     [
         *[(pagerank, 200, 2), (distances, 400, 2), (kmeans, 30, 2), (import_cycles, 160, 2)],
-        *[
-            pytest.param(*given, marks=pytest.mark.long)
-            for given in (
-                *[(components, 160, 2), (shortest_paths, 50, 1), (k_core, 160, 2)],
-                *[(communities, 200, 2), (triangles, 160, 2), (connected_components, 150, 1)],
-            )
-        ],
+        *[(components, 160, 2), (shortest_paths, 50, 1), (k_core, 160, 2)],
+        *[(communities, 200, 2), (triangles, 160, 2), (connected_components, 150, 1)],
     ],
 )
-def test_a_run_that_is_killed_gives_what_spark_computes(example: ModuleType, size: int, parallelism: int, spark: Any):
+def test_a_clean_run_and_one_that_is_killed_give_what_spark_computes(
+    example: ModuleType, size: int, parallelism: int, spark: Any
+):
     # With this seed, a task of `distances` is killed when it has all of its 1,000 edges and values circulate.
     found = compare(example, kills=1, seed=7, size=size, parallelism=parallelism, spark=spark)
     assert found["failures"] == []

@@ -9,6 +9,7 @@ import pytest
 
 from backedge import CutView, compare, simulate
 from examples.cyclic import agent_loop, count_and_print, reachability, retry_queue, token_ring
+from tests.examples.killed import check_killed_once
 
 Record = dict[str, Any]
 
@@ -19,13 +20,25 @@ AT_ONCE = 10**9
 """A size at which the pauses of the examples, which are shared out over their records, are none."""
 
 
+EXAMPLES = [(count_and_print, 1), (token_ring, 1), (retry_queue, 1), (agent_loop, 1), (reachability, 2)]
+
+
+@pytest.mark.usefixtures("local_ray", "spark")
+@pytest.mark.parametrize(("example", "parallelism"), EXAMPLES)
+def test_a_run_that_is_killed_once_gives_what_spark_computes(example: ModuleType, parallelism: int):
+    check_killed_once(example, example.SIZE // 8, parallelism)
+
+
+@pytest.mark.long
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize(
     ("example", "kills", "parallelism"),
     # In the first cut of the agent loop mostly calls are out, and often no message is under way: later ones have some.
     [(count_and_print, 1, 1), (token_ring, 1, 1), (retry_queue, 1, 1), (agent_loop, 3, 1), (reachability, 1, 2)],
 )
-def test_a_run_that_is_killed_gives_what_spark_computes(example: ModuleType, kills: int, parallelism: int, spark: Any):
+def test_a_clean_run_and_one_that_is_killed_give_what_spark_computes(
+    example: ModuleType, kills: int, parallelism: int, spark: Any
+):
     found = compare(example, kills=kills, seed=3, size=example.SIZE // 8, parallelism=parallelism, spark=spark)
     assert found["failures"] == []
     assert found["rows"] > 0

@@ -11,13 +11,21 @@ import pytest
 from backedge import compare, simulate
 from examples.cyclic import nested_loops, rollout_training
 from examples.cyclic.rollout_training import COIN, EPISODES, LEANING, STALE, STEPS_MAX, play
+from tests.examples.killed import check_killed_once
 
 Record = dict[str, Any]
 
 
+@pytest.mark.usefixtures("local_ray", "spark")
+@pytest.mark.parametrize(("example", "size"), [(nested_loops, 100), (rollout_training, 160)])
+def test_a_run_that_is_killed_once_gives_what_spark_computes(example: ModuleType, size: int):
+    check_killed_once(example, size)
+
+
+@pytest.mark.long
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize(("example", "size"), [(nested_loops, 200), (rollout_training, 320)])
-def test_a_run_that_is_killed_gives_what_spark_computes(example: ModuleType, size: int, spark: Any):
+def test_a_clean_run_and_one_that_is_killed_give_what_spark_computes(example: ModuleType, size: int, spark: Any):
     found = compare(example, kills=2, seed=3, size=size, spark=spark)
     assert found["failures"] == []
     assert found["rows"] == size
