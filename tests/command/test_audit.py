@@ -24,7 +24,7 @@ PROGRESS = tuple(f"backedge audit: {what}" for what in ("starting Spark", "verif
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _, world, _ = run_seed(SEED, CRASHES)
-    return write_run(world, tmp_path_factory.mktemp("snapshots"))
+    return write_run(world, tmp_path_factory.mktemp("snapshots"), keep=4)
 
 
 def test_a_consistent_job_is_told_in_lines_and_as_json_page_and_tables(

@@ -80,6 +80,9 @@ class Subject(Forged):
         return next(ends(c) for c in found if c["edge"] == edge and not c["within_actor"])
 
 
+Mutation = Callable[[Subject], tuple[int, str]]
+
+
 # -- the mutations ------------------------------------------------------------------------------------------------
 
 

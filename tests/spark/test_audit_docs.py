@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from proof.runner import run_seed
-from recovery.spark.audit.audit_job import audit
-from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.report.verdict import STATEMENTS
 from tests.spark.simulated import write_run
 
@@ -40,13 +38,14 @@ def test_the_page_shows_what_runs_and_names_what_a_verdict_holds(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     _, world, _ = run_seed(3, 10)
-    job = write_run(world, tmp_path)
+    job = write_run(world, tmp_path, keep=2)
     (source,) = re.findall(
         r"(?:^    .*\n|^\n(?=    ))+", PAGE.split("In Python:")[1].split("## ")[0], flags=re.MULTILINE
     )
     source = re.sub(r"^    ", "", source, flags=re.MULTILINE).replace("SNAPSHOTS/JOB", str(job))
-    exec(compile(source, "docs/audit.md", "exec"), {})
+    made: dict[str, Any] = {}
+    exec(compile(source, "docs/audit.md", "exec"), made)
     assert capsys.readouterr().out.startswith("consistent: ")
-    verdict = audit(spark, JobFolder.open(str(job))).to_json()
+    verdict = made["verdict"].to_json()
     assert set(names_in(verdict)) - set(re.findall(r"`(\w+)`", PAGE)) == set()
     assert all(f"\n{number}. " in PAGE for number in STATEMENTS)

@@ -36,6 +36,9 @@ SEEDS = {
     13: "no loop, ten restarts",
     17: "nested loops, unaligned, under another parallelism",
 }
+LONG_SEEDS = (17,)
+"""Runs with dozens of cuts. Other seeds have each of their features."""
+
 CRASHES = 10
 SEEDS_OF_COLUMNS_MAX = 100
 
@@ -44,7 +47,10 @@ def judged(spark: SparkSession, job: Path) -> Verdict:
     return audit(spark, JobFolder.open(str(job)), "all")
 
 
-@pytest.mark.parametrize("seed", SEEDS, ids=SEEDS.get)
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(seed, marks=[pytest.mark.long] * (seed in LONG_SEEDS), id=name) for seed, name in SEEDS.items()],
+)
 def test_cuts_of_runs_that_crash_are_consistent(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ):
