@@ -65,7 +65,7 @@ QUIET_RAY = {
 
 
 class SharedRay:
-    """The Ray that the tests of this process share. After `end`, the next test that asks for it starts another one."""
+    """A Ray of this process, with the environment in which it starts; after `end`, `start` starts another one."""
 
     def __init__(self) -> None:
         self._workers: ForkedWorkers | None = None
@@ -104,23 +104,6 @@ class SharedRay:
         collect_what_ray_leaves()
         shutil.rmtree(self._workers.folder, ignore_errors=True)
         self._workers = None
-
-
-@contextmanager
-def own_ray() -> Iterator[None]:
-    """A Ray of this process that is started with the environment of now; the shared one must have ended."""
-    with short_folder() as folder, pytest.MonkeyPatch.context() as environment:
-        environment.setenv("RAY_TMPDIR", folder)
-        environment.delenv("RAY_ADDRESS", raising=False)
-        before = set(descendants(os.getpid()))
-        cluster.connect()
-        started = set(descendants(os.getpid())) - before
-        try:
-            yield
-        finally:
-            cluster.disconnect()
-            check_gone(started)
-            collect_what_ray_leaves()
 
 
 def processes() -> dict[int, tuple[int, str]]:

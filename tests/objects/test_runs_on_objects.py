@@ -20,7 +20,7 @@ from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.cut_store import CutStore
 from recovery.stores.store_schemes import store_at
 from tests.faults.evidence import Evidence
-from tests.jobs.rays import SharedRay, own_ray
+from tests.jobs.rays import SharedRay
 from tests.objects.object_servers import BUCKET, ObjectServer
 from tests.on_ray.test_incremental_cuts import COUNTS, KEYS, PER_KEY, RECORDS, counting
 
@@ -34,8 +34,10 @@ def cuts(s3: ObjectServer, shared_ray: SharedRay) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as environment:
         for name, value in s3.environment.items():
             environment.setenv(name, value)
-        with own_ray():
-            yield f"s3://{BUCKET}/{secrets.token_hex(4)}"
+        ray = SharedRay()
+        ray.start()
+        yield f"s3://{BUCKET}/{secrets.token_hex(4)}"
+        ray.end()
     s3.proxy.reset()
 
 
