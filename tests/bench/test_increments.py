@@ -145,7 +145,7 @@ def test_the_bare_cut_writes_and_leaves_nothing(tmp_path: Path):
 def test_short_runs_are_measured_with_cuts_of_what_changed(local_ray: None, tmp_path: Path):
     with session():
         often = speed(keys := 20_000, changed := 200, 1.5, 0.1)
-        assert often.window.records_per_s > 0 and often.window.epochs > 3
+        assert often.window.records_per_s > 0 and often.window.epochs > 1
         assert often.deltas > often.whole and 0 < often.rows <= changed
         assert stall_ms(keys, changed) > 0
         restores = Restores(str(tmp_path), keys, changed)

@@ -40,7 +40,14 @@ LONG_SEEDS = (17,)
 """Runs with dozens of cuts. Other seeds have each of their features."""
 
 CRASHES = 10
-SEEDS_OF_COLUMNS_MAX = 100
+SEEDS_OF_COLUMNS = {
+    "columns_loop": 5,
+    "columns_vertices": 1,
+    "columns_free_vertices": 2,
+    "columns_best_vertices": 1,
+    "columns_changing": 9,
+}
+"""Runs with few cuts, of which one has columns in a log."""
 
 
 def judged(spark: SparkSession, job: Path) -> Verdict:
@@ -107,8 +114,8 @@ def test_cuts_with_different_versions_of_state_are_consistent(spark: SparkSessio
 def test_cuts_with_columns_are_consistent_until_one_value_in_a_log_is_changed(
     spark: SparkSession, tmp_path: Path, topology: str
 ):
-    worlds = (run_seed(seed, CRASHES, topology=topology)[1] for seed in range(SEEDS_OF_COLUMNS_MAX))
-    world = next(world for world in worlds if logs_columns(world.record.cuts.values()))
+    _, world, _ = run_seed(SEEDS_OF_COLUMNS[topology], CRASHES, topology=topology)
+    assert logs_columns(world.record.cuts.values()), "the seed has another schedule now: choose one with few cuts"
     job = write_run(world, tmp_path)
     verdict = judged(spark, job)
     assert verdict.consistent, "\n".join(verdict.lines())
@@ -116,7 +123,8 @@ def test_cuts_with_columns_are_consistent_until_one_value_in_a_log_is_changed(
     logs = {f["name"] for m in cut.manifests.values() for task in m["tasks"] for f in task["files"]}
     name = next(name for name in sorted(logs) if "/table=log/" in name and any(map(holds_columns, cut.rows(name))))
     cut.change(name, lambda rows: [with_another_value(row) if holds_columns(row) else row for row in rows])
-    found = judged(spark, cut.seal()).findings
+    epoch = int(name.split("/")[0].removeprefix("epoch="))
+    found = audit(spark, JobFolder.open(str(cut.seal())), [epoch]).findings
     assert 2 in {finding.statement for finding in found}
 
 
