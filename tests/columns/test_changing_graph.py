@@ -74,13 +74,14 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("schedules", [10, pytest.param(25, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("program", "name", "options"),
     [(Way, "shortest", {"weight": "km"}), (Best, "components", {})],
     ids=["way", "lowest"],
 )
 def test_differences_are_exact_under_crashes_and_other_numbers_of_tasks(
-    program: Any, name: str, options: Any, monkeypatch: pytest.MonkeyPatch
+    program: Any, name: str, options: Any, monkeypatch: pytest.MonkeyPatch, schedules: int
 ):
     monkeypatch.setattr(changing_values, "WORK_MAX", changing_values.STEP_WORK)
     go_on, went_on = ChangingValues.go_on, Counter[int]()
@@ -88,10 +89,10 @@ def test_differences_are_exact_under_crashes_and_other_numbers_of_tasks(
         ChangingValues, "go_on", lambda self, vertices: (went_on.update([len(vertices)]), go_on(self, vertices))[1]
     )
     rows, graphs = random_changes(3)
-    result = simulate(flow_of(program, rows, **options), seeds=range(25), parallelism=(1, 2, 3))
+    result = simulate(flow_of(program, rows, **options), seeds=range(schedules), parallelism=(1, 2, 3))
     assert in_order(result.outputs["out"]) == in_order(expected(name, graphs))
-    assert result.crashes > 10
-    assert result.restores > 5
+    assert result.crashes > schedules / 3
+    assert result.restores > 2
     assert result.rescaled
     # Cuts had messages of tasks to themselves in their logs.
     assert went_on.total() > 100

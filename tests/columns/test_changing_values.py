@@ -176,7 +176,7 @@ def changed(edges: dict[Edge, float], random: np.random.Generator, vertices: int
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(8, 40))])
 def test_values_are_those_of_a_computation_from_the_beginning(name: str, seed: int, monkeypatch: pytest.MonkeyPatch):
     if seed % 2:
         monkeypatch.setattr(changing_values, "WORK_MAX", (1 + seed % 3) * STEP_WORK)

@@ -57,17 +57,18 @@ def every_order_is_in_one_place(view: CutView) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("schedules", [30, pytest.param(100, marks=pytest.mark.long)])
 @pytest.mark.parametrize("policy", ["aligned", "unaligned", "drain"])
-def test_a_loop_of_columns_loses_nothing_and_doubles_nothing(policy: Any):
+def test_a_loop_of_columns_loses_nothing_and_doubles_nothing(policy: Any, schedules: int):
     result = simulate(
-        retries(), seeds=range(100), policy=policy, parallelism=(1, 2, 3), invariant=every_order_is_in_one_place
+        retries(), seeds=range(schedules), policy=policy, parallelism=(1, 2, 3), invariant=every_order_is_in_one_place
     )
     assert sorted(order["id"] for order in result.outputs["out"]) == [0, 1, 2, 3, 4, 5]
     assert {order["needs"] for order in result.outputs["out"]} == {0}
-    assert result.crashes > 30
-    assert result.rescaled > 3
+    assert result.crashes > schedules / 3
+    assert result.rescaled
     if policy != "drain":
-        assert result.restores_with_log > 3
+        assert result.restores_with_log
 
 
 @pytest.mark.slow

@@ -338,15 +338,18 @@ def sums_are_those_of_the_rows(view: CutView) -> bool:
 
 
 @pytest.mark.slow
-def test_a_table_counts_every_row_once_under_every_schedule():
-    result = simulate(totals_flow(), seeds=range(60), parallelism=(1, 2, 3), invariant=sums_are_those_of_the_rows)
+@pytest.mark.parametrize("schedules", [20, pytest.param(60, marks=pytest.mark.long)])
+def test_a_table_counts_every_row_once_under_every_schedule(schedules: int):
+    result = simulate(
+        totals_flow(), seeds=range(schedules), parallelism=(1, 2, 3), invariant=sums_are_those_of_the_rows
+    )
     expected: dict[Any, int] = {}
     for order in ORDERS:
         key = order["user"], order["day"]
         expected[key] = expected.get(key, 0) + order["amount"]
     assert {(row["user"], row["day"]): row["sum"] for row in result.outputs["all"]} == expected
-    assert result.crashes > 20
-    assert result.rescaled > 2
+    assert result.crashes > schedules / 3
+    assert result.rescaled
 
 
 def test_a_key_of_another_task_is_refused():

@@ -173,6 +173,7 @@ def triangles_by_hand() -> dict[int, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("schedules", [4, pytest.param(12, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("flow", "value", "expected"),
     [
@@ -204,26 +205,29 @@ def triangles_by_hand() -> dict[int, Any]:
         "triangles",
     ],
 )
-def test_a_program_gives_its_result_under_crashes_and_other_numbers_of_tasks(flow: Flow, value: str, expected: Any):
-    result = simulate(flow, seeds=range(12), parallelism=(1, 2, 3))
+def test_a_program_gives_its_result_under_crashes_and_other_numbers_of_tasks(
+    flow: Flow, value: str, expected: Any, schedules: int
+):
+    result = simulate(flow, seeds=range(schedules), parallelism=(1, 2, 3))
     rows = result.outputs["out"]
     assert {row["vertex"]: row[value] for row in rows} == expected
     assert len(rows) == len(expected)
-    assert result.crashes > 10
-    assert result.restores > 2
+    assert result.crashes > schedules / 2
+    assert result.restores
     assert result.rescaled
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("schedules", [8, pytest.param(24, marks=pytest.mark.long)])
 def test_vertices_that_wait_for_a_later_round_survive_crashes_and_other_numbers_of_tasks(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, schedules: int
 ):
     """Here nearly all of them wait: a task sends the value of a single vertex, or the best eighth."""
     monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
     monkeypatch.setattr(vertex_edges, "FEW", 1)
-    result = simulate(flow_of(BestWay, weight="weight"), seeds=range(24), parallelism=(1, 2, 3))
+    result = simulate(flow_of(BestWay, weight="weight"), seeds=range(schedules), parallelism=(1, 2, 3))
     assert {row["vertex"]: row["lowest"] for row in result.outputs["out"]} == shortest_by_hand()
-    assert result.restores > 10
+    assert result.restores > 2
 
 
 def messages_of(flow: Flow, rounds: int, edges: Any = EDGES) -> list[list[Columns]]:

@@ -53,7 +53,9 @@ def cuts(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any
     return last_json(capsys.readouterr().out)["cuts"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
+)
 def test_an_interrupted_run_leaves_a_cut_and_no_process(
     number: signal.Signals, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

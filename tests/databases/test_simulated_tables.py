@@ -108,14 +108,18 @@ def judge(sink: Any, schedules: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("schedules", [8, pytest.param(15, marks=pytest.mark.long)])
 @pytest.mark.parametrize("prepared", [False, True])
-def test_each_row_is_in_postgres_once_under_every_schedule(rehearsed: RehearsedPostgres, prepared: bool):
-    judge(replace(rehearsed, prepared=prepared), 15)
+def test_each_row_is_in_postgres_once_under_every_schedule(
+    rehearsed: RehearsedPostgres, prepared: bool, schedules: int
+):
+    judge(replace(rehearsed, prepared=prepared), schedules)
 
 
 @pytest.mark.slow
-def test_each_row_is_in_sqlite_once_under_every_schedule():
-    judge(RehearsedSqlite("rehearsed.db", "rows"), 60)
+@pytest.mark.parametrize("schedules", [20, pytest.param(60, marks=pytest.mark.long)])
+def test_each_row_is_in_sqlite_once_under_every_schedule(schedules: int):
+    judge(RehearsedSqlite("rehearsed.db", "rows"), schedules)
 
 
 @pytest.mark.slow

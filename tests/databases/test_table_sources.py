@@ -114,8 +114,11 @@ def test_a_table_without_row_ids_is_refused(tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("schedules", [20, pytest.param(60, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_rows_are_read_once_under_60_schedules(request: pytest.FixtureRequest, tmp_path: Path, kind: str):
+def test_rows_are_read_once_under_every_schedule(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, schedules: int
+):
     if kind == "postgres":
         server = request.getfixturevalue("postgres")
         source: Any = postgres_table(server, request.getfixturevalue("schema"), "text", rows=60)
@@ -124,6 +127,6 @@ def test_rows_are_read_once_under_60_schedules(request: pytest.FixtureRequest, t
     flow = Flow("reading")
     numbers = flow.read(source, name="rows").map(lambda row: row["n"], name="n")
     numbers.write(Collect(), name="kept")
-    result = simulate(flow, seeds=range(60), crashes=3)
+    result = simulate(flow, seeds=range(schedules), crashes=3)
     assert sorted(result.outputs["kept"]) == list(range(60))
-    assert result.crashes > 60 and result.rescaled > 0
+    assert result.crashes > schedules and result.rescaled > 0

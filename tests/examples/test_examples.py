@@ -17,9 +17,9 @@ Record = dict[str, Any]
 @pytest.mark.usefixtures("local_ray")
 class TestOnRay:
     def test_the_money_is_all_there_after_kills_in_two_tasks_of_each(self, spark: Any):
-        found = compare(transfers, kills=2, seed=7, size=800, parallelism=2, spark=spark)
+        found = compare(transfers, kills=2, seed=7, size=400, parallelism=2, spark=spark)
         assert found["failures"] == []
-        assert found["rows"] == 800 * transfers.STOPS
+        assert found["rows"] == 400 * transfers.STOPS
 
     def test_the_counters_agree_after_three_kills(self, capsys: pytest.CaptureFixture[str]):
         counters.main()

@@ -152,6 +152,7 @@ def wheel(project: Path, tmp_path: Path) -> str:
     return f"wheels/{path.name}"
 
 
+@pytest.mark.long
 def test_a_job_brings_backedge_as_a_wheel(bare: Path, wheel: str, project: Path, tmp_path: Path):
     environment = {"pip": {"packages": ["${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/" + wheel]}}
     run = ["backedge", "run", FLOW, "--json", "--kill", "head@epoch=2"]

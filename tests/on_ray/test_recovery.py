@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 SILENCE_S = 3.0
 
 
-@pytest.mark.parametrize(("actors", "parallelism"), [("task", 1), ("slice", 2)])
+@pytest.mark.parametrize(("actors", "parallelism"), [("task", 1), pytest.param("slice", 2, marks=pytest.mark.long)])
 def test_each_role_may_die_in_its_turn(tmp_path: Path, actors: Any, parallelism: int, evidence: Evidence):
     kills = kills_of(["source", "head", "body", "sink"])
     flow = trips(count=400)
@@ -111,7 +111,7 @@ def test_processes_that_die_at_random_lose_nothing(tmp_path: Path):
     assert len(result.kills) >= 1
 
 
-@pytest.mark.parametrize("who", ["source", "head", "sink"])
+@pytest.mark.parametrize("who", [*(pytest.param(who, marks=pytest.mark.long) for who in ("source", "head")), "sink"])
 def test_a_death_near_the_end_loses_nothing(tmp_path: Path, who: str, evidence: Evidence):
     """The last cut is taken when all tasks have ended; whoever has ended says so again."""
     flow = trips(count=150, rate=None)

@@ -28,7 +28,7 @@ def forget(records: list[int]) -> None:
 @pytest.mark.parametrize(
     ("record_s", "seconds"),
     [
-        (0.05, 15),
+        (0.05, 8),
         pytest.param(0.05, LONG_S, marks=pytest.mark.long),
         pytest.param(0.005, LONG_S, marks=pytest.mark.long),
     ],

@@ -109,6 +109,7 @@ def test_the_readme_installs_from_a_clone_a_wheel_and_a_git_address():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_installed_clone_runs_a_flow(repository: Path, tmp_path: Path):
     """As the README says it: the clone lies beside the project."""
     project = tmp_path / "project"
@@ -119,6 +120,7 @@ def test_an_installed_clone_runs_a_flow(repository: Path, tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_installed_git_address_runs_a_flow(repository: Path, tmp_path: Path):
     target, replaced = re.subn(r"git\+https://\S+", f"git+file://{repository}", targets()["git"])
     assert replaced == 1
