@@ -38,10 +38,12 @@ test-fast: setup  ## all but the slow tests: about a minute
 	$(PYTHON_IN_VENV) -m pytest -q -m "not slow" $(TWO_FILES_AT_A_TIME)
 
 test: setup       ## every test but the long ones, then the pure core once more under python -O: 23 minutes on two cores
+	$(PYTHON_IN_VENV) -m tests.spark.java_classes
 	$(PYTHON_IN_VENV) -m pytest -m "not long" --durations=20 $(TWO_FILES_AT_A_TIME)
 	$(PYTHON_IN_VENV) -O -m pytest -q -m "not slow" $(PURE_CORE)
 
 test-all: setup   ## the long tests too: hundreds of drawn flows, breaking connections between two hosts (as root), an hour
+	$(PYTHON_IN_VENV) -m tests.spark.java_classes
 	$(PYTHON_IN_VENV) -m pytest --durations=20 $(TWO_FILES_AT_A_TIME)
 
 BENCHES = core loop watch hop count columns snapshot increments start recover rescale restore superstep audit pagerank components paths kmeans sgd

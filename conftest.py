@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.evidence import Audit, Evidence
+from tests.spark.java_classes import java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,6 +101,8 @@ def own_home_and_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> I
         for variable in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
             environment.delenv(variable, raising=False)
         environment.setenv("TMPDIR", temporary)
+        for variable, options in java_options().items():
+            environment.setenv(variable, options)
         # tempfile remembers the folder that it found first.
         environment.setattr(tempfile, "tempdir", None)
         yield
