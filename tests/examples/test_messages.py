@@ -20,13 +20,11 @@ AT_ONCE = 10**9
 """A size at which the pauses of the examples, which are shared out over their records, are none."""
 
 
-EXAMPLES = [(count_and_print, 1), (token_ring, 1), (retry_queue, 1), (agent_loop, 1), (reachability, 2)]
-
-
 @pytest.mark.usefixtures("local_ray", "spark")
-@pytest.mark.parametrize(("example", "parallelism"), EXAMPLES)
-def test_a_run_that_is_killed_once_gives_what_spark_computes(example: ModuleType, parallelism: int):
-    check_killed_once(example, example.SIZE // 8, parallelism)
+@pytest.mark.parametrize("example", [count_and_print, token_ring, retry_queue, agent_loop])
+def test_a_run_that_is_killed_once_gives_what_spark_computes(example: ModuleType):
+    """The reference of `reachability` takes Spark many seconds: it is among the long tests alone, and simulated."""
+    check_killed_once(example, example.SIZE // 8)
 
 
 @pytest.mark.long
