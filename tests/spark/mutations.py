@@ -46,16 +46,21 @@ def row_ends(row: Row) -> tuple[Any, ...]:
 
 
 class Subject(Forged):
-    """The run, copied to be changed: its cut with the longest logs, and a channel in that."""
+    """The run, copied to be changed: of its cuts with output the one with the longest logs, and a channel in that."""
 
     def __init__(self, job: Path, copy: Path) -> None:
         super().__init__(job, copy)
         attempts = {epoch: manifest["attempt"] for epoch, manifest in self.manifests.items()}
         logs = {e: logged(m) for e, m in self.manifests.items() if attempts.get(e - 1) == attempts[e] == 2}
-        self.epoch = max(logs, key=lambda epoch: sum(channel["log_count"] for channel in logs[epoch]))
+        with_output = [epoch for epoch in logs if self.has_output(epoch)]
+        self.epoch = max(with_output, key=lambda epoch: sum(channel["log_count"] for channel in logs[epoch]))
         self.channel = ends_of(logs[self.epoch][0])
         self.log = self.file(self.epoch, "log", self.channel[3], self.channel[4])
         self.manifest = self.manifests[self.epoch]
+
+    def has_output(self, epoch: int) -> bool:
+        """Whether the first task of the sink has prepared something: on a busy machine, early cuts have nothing."""
+        return any("/table=transactions/" in file["name"] for file in self.task(epoch, "done", 0)["files"])
 
     def change_log(self, change: Callable[[list[Row]], list[Row]]) -> None:
         """Change the entries of the channel; each lies where it lay, whatever it is."""
