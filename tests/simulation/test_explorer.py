@@ -155,7 +155,7 @@ def test_a_log_that_misses_what_is_spilled_is_found():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", FOUND)
-@pytest.mark.parametrize("name", ["nested loops", "two heads, two bodies, shuffled"])
+@pytest.mark.parametrize("name", marked(["nested loops", "two heads, two bodies, shuffled"], LONG_ALONE))
 def test_letting_a_task_go_first_hides_no_broken_rule(name: str, rule: str):
     for reduced in (True, False):
         assert Explorer(graph(name), BREAKS[rule].parts(), reduced=reduced).run().violations
