@@ -24,7 +24,7 @@ from recovery.stores.thrift import BINARY, I32, I64, LIST, STRUCT, Struct
 from tests.stores.test_parquet_pages import bytes_by_key, parts_of, pieces_of
 
 FEW, MANY = 3, 10_000
-BYTES = 30_000_000
+BYTES = 3_000_000
 
 
 def state(count: int = FEW, **columns: Any) -> Any:
