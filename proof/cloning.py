@@ -13,7 +13,8 @@ from __future__ import annotations
 import io
 import pickle
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import copy
 from enum import Enum
 from typing import Any, cast
 
@@ -195,6 +196,9 @@ def _essence(thing: Any, around: tuple[int, ...]) -> Any:
         return set, frozenset(_essence(member, around) for member in thing)
     if issubclass(kind, (tuple, list, deque)):
         return kind, *(_essence(member, around) for member in thing)
+    if issubclass(kind, Iterator):
+        # What it still has to give, which a copy gives in its place.
+        return "left", *(_essence(part, around) for part in copy(thing))
     if _KINDS.get(kind) == 0 or callable(thing) or issubclass(kind, Enum):
         return kind, _SHARED.number_of(thing, 0)
     return _of_attributes(thing, kind, around)

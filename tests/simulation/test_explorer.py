@@ -197,6 +197,14 @@ def test_what_tells_only_the_way_tells_no_states_apart():
     assert essence([1, 2]) != essence([2, 1])
 
 
+def test_states_with_different_values_left_to_take_in_are_told_apart_and_keep_them():
+    left = iter({"a": 1, "b": 2}.items())
+    whole = essence(left)
+    assert whole == essence(iter({"a": 1, "b": 2}.items()))
+    assert next(left) == ("a", 1)
+    assert essence(left) != whole and list(left) == [("b", 2)]
+
+
 def test_an_exploration_that_is_cut_short_is_not_complete():
     found = Explorer(graph("nested loops"), states_max=50).run()
     assert not found.complete
