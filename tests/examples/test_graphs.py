@@ -34,12 +34,14 @@ TREE = [(0, 3, 4), (0, 1, 1), (1, 2, 2), (2, 3, 1), (3, 4, 5), (7, 8, 1)]
 
 @pytest.mark.usefixtures("local_ray", "spark")
 @pytest.mark.parametrize(
-    ("example", "size", "parallelism"),
-    [(pagerank, 200, 2), (kmeans, 30, 2), (import_cycles, 160, 2)],
+    ("example", "size", "parallelism", "early"),
+    [(pagerank, 200, 2, None), (kmeans, 30, 2, "move@records=12"), (import_cycles, 160, 2, None)],
 )
-def test_a_run_that_is_killed_once_gives_what_spark_computes(example: ModuleType, size: int, parallelism: int):
+def test_a_run_that_is_killed_once_gives_what_spark_computes(
+    example: ModuleType, size: int, parallelism: int, early: str | None
+):
     """Those whose reference takes Spark many seconds are among the long tests alone, and in the simulator below."""
-    check_killed_once(example, size, parallelism)
+    check_killed_once(example, size, parallelism, early)
 
 
 @pytest.mark.long
