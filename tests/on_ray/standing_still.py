@@ -26,14 +26,14 @@ def let_stand_still(pids: Iterable[int]) -> None:
             assert time.monotonic() < deadline_s, f"process {pid} does not stand still: {state_of(pid)}"
 
 
-def wake(pids: Iterable[int]) -> None:
-    """Let processes go on, and wait until each has done something."""
+def wake(pids: Iterable[int], ticks_min: int = 1) -> None:
+    """Let processes go on, and wait until each has done something: it has used a processor for that many ticks."""
     deadline_s = time.monotonic() + STOPPED_S
     before = {pid: ticks_of(pid) for pid in pids}
     for pid in before:
         os.kill(pid, signal.SIGCONT)
     for pid, ticks in before.items():
-        while ticks_of(pid) == ticks:
+        while ticks_of(pid) < ticks + ticks_min:
             assert time.monotonic() < deadline_s, f"process {pid} does not go on"
 
 

@@ -169,8 +169,8 @@ def test_a_zombie_that_wakes_up_when_another_run_is_through_changes_nothing(tmp_
         let_stand_still(zombies)
         finish(trips(count=600, rate=None, sink=JsonLines(str(out))), resume="latest", **options)
     finally:
-        # Tasks first, which process what waits for them; their supervisor would end them at once.
-        wake(story.pids.values())
+        # Tasks first, which process what waits for them and report it; their supervisor would end them at once.
+        wake(story.pids.values(), ticks_min=5)
         wake(zombies - set(story.pids.values()))
     chain = CutStore(str(tmp_path / "cuts"), "trips").chain()
     with pytest.raises(FencedError, match="another run has taken over"):
