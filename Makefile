@@ -3,11 +3,9 @@
 PYTHON_IN_VENV = .venv/bin/python
 # Tests start hundreds of Pythons: without compiled modules each of them, and pytest's own collection, takes twice as long.
 export PYTHONDONTWRITEBYTECODE =
-# Several files at a time. Most slow tests wait for processes to come up, so three of them keep two cores busy; fast
-# tests wait for nothing. conftest.py puts long files first.
-BY_FILE = --dist loadfile --no-loadscope-reorder
-TWO_FILES_AT_A_TIME = -n 2 $(BY_FILE)
-THREE_FILES_AT_A_TIME = -n 3 $(BY_FILE)
+# Two files at a time: most tests wait for processes to come up, and at three some of them time out on two cores.
+# conftest.py puts long files first.
+TWO_FILES_AT_A_TIME = -n 2 --dist loadfile --no-loadscope-reorder
 # What a run decides with. No code of the project has an assert (ruff's S101), so -O changes little: these would show it.
 PURE_CORE = tests/protocol tests/graphs/test_loop_errors.py tests/graphs/test_operator_errors.py
 
@@ -42,12 +40,12 @@ test-fast: setup  ## all but the slow tests: about a minute
 
 test: setup       ## every test but the long ones, then the pure core once more under python -O: 23 minutes on two cores
 	$(PYTHON_IN_VENV) -m tests.spark.java_classes
-	$(PYTHON_IN_VENV) -m pytest -m "not long" --durations=20 $(THREE_FILES_AT_A_TIME)
+	$(PYTHON_IN_VENV) -m pytest -m "not long" --durations=20 $(TWO_FILES_AT_A_TIME)
 	$(PYTHON_IN_VENV) -O -m pytest -q -m "not slow" $(PURE_CORE)
 
 test-all: setup   ## the long tests too: hundreds of drawn flows, breaking connections between two hosts (as root), an hour
 	$(PYTHON_IN_VENV) -m tests.spark.java_classes
-	$(PYTHON_IN_VENV) -m pytest --durations=20 $(THREE_FILES_AT_A_TIME)
+	$(PYTHON_IN_VENV) -m pytest --durations=20 $(TWO_FILES_AT_A_TIME)
 
 BENCHES = core loop watch hop count columns snapshot increments start recover rescale restore superstep audit pagerank components paths kmeans sgd
 

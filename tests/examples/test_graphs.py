@@ -35,7 +35,11 @@ TREE = [(0, 3, 4), (0, 1, 1), (1, 2, 2), (2, 3, 1), (3, 4, 5), (7, 8, 1)]
 @pytest.mark.usefixtures("local_ray", "spark")
 @pytest.mark.parametrize(
     ("example", "size", "parallelism", "early"),
-    [(pagerank, 200, 2, None), (kmeans, 30, 2, "move@records=12"), (import_cycles, 160, 2, None)],
+    [
+        (pagerank, 200, 2, "rank@records=1000"),
+        (kmeans, 30, 2, "move@records=12"),
+        (import_cycles, 160, 2, "cycle@records=5000"),
+    ],
 )
 def test_a_run_that_is_killed_once_gives_what_spark_computes(
     example: ModuleType, size: int, parallelism: int, early: str | None

@@ -17,9 +17,11 @@ Record = dict[str, Any]
 
 
 @pytest.mark.usefixtures("local_ray", "spark")
-@pytest.mark.parametrize(("example", "size"), [(nested_loops, 100), (rollout_training, 160)])
-def test_a_run_that_is_killed_once_gives_what_spark_computes(example: ModuleType, size: int):
-    check_killed_once(example, size)
+@pytest.mark.parametrize(
+    ("example", "size", "early"), [(nested_loops, 100, "peel@records=3000"), (rollout_training, 160, None)]
+)
+def test_a_run_that_is_killed_once_gives_what_spark_computes(example: ModuleType, size: int, early: str | None):
+    check_killed_once(example, size, early=early)
 
 
 @pytest.mark.long
