@@ -79,7 +79,7 @@ def digits_in(digest: str) -> str:
 
 def digest_in(document: Mapping[str, Any]) -> str:
     """The digest that a document names for a file. Earlier versions named the digits of a SHA-256."""
-    return document["digest"] if "digest" in document else f"{_SHA256}:{document['sha256']}"
+    return digest_kept(document["digest"] if "digest" in document else document["sha256"])
 
 
 def digest_kept(digest: str) -> str:

@@ -161,7 +161,7 @@ def test_a_cluster_that_stays_silent_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 
 class Reported(Future[Outcome]):
-    """An outcome of which Ray's thread has told nobody yet."""
+    """An outcome that Ray's thread has not reported yet."""
 
     def add_done_callback(self, fn: Any) -> None:
         pass

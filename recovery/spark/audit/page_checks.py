@@ -4,7 +4,7 @@ A page names a value of a dictionary, or the beginning of an earlier value, in a
 of it. So the footer and the header of each page are read here. Our files have neither, except for dictionaries of short
 texts, and no compression that makes many bytes of one. So what Arrow decodes takes a multiple of the size of the file.
 
-Nothing is asked of Arrow: some of what it tells of a footer ends the process if that was forged.
+Arrow is not asked about the footer, because reading some parts of a forged one aborts the process.
 """
 
 from __future__ import annotations
