@@ -13,6 +13,10 @@ Audit = Callable[[str, bytes | None], int]
 """Audits all cuts of the job in a folder; returns how many passed, and fails if one does not."""
 
 
+class NotHappenedError(AssertionError):
+    """A fault did not happen, so the run proves nothing. pytest runs such a test again, and no other."""
+
+
 class Evidence:
     """The notes of one test. What was counted and is zero fails the test: then it proves nothing.
 
@@ -26,7 +30,7 @@ class Evidence:
 
     def happened(self, what: str, count: int) -> None:
         """The fault happened this often, as measured."""
-        self._note("happened", what, count)
+        self._note("happened", what, count, NotHappenedError)
 
     def survived(self, what: str, count: int) -> None:
         """What must hold in spite of the fault was checked this often."""
@@ -46,7 +50,8 @@ class Evidence:
         if self._audit is not None:
             self.survived("cuts that pass the audit", self._audit(str(folder), key))
 
-    def _note(self, part: str, what: str, count: int) -> None:
+    def _note(self, part: str, what: str, count: int, error: type[AssertionError] = AssertionError) -> None:
         notes = self.notes[part]
         notes[what] = notes.get(what, 0) + count
-        assert count > 0, f"not {part}: {what}"
+        if count <= 0:
+            raise error(f"not {part}: {what}")

@@ -38,12 +38,14 @@ def outcome(*names: str) -> tuple[int, dict[str, dict[str, Any]]]:
 
 @pytest.mark.slow
 def test_a_fault_counts_only_if_it_happened_and_what_follows_was_checked():
-    code, lines = outcome("fine", "calm", "loss", "silent", "unchecked")
+    code, lines = outcome("fine", "calm", "late", "lucky", "loss", "silent", "unchecked")
     assert code == 1
     found = {number: (line["happened"], line["survived"]) for number, line in lines.items()}
     assert found == {
         "fine": (True, True),
         "calm": (False, False),
+        "late": (True, True),
+        "lucky": (True, False),
         "loss": (True, False),
         "silent": (False, False),
         "unchecked": (True, False),

@@ -129,7 +129,7 @@ def test_a_death_while_a_source_has_ended_and_another_is_idle_loses_nothing(tmp_
     flow = Flow("two_sources")
     short = flow.read(Range(10), name="short").rebalance()
     long = flow.read(Range(200, start=10, rate=100), name="long").rebalance()
-    idle = flow.read(Range(202, start=200, rate=0.6), name="idle").rebalance()
+    idle = flow.read(Range(202, start=200, rate=0.4), name="idle").rebalance()
     merged = short.merge(long).merge(idle)
     merged.map(lambda number: -number, name="turn").rebalance().write(Collect(), name="done")
     kills = ["turn@epoch=3"]
