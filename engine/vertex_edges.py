@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,9 @@ Array = npt.NDArray[Any]
 Along = Callable[[Array, Array | None], Array]
 
 COMBINES: dict[str, np.ufunc] = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+
+PIECE_EDGES = 65_536
+"""The edges that are looked at together. Their values take half a megabyte."""
 
 FEW = 8
 """If the active vertices have less than one edge in so many, only their edges are looked at."""
@@ -144,22 +148,35 @@ class OutEdges:
         return None, self.all_combined(sent, active, combine, along)
 
     def all_combined(self, sent: Array, active: Array | None, combine: str, along: Along | None) -> Array:
-        """The same for all rows, by looking at all edges."""
+        """The same for all rows, by looking at all edges, in pieces whose values stay in the processor's cache."""
         if not len(self._sources):
             return sent[:0]
-        kind, nothing = sent.dtype, identity(combine, sent.dtype)
         if active is not None:
-            sent = np.where(active, sent, nothing)
-        carried = sent[self._sources]
+            sent = np.where(active, sent, identity(combine, sent.dtype))
+        return np.concatenate([self._combined_piece(rows, sent, active, combine, along) for rows in self._pieces])
+
+    def _combined_piece(
+        self, rows: slice, sent: Array, active: Array | None, combine: str, along: Along | None
+    ) -> Array:
+        starts = self._row_starts[rows.start : rows.stop + 1]
+        edges = slice(starts[0], starts[-1])
+        sources = self._sources[edges]
+        carried = sent.take(sources)
         if along is not None:
-            carried = along(carried, self._weights)
+            carried = along(carried, None if self._weights is None else self._weights[edges])
             if active is not None:
                 if combine != "sum":
                     # The type of messages, since the largest number of another type would be a small one in theirs.
                     with np.errstate(invalid="ignore"):
-                        carried = carried.astype(kind, copy=False)
-                carried = np.where(active[self._sources], carried, nothing.astype(carried.dtype))
-        return COMBINES[combine].reduceat(carried, self._row_starts[:-1])
+                        carried = carried.astype(sent.dtype, copy=False)
+                carried = np.where(active[sources], carried, identity(combine, sent.dtype).astype(carried.dtype))
+        return COMBINES[combine].reduceat(carried, starts[:-1] - starts[0])
+
+    @cached_property
+    def _pieces(self) -> list[slice]:
+        """Ranges of rows with about PIECE_EDGES edges each, or one row that has more."""
+        ends = np.searchsorted(self._row_starts, np.arange(0, len(self._sources), PIECE_EDGES))
+        return [slice(a, b) for a, b in pairwise(np.unique(np.append(ends, len(self.rows))).tolist())]
 
     def are_few(self, senders: Array) -> bool:
         """Whether only the edges of these vertices, by position or as a mask, are looked at, and not all edges."""
