@@ -33,6 +33,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 STARTED = {"spark", "local_ray", "postgres"}
 """Fixtures that start other programs, which takes seconds."""
 
+TIMES_AGAIN = 2
+"""More chances of a test whose fault did not happen: on a busy machine a run may end before its fault is due."""
+
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30
 
@@ -75,6 +78,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Search only files with examples for doctests: pytest would import all others and search every object in them."""
+    collectors = yield
+    if file_path.suffix != ".py" or b">>>" in file_path.read_bytes():
+        return collectors
+    return [collector for collector in collectors if type(collector) is pytest.Module]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests that start something as slow, whether or not they say so. Files that take long come first."""
@@ -83,6 +95,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = STARTED & set(getattr(item, "fixturenames", ()))
         if fixtures:
             item.add_marker("slow")
+        if "evidence" in getattr(item, "fixturenames", ()):
+            # Not for all tests: whether a test is to run again costs each of thousands a talk of two processes.
+            item.add_marker(pytest.mark.flaky(reruns=TIMES_AGAIN, only_rerun=["^NotHappenedError:"]))
         known = of_file.setdefault(item.path, set())
         known |= fixtures
         if item.get_closest_marker("slow"):
