@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import termios
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -46,6 +47,9 @@ def test_a_run_is_a_head_and_a_line_for_each_chain():
     assert orders.split() == ["orders", "1", "-", "-", "-", "-", "0", "-"]
 
 
+SEEN_S_MAX = 10.0
+
+
 @contextmanager
 def terminal() -> Iterator[tuple[int, TextIO, TextIO]]:
     """Our end of a terminal, and the keyboard and screen at the other one."""
@@ -56,7 +60,11 @@ def terminal() -> Iterator[tuple[int, TextIO, TextIO]]:
 
 
 def seen_at(ours: int) -> str:
-    return os.read(ours, 1 << 16).decode()
+    """All that was drawn until the end; a terminal hands it over in pieces."""
+    drawn = b""
+    while not drawn.endswith(top_command.ORDINARY.encode()) and select.select([ours], [], [], SEEN_S_MAX)[0]:
+        drawn += os.read(ours, 1 << 16)
+    return drawn.decode()
 
 
 def test_q_ends_it_and_the_terminal_is_as_before(monkeypatch: pytest.MonkeyPatch):
