@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-STARTED = {"spark", "local_ray", "postgres"}
+STARTED = {"spark", "local_ray", "postgres", "server_as_installed"}
 """Fixtures that start other programs, which takes seconds."""
 
 TIMES_AGAIN = 2

@@ -103,6 +103,7 @@ def emitted(program: Any, rows: list[Row], **options: Any) -> list[tuple[int, in
     return sorted((row["version"], row["vertex"], row["lowest"]) for row in outputs)
 
 
+@pytest.mark.slow
 def test_an_undirected_graph_changes_in_both_directions():
     rows = rows_of(0, [(1, 2, 1.0), (3, 2, 1.0)]) + rows_of(4, [(2, 1, None)])
     assert emitted(Best, rows, undirected=True) == [(0, 1, 1), (0, 2, 1), (0, 3, 1), (4, 2, 2), (4, 3, 2)]

@@ -282,6 +282,7 @@ def test_a_change_costs_what_it_affects(name: str, monkeypatch: pytest.MonkeyPat
         assert tasks.told < 6
 
 
+@pytest.mark.slow
 def test_what_a_change_costs_does_not_depend_on_the_size_of_the_graph(monkeypatch: pytest.MonkeyPatch):
     """A path of ten vertices at the end of a longer one is cut off."""
     costs: list[int] = []
@@ -296,6 +297,7 @@ def test_what_a_change_costs_does_not_depend_on_the_size_of_the_graph(monkeypatc
     assert costs[0] == costs[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["components", "reached"])
 def test_a_long_phase_is_worked_off_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch):
     """Each vertex of a path waits for the one before it, and all are vertices of one task."""
@@ -330,6 +332,7 @@ def _noting_its_call(method: Callable[..., Told], calls: list[int]) -> Callable[
     return called
 
 
+@pytest.mark.slow
 def test_edges_that_come_and_go_take_no_room():
     tasks = Tasks(PROGRAMS["components"])
     for number in range(200):

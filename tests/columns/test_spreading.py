@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from graphs.vertex_program import BACKWARDS
 from tests.columns.given import columns
 from tests.columns.test_vertex_programs import EDGES, Best, BestWay, flow_of, lowest_by_hand, shortest_by_hand
 from tests.runtime.tasks import States, Tasks, encoded
+
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 Sent = list[tuple[TaskId, Columns]]
 """The task that has sent, and its batch."""
@@ -153,7 +156,7 @@ def test_an_own_vertex_sends_in_the_same_round_if_its_new_value_is_as_good_as_th
         assert list(run.values().values()).count(0.0) == 1 + steps
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 3])
+@pytest.mark.parametrize("parallelism", [slow(1), 2, slow(3)])
 @pytest.mark.parametrize("rows_max", [0, 3, 10_000])
 @pytest.mark.parametrize("sent_min", [1, 512])
 def test_the_form_in_which_values_travel_does_not_matter(
@@ -244,7 +247,9 @@ def test_undefined_values_do_not_keep_others_from_being_sent(monkeypatch: pytest
     assert [found[vertex + vertices] for vertex in range(20)] == list(range(20))
 
 
-@pytest.mark.parametrize("options", [{}, {"rounds": 6}, {"free_running": True}], ids=["rounds", "six", "free"])
+@pytest.mark.parametrize(
+    "options", [{}, slow({"rounds": 6}), slow({"free_running": True})], ids=["rounds", "six", "free"]
+)
 def test_undefined_values_come_to_rest_on_a_cycle(options: Any):
     class Undefined(Best):
         message = np.float64
@@ -262,9 +267,11 @@ def test_undefined_values_come_to_rest_on_a_cycle(options: Any):
 
 @pytest.mark.parametrize(("combine", "step"), [("min", 1), ("max", -1)])
 @pytest.mark.parametrize(
-    ("message", "weight"), [(np.int32, 1), (np.int64, 1.0), (np.uint64, 1), (np.float32, 1.0)], ids=str
+    ("message", "weight"),
+    [slow(np.int32, 1), (np.int64, 1.0), slow(np.uint64, 1), slow(np.float32, 1.0)],
+    ids=str,
 )
-@pytest.mark.parametrize("options", [{}, {"rounds": 9}, {"free_running": True}], ids=["rounds", "nine", "free"])
+@pytest.mark.parametrize("options", [{}, slow({"rounds": 9}), {"free_running": True}], ids=["rounds", "nine", "free"])
 @pytest.mark.parametrize("is_best", [True, False], ids=["best", "applied"])
 def test_values_arrive_as_messages_whatever_type_along_returns(
     combine: str, step: int, message: Any, weight: float, options: Any, is_best: bool
@@ -299,7 +306,7 @@ def test_values_arrive_as_messages_whatever_type_along_returns(
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [({}, {"until": never}), ({"until": never}, {}), ({}, {}), ({"rounds": 90}, {})],
+    [slow({}, {"until": never}), slow({"until": never}, {}), ({}, {}), slow({"rounds": 90}, {})],
     ids=["then in step", "then best first", "the same", "no limit any more"],
 )
 def test_a_cut_is_continued_with_other_options(monkeypatch: pytest.MonkeyPatch, before: Any, after: Any):

@@ -82,6 +82,7 @@ def test_the_index_finds_each_key_among_many_and_no_other(kinds: tuple[str, ...]
     assert sums_of(table) == {key[0] if len(key) == 1 else key: value for key, value in expected.items()}
 
 
+@pytest.mark.slow
 def test_integers_that_hash_to_one_slot_are_kept_apart():
     index = IntegerIndex()
     far = np.array([-(1 << 63), (1 << 63) - 1])

@@ -77,7 +77,7 @@ class Rows:
         return sorted(name for (name,) in self.execute(f"SELECT transaction_name FROM {prefix}backedge_commits"))
 
 
-@pytest.fixture(params=["postgres", "sqlite"])
+@pytest.fixture(params=[pytest.param("postgres", marks=pytest.mark.slow), "sqlite"])
 def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Rows:
     if request.param == "sqlite":
         return Rows(tmp_path)

@@ -128,6 +128,7 @@ def test_pages_are_ranked_as_by_the_matrix():
     assert {row["page"]: row["rank"] for row in found} == pytest.approx(dict(enumerate(ranks)))
 
 
+@pytest.mark.slow
 def test_devices_know_the_lowest_number_of_their_household_and_lone_ones_their_own():
     pairs = [{"device": one, "other": other} for one, other in ((4, 5), (5, 6), (2, 9))]
     inputs = {"pairs": pairs, "devices": [{"vertex": number} for number in range(10)]}
@@ -144,6 +145,7 @@ def test_crossings_are_as_far_from_a_station_as_the_quickest_way():
     assert {row["vertex"]: row["seconds"] for row in found} == {3: 0, 4: 5, 5: 6, 6: 8}
 
 
+@pytest.mark.slow
 def test_members_leave_one_after_the_other_until_all_have_enough_neighbours():
     pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3), (3, 4), (4, 5), (5, 6), (4, 6)]
     inputs = {"pairs": [{"one": one, "other": other} for one, other in pairs]}
@@ -167,6 +169,7 @@ def test_a_member_takes_the_label_that_most_of_its_neighbours_have():
     assert {row["vertex"]: row["label"] for row in found} == {0: 0, 1: 0, 2: 0, 3: 2, 4: 2, 5: 2}
 
 
+@pytest.mark.slow
 def test_triangles_are_counted_at_their_middle():
     pairs = [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (0, 3), (3, 4)]
     inputs = {"pairs": [{"one": one, "other": other} for one, other in pairs]}

@@ -143,6 +143,7 @@ def test_each_version_says_what_is_reached_on_the_graph_as_it_is_then():
     assert found == [{0, 1, 2}, {0, 3}, {0}, {0, 1, 2, 3, 4, 5}]
 
 
+@pytest.mark.slow
 def test_what_was_reached_two_ways_is_reached_as_long_as_one_is_left_and_a_ring_holds_nothing_up():
     ring = [(source, target, True) for source, target in ((0, 1), (0, 2), (1, 3), (2, 3), (3, 1))]
     assert reached(ring, [(0, 1, False)], [(0, 2, False)]) == [{0, 1, 2, 3}, {0, 1, 2, 3}, {0}]

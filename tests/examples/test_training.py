@@ -51,6 +51,7 @@ def cores(*pairs: tuple[int, int], seeds: int = 3) -> dict[int, int]:
     return {row["account"]: row["core"] for row in found}
 
 
+@pytest.mark.slow
 def test_a_chain_is_peeled_from_its_ends_and_a_ring_stays_longer():
     chain = [(1, 2), (2, 3), (3, 4)]
     ring = [(4, 5), (5, 6), (4, 6)]
@@ -68,6 +69,7 @@ def test_four_who_all_pay_each_other_are_a_core_of_three():
     assert cores(*everybody, (3, 4), (4, 5)) == {0: 3, 1: 3, 2: 3, 3: 3, 4: 1, 5: 1}
 
 
+@pytest.mark.slow
 def test_every_sample_is_used_once_and_the_learner_is_the_same_whatever_dies():
     batches = 4
     used = simulate(rollout_training.flow(size=batches * EPISODES, seconds=0), seeds=range(4), crashes=2).outputs[

@@ -87,7 +87,7 @@ class Forgets(SqliteStore):
         return name == "chain/00000003.json" or super().create(name, data)
 
 
-@pytest.mark.parametrize("kind", [Tears, Forgets])
+@pytest.mark.parametrize("kind", [pytest.param(Tears, marks=pytest.mark.slow), Forgets])
 def test_a_store_that_breaks_its_promise_is_found(tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("engine.simulation.simulation.store_at", kind)
     source = SqliteTable(table_of(tmp_path / "in.db", range(1, 31)), "numbers")

@@ -35,6 +35,7 @@ def test_the_store_of_local_folders_gives_every_guarantee(tmp_path: Path):
     check_store(lambda: FolderStore(str(tmp_path)))
 
 
+@pytest.mark.slow
 def test_the_test_on_the_page_on_extending_passes_and_fails_for_a_store_that_lies(tmp_path: Path):
     page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
     (block,) = (part for part in page.split("```python\n") if "def test_it_is_a_store" in part)

@@ -31,6 +31,7 @@ from tests.files.opened import (
 )
 
 FILES = [JsonLines, CSV, Parquet]
+FEWER_FAST = [pytest.param(JsonLines, marks=pytest.mark.slow), CSV, pytest.param(Parquet, marks=pytest.mark.slow)]
 ROLLED: dict[str, Any] = {"roll_bytes": 150, "roll_s": None}
 """Two or three transactions go into a file."""
 
@@ -244,7 +245,7 @@ def test_who_finds_a_file_visible_makes_that_durable_since_the_one_before_may_ha
     assert ("sync_folder", tmp_path) in disk.steps
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", FEWER_FAST)
 @pytest.mark.parametrize("power_fails", [False, True])
 @pytest.mark.parametrize(
     "rolled", [AT_ONCE, {"roll_bytes": 1, "roll_s": None}, {"roll_bytes": 1 << 20, "roll_s": None}]
@@ -284,7 +285,7 @@ def test_a_crash_at_any_step_loses_and_doubles_nothing(
     assert step > 10
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", FEWER_FAST)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("rolled", [AT_ONCE, ROLLED])
 def test_whatever_happens_visible_is_what_was_committed_once(

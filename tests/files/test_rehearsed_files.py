@@ -102,6 +102,7 @@ def test_objects_of_several_cuts_are_published_once_also_by_attempts_after_the_o
     assert sum(count > 1 for count, _ in rolls) > 40 and sum(is_earlier for _, is_earlier in rolls) > 20
 
 
+@pytest.mark.slow
 def test_a_sink_in_an_object_store_that_does_not_roll_is_rehearsed_too():
     described = JsonLines("s3://bucket/odd", roll_bytes=None, roll_s=None)
     assert isinstance(described.rehearse("folder"), RehearsedObjects)

@@ -34,6 +34,7 @@ from tests.files.opened import (
 
 BIG: dict[str, Any] = {"roll_bytes": 1 << 20, "roll_s": None}
 KINDS = [JsonLines, CSV, Parquet]
+FEWER_FAST = [pytest.param(JsonLines, marks=pytest.mark.slow), CSV, pytest.param(Parquet, marks=pytest.mark.slow)]
 
 
 def write(opened: Any, *epochs: int, attempt: int = 1, **columns: Any) -> None:
@@ -260,7 +261,7 @@ def test_a_former_format_that_was_joined_but_not_published_is_published_once(tmp
 # -- crashes and consumers -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dies_again", [False, True])
+@pytest.mark.parametrize("dies_again", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_what_a_consumer_has_taken_is_not_published_again_after_a_crash_at_any_step(tmp_path: Path, dies_again: bool):
     """The consumer takes what is noted, as the documentation says; the next attempt may die at any step, too."""
     crashes = 0
@@ -322,7 +323,7 @@ def test_notes_that_are_forgotten_in_the_middle_do_no_harm(tmp_path: Path):
         assert numbers(out) == [1, 2], f"step {step}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FEWER_FAST)
 def test_a_task_that_sleeps_at_any_step_while_others_go_on_neither_loses_nor_doubles_anything(
     tmp_path: Path, kind: Any
 ):
@@ -363,7 +364,7 @@ def test_a_task_that_sleeps_at_any_step_while_others_go_on_neither_loses_nor_dou
     assert slept > 40
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FEWER_FAST)
 def test_a_step_that_finds_no_room_loses_nothing(tmp_path: Path, kind: Any):
     failures = 0
     for step in range(60):
@@ -387,6 +388,7 @@ def test_a_step_that_finds_no_room_loses_nothing(tmp_path: Path, kind: Any):
     assert failures > 40
 
 
+@pytest.mark.slow
 def test_what_a_failing_disk_has_not_made_durable_is_done_again(tmp_path: Path):
     for step in range(100):
         out = tmp_path / str(step)

@@ -219,6 +219,7 @@ def test_a_parquet_file_of_several_batches_a_row_group_is_read_whole(tmp_path: P
     assert [row["n"] for row in rest(restored)] == list(range(rows, 20_000))
 
 
+@pytest.mark.slow
 def test_row_groups_are_read_one_at_a_time(tmp_path: Path):
     texts = [random.Random(number).randbytes(500).hex() for number in range(20_000)]
     parquet().write_table(arrow().table({"s": texts}), tmp_path / "a.parquet", row_group_size=1000)

@@ -145,7 +145,7 @@ def test_a_run_goes_on_from_wherever_it_stopped(
     assert reader(source, positions=positions).exhausted
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 40))])
 def test_ranges_and_restores_share_every_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int):
     chance = random.Random(seed)
     monkeypatch.setattr(lines, "BLOCK_BYTES", chance.choice([1, 3, 16, 1000]))
@@ -248,6 +248,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path
         rest(reader(JsonLines(str(tmp_path))))
 
 
+@pytest.mark.slow
 def test_a_big_file_is_read_in_little_memory(tmp_path: Path):
     path = tmp_path / "a.txt"
     path.write_bytes((b"x" * 999 + b"\n") * 40_000)

@@ -31,6 +31,7 @@ from tests.files.opened import (
 
 BIG: dict[str, Any] = {"roll_bytes": 1 << 20, "roll_s": None}
 KINDS = [JsonLines, CSV, Parquet]
+FEWER_FAST = [pytest.param(JsonLines, marks=pytest.mark.slow), CSV, pytest.param(Parquet, marks=pytest.mark.slow)]
 RECORDS = Path("_staging", "job", "out", "contents")
 
 
@@ -151,7 +152,7 @@ def test_a_record_that_cannot_be_read_is_named(tmp_path: Path):
     assert numbers(tmp_path) == [1, 2]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FEWER_FAST)
 @pytest.mark.parametrize("fault", [CrashingDisk, FailingDisk])
 def test_removing_that_was_broken_off_at_any_step_is_done_again(tmp_path: Path, kind: Any, fault: Any):
     broken_off = 0

@@ -76,6 +76,7 @@ def test_what_a_record_is_made_into_has_made_as_many_rounds():
     assert simulate(flow, seeds=range(10)).outputs["leaves"] == list(range(16, 32))
 
 
+@pytest.mark.slow
 def test_loops_with_a_common_head_count_all_of_their_own_trips():
     flow = Flow("common_head")
     odd, even = flow.loop("odd", of=int, max_rounds=5), flow.loop("even", of=int, max_rounds=5)

@@ -141,6 +141,7 @@ def test_to_look_for_the_cut_of_a_run_that_never_was_leaves_nothing_behind(tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_cut_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path):
     _, world, _ = run_seed(3, 2)
     write_run(world, tmp_path, "rank", keep=2)

@@ -126,6 +126,7 @@ for prepare in (None, keep_freed_memory):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc has other settings")
 def test_memory_of_freed_columns_is_used_again_instead_of_new_memory_of_the_kernel():
     printed = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True).stdout

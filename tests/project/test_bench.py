@@ -154,6 +154,7 @@ def test_work_for_every_record_misses_the_limit():
     assert any(claim.startswith("batch: ") and "with 1,000 records" in claim for claim in missed(CountsRecords))
 
 
+@pytest.mark.slow
 def test_a_slow_core_misses_the_limit():
     claims = missed(TakesItsTime)
     for kind in (*core.KINDS, "across, digest aside"):

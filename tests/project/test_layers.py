@@ -90,6 +90,7 @@ def files_of_ours() -> list[Path]:
     return sorted(file for layer in MAY_IMPORT for file in (ROOT / layer).rglob("*.py"))
 
 
+@pytest.mark.slow
 def test_every_import_goes_down_the_layers():
     files = files_of_ours()
     assert {file.relative_to(ROOT).parts[0] for file in files} >= {"graphs", "recovery", "engine", "backedge", "tests"}
@@ -130,6 +131,7 @@ def test_an_import_down_the_layers_passes(path: str, source: str):
     assert violations(path, source) == []
 
 
+@pytest.mark.slow
 def test_no_import_is_relative():
     """An absolute name says which layer it is of; the rule above reads nothing else."""
     relative = [
@@ -141,6 +143,7 @@ def test_no_import_is_relative():
     assert not relative, "\n".join(relative)
 
 
+@pytest.mark.slow
 def test_no_module_imports_itself_through_others():
     """As it is loaded: an import within a function comes later, and one for types alone never."""
     names = {_module_name(file): file for file in files_of_ours()}

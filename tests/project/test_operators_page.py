@@ -94,6 +94,7 @@ def test_the_constants_give_what_the_page_says():
     assert sorted(outputs["by class"]) == sorted(outputs["by function"]) == [3, 8]
 
 
+@pytest.mark.slow
 def test_the_class_on_columns_gives_the_totals_that_the_page_says():
     result = simulate(made_by_example("columns")["flow"], seeds=range(20), parallelism=(1, 2))
     assert [row["total"] for row in sorted(result.outputs["sums"], key=lambda row: row["id"])] == [18, 12, 15]

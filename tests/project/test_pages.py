@@ -95,6 +95,7 @@ def test_every_public_error_says_what_to_do():
     assert len(told) > 50
 
 
+@pytest.mark.slow
 def test_the_test_that_the_page_shows_passes():
     shown, _ = re.findall(r"```python\n(.*?)```", (ROOT / "docs/testing.md").read_text(), flags=re.DOTALL)
     made: dict[str, Any] = {}

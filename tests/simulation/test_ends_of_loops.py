@@ -70,6 +70,7 @@ def test_a_timer_of_the_last_round_end_that_sends_back_is_named(seeds: list[int]
         simulate(flow, seeds=seeds)
 
 
+@pytest.mark.slow
 def test_after_the_last_round_a_timer_may_emit_what_leaves_the_iteration():
     flow = Flow("leaving")
     start = flow.read(Items([1, 2]), name="numbers")

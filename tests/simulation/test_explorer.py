@@ -148,6 +148,7 @@ def test_a_delta_that_misses_what_was_changed_in_place_is_found():
     assert "was counted" in found.violations[0]
 
 
+@pytest.mark.slow
 def test_a_log_that_misses_what_is_spilled_is_found():
     found = Explorer(graph("a spilled loop, batches together"), BREAKS["spilled-batches-unlogged"].parts()).run()
     assert found.violations

@@ -29,6 +29,7 @@ def test_one_pipeline_is_restored_while_the_other_goes_on(summary: Summary):
     assert summary.happened["takeovers"] > 5, "and both when their supervisor dies"
 
 
+@pytest.mark.slow
 def test_epochs_and_attempts_of_two_pipelines_never_have_the_same_number():
     ran = run_pipelines(BOTH_RESTART, crashes=3)
     epochs = [set(one.world.record.cuts) for one in ran]

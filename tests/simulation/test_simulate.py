@@ -147,6 +147,7 @@ def test_inputs_replace_what_a_source_brings():
     assert result.outputs == {"done": [], "again.dead_letters": []}
 
 
+@pytest.mark.slow
 def test_a_thousand_records_have_about_as_many_cuts_as_ten():
     flow = Flow("many")
     flow.read(Range(1_000), name="numbers").rebalance().map(lambda n: n + 1).write(Collect(), name="out")
@@ -213,7 +214,7 @@ def test_a_count_that_no_snapshot_holds_is_caught_by_a_crash_and_by_nothing_else
     assert any("begins from cut" in line for line in caught.value.story)
 
 
-@pytest.mark.parametrize("crashes", [1, 3, 5])
+@pytest.mark.parametrize("crashes", [1, *(pytest.param(crashes, marks=pytest.mark.slow) for crashes in (3, 5))])
 def test_a_small_flow_crashes_about_as_often_as_it_is_told_to(crashes: int):
     flow = Flow("small")
     flow.read(Items([1, -2, 3]), name="numbers").map(abs).write(Collect(), name="positive")
@@ -231,6 +232,7 @@ def test_the_seed_alone_shows_it_again():
     assert str(first.value) == str(second.value)
 
 
+@pytest.mark.slow
 def test_output_that_depends_on_the_order_of_a_merge_is_caught_unless_it_is_said_to():
     def last(value: int, record: int) -> tuple[int, int]:
         return record, value

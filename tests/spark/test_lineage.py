@@ -6,13 +6,12 @@ import random
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from graphs.ids import Attempt, Epoch
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Entry, Manifest
 from recovery.spark.cut_tables.lineage import attempts_in, check_chain, places_in
 from recovery.stores.links import Link, needed
+from tests.generated.every_seed import every_seed
 
 
 def link(number: int, entry: Entry) -> Link:
@@ -55,7 +54,7 @@ def lived(rng: random.Random) -> tuple[list[Link], set[Epoch]]:
     return links, there
 
 
-@pytest.mark.parametrize("seed", range(100))
+@every_seed(100)
 def test_each_pipeline_has_a_lineage_of_its_own(seed: int):
     links, there = lived_apart(random.Random(seed))
     places = places_in(links)
@@ -86,7 +85,7 @@ def test_pipelines_are_checked_apart_and_share_no_epoch():
     assert found(*begun, cut(3, 2, "b"), cut(1, 2, "b")) == ["epoch 1 is recorded after epoch 3"]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@every_seed(200)
 def test_what_is_needed_of_the_past_places_every_cut_that_is_there(seed: int):
     rng = random.Random(seed)
     links, there = lived(rng)

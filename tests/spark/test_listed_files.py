@@ -69,6 +69,7 @@ def test_rows_are_those_of_the_same_files_in_a_folder(table: str, folder: Path, 
     assert expected and repr([row for batch in found for row in batch.to_pylist()]) == repr(expected)
 
 
+@pytest.mark.slow
 def test_many_files_are_shared_out_to_tasks_and_each_is_read_once(database: str):
     files = listed(database, "log")
     once = sum(batch.num_rows for share in batches("log", files) for batch in share)

@@ -140,7 +140,14 @@ OF_OTHER_TYPES = {
 
 
 @pytest.mark.parametrize("kind", OF_OTHER_TYPES)
-@pytest.mark.parametrize(("table", "make"), [("state", state), ("log", log), ("rows", rows)])
+@pytest.mark.parametrize(
+    ("table", "make"),
+    [
+        ("state", state),
+        pytest.param("log", log, marks=pytest.mark.slow),
+        pytest.param("rows", rows, marks=pytest.mark.slow),
+    ],
+)
 def test_columns_of_other_types_than_a_restore_reads_are_refused(
     table: str, make: Callable[[], Any], kind: str, tmp_path: Path
 ):
@@ -208,7 +215,9 @@ FOOTERS: dict[str, tuple[Callable[[Struct], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("footer", FOOTERS)
+@pytest.mark.parametrize(
+    "footer", [pytest.param(name, marks=pytest.mark.slow) if name == "many groups" else name for name in FOOTERS]
+)
 def test_a_footer_that_was_forged_is_told_in_a_line(footer: str, tmp_path: Path):
     change, told = FOOTERS[footer]
     data = encode(state(), REPEATING)
@@ -231,7 +240,7 @@ def test_what_is_no_file_of_this_kind_is_told_in_a_line(data: bytes, tmp_path: P
     answer(tmp_path, "state", data)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_whatever_bytes_are_changed_the_answer_is_one_of_those_expected(seed: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("recovery.stores.state_table.LARGE_BYTES", 1)
     [part] = parts_of(bytes_by_key(0, 300, 20_000))

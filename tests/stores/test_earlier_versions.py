@@ -44,6 +44,7 @@ def test_the_files_are_those_of_the_earlier_version():
     assert parquet.ParquetFile(EARLIER / "job" / FILE).schema_arrow.names == [n for n in STATE.names if n not in ADDED]
 
 
+@pytest.mark.slow
 def test_an_earlier_cut_comes_back_in_meaning(store: CutStore):
     store.verify(Epoch(7))
     snapshots = store.cut(Epoch(7)).snapshots

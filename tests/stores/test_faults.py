@@ -69,6 +69,7 @@ def is_refused(job: Path, path: Path, key: bytes | None = None) -> bool:
     return str(path) in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_file_cut_at_any_length_is_refused_by_its_path(job: Path, evidence: Evidence):
     def cut(right: bytes) -> Iterator[bytes]:
         yield from (right[:length] for length in {0, 1, 4, len(right) // 3, len(right) // 2, len(right) - 1})
@@ -81,7 +82,7 @@ def test_a_file_cut_at_any_length_is_refused_by_its_path(job: Path, evidence: Ev
     evidence.survived("files that were refused by their paths", len(refused))
 
 
-@pytest.mark.parametrize("key", [None, b"key"])
+@pytest.mark.parametrize("key", [None, pytest.param(b"key", marks=pytest.mark.slow)])
 def test_a_flipped_bit_is_refused_by_the_files_path(tmp_path: Path, job: Path, key: bytes | None, evidence: Evidence):
     def flip(right: bytes) -> Iterator[bytes]:
         for position in range(0, len(right), max(1, len(right) // 7)):

@@ -40,7 +40,7 @@ def grow(job: Fuzzed, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["job.json", "chain"])
-@pytest.mark.parametrize("command", ["list", "show"])
+@pytest.mark.parametrize("command", [pytest.param("list", marks=pytest.mark.slow), "show"])
 def test_a_sparse_document_is_refused_without_being_read(
     kind: str, command: str, job: Fuzzed, capsys: pytest.CaptureFixture[str]
 ):
@@ -52,6 +52,7 @@ def test_a_sparse_document_is_refused_without_being_read(
     assert "has more than" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["job.json", "chain", "manifest.json", "graph"])
 def test_an_audit_refuses_a_sparse_document_without_reading_it(kind: str, job: Fuzzed):
     grow(job, kind)

@@ -28,6 +28,7 @@ from tests.stores.snapshots import DEPLOYMENT, begin, manifest_for
 
 TASK = TaskId("held", 0)
 SIZES = {"of one size": (1_000, 1_000), "of many sizes": (0, 3_000), "small": (0, 9), "long": (400_000, 900_000)}
+FEWER_FAST = [pytest.param(name, marks=pytest.mark.slow) if name == "small" else name for name in SIZES]
 
 
 def bytes_by_key(least: int, most: int, size: int = 3_000_000) -> dict[int, bytes]:
@@ -50,7 +51,7 @@ def pieces_of(part: Part) -> WithBytes:
     return WithBytes(part.columns, REPEATING, part.values)
 
 
-@pytest.fixture(params=SIZES)
+@pytest.fixture(params=FEWER_FAST)
 def part(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Part:
     monkeypatch.setattr("recovery.stores.state_table.LARGE_BYTES", 1)
     monkeypatch.setattr(parquet_pages, "PAGE_BYTES", 100_000)

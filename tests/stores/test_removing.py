@@ -58,6 +58,7 @@ def test_the_chain_still_tells_a_dropped_cut_and_dropping_it_again_does_no_harm(
     assert CutStore(str(Path(store.path).parent), "job").chain()[1:] == [entry]
 
 
+@pytest.mark.slow
 def test_a_drop_takes_the_same_steps_however_many_cuts_there_have_been(
     store: CutStore, monkeypatch: pytest.MonkeyPatch
 ):

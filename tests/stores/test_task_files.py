@@ -53,6 +53,7 @@ def test_a_cut_comes_back_in_meaning(store: CutStore):
     assert (cut.between_rounds, cut.parallelism) == (False, {"rank": 1})
 
 
+@pytest.mark.slow
 def test_a_task_reads_its_own_part_alone(store: CutStore):
     complete(store, 7)
     for file in Path(store.path).rglob("*.parquet"):
