@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recovery.spark.audit.channel_checks import CHANNEL_STATEMENTS, REPORTED_COLUMNS, check_channels
-from recovery.spark.audit.cut_roles import CutRoles, union_rows
+from recovery.spark.audit.cut_roles import CutRoles, Tables, union_rows
 from recovery.spark.audit.file_verification import file_findings, manifest_sizes, verify_files
-from recovery.spark.audit.invariants import check_invariants
+from recovery.spark.audit.invariants import check_invariants, named_tables
 from recovery.spark.audit.job_documents import Epochs, conclude, judge_documents, read_documents
 from recovery.spark.audit.manifest_checks import CutDocuments, has_readable_files
 from recovery.spark.audit.operator_checks import sink_facts, source_facts, state_facts
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 CHANNELS_MAX = 2_000
 """Channels of a cut listed one by one; those with findings or with records in flight come first."""
+
+CHECKED = frozenset({"graph_channels", "channels", "log", "positions", "transactions", "state_layers"})
+"""The tables whose rows the audit itself compares."""
 
 SMALL_BYTES = 4 << 20
 """Below this size, Spark's optimisations for large data cost more than they save."""
@@ -58,23 +61,25 @@ def audit(
     found = judge_documents(documents)
     sizes = [manifest_sizes(cut.manifest) for cut in cuts.values()]
     readable = {epoch for epoch, cut in cuts.items() if has_readable_files(cut)}
+    # Invariants create views, which must not replace views of the session's owner.
+    size = sum(size["bytes"] for size in sizes)
+    own = _own_session(spark, size)
     progress(f"verifying files: {sum(size['files'] for size in sizes):,}")
-    faults = verify_files(spark, folder, (cuts[epoch].manifest for epoch in sorted(readable)))
+    faults = verify_files(own, folder, (cuts[epoch].manifest for epoch in sorted(readable)))
     audited = [epoch for epoch in chosen if epoch in readable]
     for epoch in audited:
         found[epoch].add((one, 1) for one in file_findings(cuts[epoch], faults))
     if audited:
-        # Invariants create views, which must not replace views of the session's owner.
-        size = sum(size["bytes"] for size in sizes)
-        own = _own_session(spark, size)
         progress(f"checking cuts: {len(audited):,}")
-        roles = _assign_roles(own, folder, {epoch: cuts[epoch] for epoch in readable}, places, audited)
+        named = named_tables((invariants or {}).values())
+        tables = cut_tables(own, folder, sorted(readable), CHECKED | named)
+        roles = _assign_roles(tables, {epoch: cuts[epoch] for epoch in readable}, places, audited)
         _judge(own, roles, cuts, places, found)
         if invariants:
             for epoch in audited:
                 # A query over all cuts reads the files of each. To read small ones again is cheaper than to plan again.
-                tables = roles.tables if size < SMALL_BYTES else cut_tables(own, folder, [epoch])
-                found[epoch].invariants = check_invariants(own, tables, epoch, invariants)
+                of_cut = tables if size < SMALL_BYTES else cut_tables(own, folder, [epoch], named)
+                found[epoch].invariants = check_invariants(own, of_cut, epoch, invariants)
     return conclude(folder, documents, found, readable)
 
 
@@ -86,8 +91,10 @@ def _own_session(spark: SparkSession, size: int) -> SparkSession:
         for setting in ("spark.sql.adaptive.enabled", "spark.sql.codegen.wholeStage"):
             own.conf.set(setting, "false")
         own.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        # By default a small file counts as one of 4 MB, so that every file becomes a task of its own.
+        # By default a small file counts as one of 4 MB, so that every file becomes a task of its own, and rows that
+        # are in the plan become as many tasks as there are cores. What is in one partition needs no shuffle.
         for setting, value in {
+            "leafNodeDefaultParallelism": "1",
             "shuffle.partitions": "1",
             "files.minPartitionNum": "1",
             "files.openCostInBytes": "0",
@@ -97,8 +104,7 @@ def _own_session(spark: SparkSession, size: int) -> SparkSession:
 
 
 def _assign_roles(
-    spark: SparkSession,
-    folder: JobFolder,
+    tables: Tables,
     cuts: Mapping[int, CutDocuments],
     places: Mapping[int, Place],
     audited: Sequence[int],
@@ -107,7 +113,7 @@ def _assign_roles(
     restored = {epoch: other for epoch in audited if (other := places[epoch].restored) in cuts and other is not None}
     attempts = {epoch: cut.entry.attempt for epoch, cut in cuts.items()}
     return CutRoles(
-        tables=cut_tables(spark, folder, sorted(cuts)),
+        tables=tables,
         audited=tuple(audited),
         modes={epoch: cuts[epoch].manifest["mode"] for epoch in audited},
         previous=previous,

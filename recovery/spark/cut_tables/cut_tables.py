@@ -9,7 +9,7 @@ the manifests by file path; folder names have no meaning.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql import Window
@@ -31,24 +31,40 @@ __all__ = ["TABLES", "VERSION", "cut_tables"]
 
 # PySpark has no type annotations for it.
 _arrow_udf: Any = cast(Any, F).arrow_udf
+# Table on disk -> the tables that are made of it.
+_MADE_OF = {"state": {"state", "state_layers"}, "log": {"log", "in_flight"}}
 _KIND = columns_of(TABLES["files"]).index("table")
 _PLACE = "_place string, epoch bigint, attempt bigint, task string, task_index int, `of` string, layer int"
 
 
-def cut_tables(spark: SparkSession, folder: JobFolder, epochs: Sequence[int]) -> dict[str, DataFrame]:
-    """Table name -> frame for the given complete cuts, with the tables and columns of `TABLES`."""
+def cut_tables(
+    spark: SparkSession, folder: JobFolder, epochs: Sequence[int], names: Collection[str] = TABLES
+) -> dict[str, DataFrame]:
+    """Table name -> frame for the given complete cuts, with the tables and columns of `TABLES`.
+
+    `names`: the tables that are wanted. To describe one to Spark takes as long as to read a small one.
+    """
     manifests = {epoch: folder.manifest(epoch) for epoch in epochs}
-    rows = {table: rows_of(table, folder, manifests) for table in MANIFEST_TABLES}
-    found = {table: local_frame(spark, rows[table], TABLES[table]) for table in MANIFEST_TABLES}
-    found |= {table: _from_files(spark, folder, table, rows["files"]) for table in FILES if table != "rows"}
-    found["state_layers"] = _with_values(found["state"])
-    if any(file[_KIND] == "rows" for file in rows["files"]):
-        of_tables = _from_files(spark, folder, "rows", rows["files"])
-        found["state_layers"] = found["state_layers"].unionByName(of_tables, allowMissingColumns=True)
-    is_layered = any(task["below"] for manifest in manifests.values() for task in manifest["tasks"])
-    found["state"] = _merged(found["state_layers"]) if is_layered else found["state_layers"]
-    found["in_flight"] = _in_flight(found["log"])
-    return {table: found[table].select(columns_of(ddl)) for table, ddl in TABLES.items()}
+    found = {
+        table: local_frame(spark, rows_of(table, folder, manifests), TABLES[table])
+        for table in MANIFEST_TABLES
+        if table in names
+    }
+    files = rows_of("files", folder, manifests)
+    for table in FILES:
+        if table != "rows" and not _MADE_OF.get(table, {table}).isdisjoint(names):
+            found[table] = _from_files(spark, folder, table, files)
+    if "state" in found:
+        found["state_layers"] = _with_values(found["state"])
+        if any(file[_KIND] == "rows" for file in files):
+            of_tables = _from_files(spark, folder, "rows", files)
+            found["state_layers"] = found["state_layers"].unionByName(of_tables, allowMissingColumns=True)
+    if "state" in names:
+        is_layered = any(task["below"] for manifest in manifests.values() for task in manifest["tasks"])
+        found["state"] = _merged(found["state_layers"]) if is_layered else found["state_layers"]
+    if "in_flight" in names:
+        found["in_flight"] = _in_flight(found["log"])
+    return {table: found[table].select(columns_of(ddl)) for table, ddl in TABLES.items() if table in names}
 
 
 def _from_files(spark: SparkSession, folder: JobFolder, table: str, files: Sequence[Row]) -> DataFrame:
