@@ -20,6 +20,7 @@ VARIABLE = "SPARK_SUBMIT_OPTS"
 BUILD = Path(__file__).resolve().parents[2] / "build"
 NAME = "spark-classes-{}.jsa"
 SEED = 3
+WRITE_S = 600
 CRASHES = 10
 
 
@@ -49,8 +50,12 @@ def write(path: Path) -> None:
     from proof.runner import run_seed
     from recovery.spark.audit.audit_job import audit
     from recovery.spark.cut_tables.job_folder import JobFolder
+    from recovery.spark.sessions import gateway
     from recovery.spark.sessions.spark_session import session_for
     from tests.spark.simulated import write_run
+
+    # By then most Javas are stuck; this one writes 185 MB, which takes a busy machine longer.
+    gateway._EXIT_S = WRITE_S
 
     BUILD.mkdir(exist_ok=True)
     for old in BUILD.glob(NAME.format("*")):
