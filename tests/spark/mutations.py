@@ -52,11 +52,27 @@ class Subject(Forged):
         super().__init__(job, copy)
         attempts = {epoch: manifest["attempt"] for epoch, manifest in self.manifests.items()}
         logs = {e: logged(m) for e, m in self.manifests.items() if attempts.get(e - 1) == attempts[e] == 2}
-        with_output = [epoch for epoch in logs if self.has_output(epoch)]
-        self.epoch = max(with_output, key=lambda epoch: sum(channel["log_count"] for channel in logs[epoch]))
-        self.channel = ends_of(logs[self.epoch][0])
-        self.log = self.file(self.epoch, "log", self.channel[3], self.channel[4])
-        self.manifest = self.manifests[self.epoch]
+        self.suitable = sorted(
+            (epoch for epoch in logs if logs[epoch] and self.has_output(epoch)),
+            key=lambda epoch: -sum(channel["log_count"] for channel in logs[epoch]),
+        )
+        self.turn_to(self.suitable[0])
+
+    def turn_to(self, epoch: int) -> None:
+        """Change this cut from now on."""
+        self.epoch = epoch
+        self.manifest = self.manifests[epoch]
+        self.channel = ends_of(logged(self.manifest)[0])
+        self.log = self.file(epoch, "log", self.channel[3], self.channel[4])
+
+    def apart(self) -> list[int]:
+        """Suitable cuts while numbers are read, none of which is compared with another of them."""
+        found: list[int] = []
+        for epoch in self.suitable:
+            is_read = not self.task(epoch, "numbers", 0)["ended"]
+            if is_read and not {epoch - 1, epoch + 1} & set(found):
+                found.append(epoch)
+        return found or [self.epoch]
 
     def has_output(self, epoch: int) -> bool:
         """Whether the first task of the sink has prepared something: on a busy machine, early cuts have nothing."""
