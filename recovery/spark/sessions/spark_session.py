@@ -240,7 +240,8 @@ def _start(name: str, master: str | None) -> _Opened:
     try:
         # An existing Java process, left by a stopped session, does not have our settings yet.
         conf = None if gateway else pyspark.SparkConf().setAll(list(settings.items()))
-        session = sql.SparkSession(pyspark.SparkContext(master, gateway=gateway, conf=conf))
+        with _no_word_of_pandas():
+            session = sql.SparkSession(pyspark.SparkContext(master, gateway=gateway, conf=conf))
         return _supplied(_Opened(session, 1, gateway))
     except Exception as error:
         if gateway is not None:
@@ -278,6 +279,14 @@ def _end(session: Any, gateway: Any) -> None:
         end_gateway(gateway)
 
 
+@contextmanager
+def _no_word_of_pandas() -> Generator[None]:
+    """PySpark imports pandas, where that is installed, and warns about new versions. We do not use it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+
+
 def _forget_gateway() -> None:
     context = import_module("pyspark").SparkContext
     context._gateway = context._jvm = None
@@ -292,9 +301,7 @@ def _connect(remote: str) -> _Opened:
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
     session: Any = None
     try:
-        with warnings.catch_warnings():
-            # PySpark imports pandas and warns about new versions. We do not use pandas.
-            warnings.simplefilter("ignore", FutureWarning)
+        with _no_word_of_pandas():
             session = import_module("pyspark.sql").SparkSession.builder.remote(remote).getOrCreate()
         # By default an unreachable server is retried for ten minutes, here and in every query.
         retries: Any = import_module("pyspark.sql.connect.client.retries")
