@@ -131,7 +131,7 @@ def test_nothing_of_an_audit_outlives_the_run_that_asked_for_it(tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "is_there"),
-    [(signal.SIGINT, 130, is_watching), (signal.SIGTERM, 143, is_spark)],
+    [pytest.param(signal.SIGINT, 130, is_watching, marks=pytest.mark.long), (signal.SIGTERM, 143, is_spark)],
     ids=["before Java is there", "while it starts"],
 )
 def test_an_interrupted_run_leaves_nothing_of_its_audit(
