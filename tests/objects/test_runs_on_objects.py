@@ -22,8 +22,9 @@ from recovery.stores.store_schemes import store_at
 from tests.faults.evidence import Evidence
 from tests.jobs.rays import SharedRay
 from tests.objects.object_servers import BUCKET, ObjectServer
-from tests.on_ray.test_incremental_cuts import COUNTS, KEYS, PER_KEY, RECORDS, counting
+from tests.on_ray.test_incremental_cuts import COUNTS, KEYS, PER_KEY, counting
 
+RECORDS = 600_000
 KILLS = ["numbers@epoch=2", "parity@epoch=4", "half@epoch=6"]
 
 
@@ -63,8 +64,8 @@ def test_deltas_are_written_and_restored_while_requests_fail(cuts: str, s3: Obje
     slow_down = s3.proxy.plan("PUT", "table=state", 503, times=3)
     read = s3.proxy.plan("GET", "table=state", "cut", times=3)
     options = RunOptions(snapshots=location, every=0.2, keep=2, progress=False)
-    flow = counting(rate=200_000)
-    result = run_with_faults(flow, Faults(kills=["counts@records=1200000"]), options)
+    flow = counting(rate=100_000, records=RECORDS)
+    result = run_with_faults(flow, Faults(kills=["counts@records=480000"]), options)
     requests = (written, slow_down, read)
     assert [fault.happened for fault in requests] == [3, 3, 3]
     evidence.happened("requests that failed", sum(fault.happened for fault in requests))

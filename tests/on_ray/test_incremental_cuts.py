@@ -55,11 +55,13 @@ def counted_once(count: int, n: int) -> tuple[int, tuple[int, int]]:
 
 
 def counting(
-    count: Callable[[int, int], tuple[int, tuple[int, int]]] = counted_once, rate: float | None = None
+    count: Callable[[int, int], tuple[int, tuple[int, int]]] = counted_once,
+    rate: float | None = None,
+    records: int = RECORDS,
 ) -> Flow:
     """Count the records of each key."""
     flow = Flow("counting")
-    numbers = flow.read(Range(RECORDS, rate=rate), name="numbers").key_by(key_of)
+    numbers = flow.read(Range(records, rate=rate), name="numbers").key_by(key_of)
     counted = numbers.stateful_map(count, initial=0, name="counts")
     counted.filter(lambda pair: pair[1] == PER_KEY).write(Collect(), name="counted")
     return flow
