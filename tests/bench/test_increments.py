@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import increments, opaque_state
+from bench import increments, increments_on_ray, opaque_state
 from bench.increments_in_process import Counted
 from bench.increments_on_ray import CutWindow, Noting, Restores, kept_cuts, keys_of, restored_ms, speed, stall_ms
 from bench.measuring import Report, Samples
@@ -19,6 +19,7 @@ from bench.peers import cut_bare
 from bench.session import session
 from bench.workloads import OPAQUE_BYTES, OpaqueWorkload, opaque_value
 from engine.state import WholeState
+from tests.faults.evidence import Evidence
 
 WINDOW = CutWindow(Window(12.0, 1.0, 0.0, 118, 0), deltas=40, whole=0, rows=10_000)
 GOOD = {
@@ -142,11 +143,17 @@ def test_the_bare_cut_writes_and_leaves_nothing(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_short_runs_are_measured_with_cuts_of_what_changed(local_ray: None, tmp_path: Path):
+def test_short_runs_are_measured_with_cuts_of_what_changed(
+    local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evidence: Evidence
+):
+    # The source runs as fast as it can until these cuts are complete.
+    monkeypatch.setattr(increments_on_ray, "STALL_CUTS", 4)
+    monkeypatch.setattr(increments_on_ray, "CUTS", 12)
     with session():
-        often = speed(keys := 20_000, changed := 200, 1.5, 0.1)
-        assert often.window.records_per_s > 0 and often.window.epochs > 1
-        assert often.deltas > often.whole and 0 < often.rows <= changed
+        often = speed(keys := 20_000, changed := 200, 1.0, 0.1)
+        evidence.happened("cuts in the window, after the first", often.window.epochs - 1)
+        evidence.happened("cuts of what changed, beyond those of everything", often.deltas - often.whole)
+        assert often.window.records_per_s > 0 and 0 < often.rows <= changed
         assert stall_ms(keys, changed) > 0
         restores = Restores(str(tmp_path), keys, changed)
         assert restores.files > 8 and restores.resume_ms(restores.deltas) > 0

@@ -54,7 +54,7 @@ def ray(local_ray: None) -> Iterator[None]:
     "name", [pytest.param(name, marks=() if name == "hop" else pytest.mark.long) for name in PEERS]
 )
 def test_a_benchmark_on_ray_tells_its_figure_its_peers_and_the_ratios(name: str):
-    options = Options(turns=1, seconds=0.5, records=20_000, scale=12, side=30)
+    options = Options(turns=1, seconds=0.3, records=20_000, scale=12, side=30)
     told: dict[str, Any] = json.loads(importlib.import_module(f"bench.{name}").run(options).as_json())
     assert told.keys() >= TOLD | MORE.get(name, set())
     assert told["bench"] == name and told["ours"] > 0
