@@ -11,6 +11,7 @@ import pytest
 
 from backedge.command import main
 from proof.runner import run_seed
+from recovery.spark.audit import audit_job
 from recovery.stores.parquet_tables import parquet
 from tests.spark.forging import Forged
 from tests.spark.simulated import write_run
@@ -88,7 +89,7 @@ def test_an_invariant_that_does_not_hold_is_told_with_a_row(spark: Any, job: Pat
         (["JOB", "--invariant", "x=SELECT 1 / 0"], r"invariant 'x'.*\[DIVIDE_BY_ZERO\]"),
     ],
 )
-def test_what_cannot_be_judged_is_one_clear_line(
+def test_what_cannot_be_judged_is_one_clear_line_before_rows_are_compared(
     spark: Any,
     job: Path,
     tmp_path: Path,
@@ -98,6 +99,7 @@ def test_what_cannot_be_judged_is_one_clear_line(
     named: str,
 ):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(audit_job, "_judge", None)
     Path("key").write_text("a secret of 22 bytes..\n")
     assert main(["audit", *(str(job) if word == "JOB" else word for word in arguments)]) == 2
     out, err = capsys.readouterr()

@@ -73,13 +73,14 @@ def audit(
         progress(f"checking cuts: {len(audited):,}")
         named = named_tables((invariants or {}).values())
         tables = cut_tables(own, folder, sorted(readable), CHECKED | named)
-        roles = _assign_roles(tables, {epoch: cuts[epoch] for epoch in readable}, places, audited)
-        _judge(own, roles, cuts, places, found)
         if invariants:
+            # A wrong query is reported before the rows are compared, which takes longer.
             for epoch in audited:
                 # A query over all cuts reads the files of each. To read small ones again is cheaper than to plan again.
                 of_cut = tables if size < SMALL_BYTES else cut_tables(own, folder, [epoch], named)
                 found[epoch].invariants = check_invariants(own, of_cut, epoch, invariants)
+        roles = _assign_roles(tables, {epoch: cuts[epoch] for epoch in readable}, places, audited)
+        _judge(roles, cuts, places, found)
     return conclude(folder, documents, found, readable)
 
 
@@ -129,7 +130,6 @@ def _keep_their_logs(restored: CutDocuments, cut: CutDocuments) -> bool:
 
 
 def _judge(
-    spark: SparkSession,
     roles: CutRoles,
     cuts: Mapping[int, CutDocuments],
     places: Mapping[int, Place],
