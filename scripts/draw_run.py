@@ -23,7 +23,7 @@ from backedge.faults import Faults, start_with_faults  # noqa: E402
 
 ORDERS, RATE, TRIES_MAX = 500, 130, 6
 KILLED_AT = 650
-EVERY_S, LOOK_S = 0.5, 0.01
+EVERY_S, LOOK_S = 0.5, 0.03
 HEAD = "head of the loop"
 OPERATORS = {"orders": "source", "attempts": HEAD, "outcome": "body of the loop", "done": "sink"}
 

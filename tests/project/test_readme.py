@@ -15,9 +15,16 @@ import pytest
 from packaging.requirements import Requirement
 
 from backedge import RunOptions
+from engine.on_ray.cluster import ray
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md")
+
+
+@pytest.fixture
+def running_ray(local_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ray that the programs find; each of their own takes seconds. The example of the README starts one."""
+    monkeypatch.setenv("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
 
 
 def run_example(page: str, folder: Path, number: int = 0) -> str:
@@ -36,7 +43,7 @@ def test_readme_example_runs_as_it_stands(tmp_path: Path):
     assert run_example("README.md", tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("running_ray")
 def test_the_example_of_cuts_on_demand_runs_as_it_stands(tmp_path: Path):
     run_example("docs/recovery.md", tmp_path)
     assert list((tmp_path / "cuts" / "doubled").glob("**/manifest.json"))
@@ -54,7 +61,7 @@ def test_the_page_of_cuts_and_restarts_has_their_options_with_their_defaults():
         assert ast.literal_eval(default.strip("`")) == getattr(RunOptions(), name), name
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("running_ray")
 def test_the_picture_is_drawn_from_a_run_that_is_killed_and_loses_nothing(tmp_path: Path):
     command = [sys.executable, ROOT / "scripts" / "draw_run.py", tmp_path / "run.svg"]
     drawn = subprocess.run(command, capture_output=True, text=True, timeout=120)
