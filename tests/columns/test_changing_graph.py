@@ -74,7 +74,7 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedules", [10, pytest.param(25, marks=pytest.mark.long)])
+@pytest.mark.parametrize("schedules", [6, pytest.param(25, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("program", "name", "options"),
     [(Way, "shortest", {"weight": "km"}), (Best, "components", {})],

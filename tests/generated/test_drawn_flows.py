@@ -18,10 +18,10 @@ from engine.simulation.plain_operator import frozen
 from tests.generated.flows import Drawn
 
 SEEDS = range(40)
-FEW_SEEDS = range(12)
-"""Together they have every shape."""
+FEW_SEEDS = (0, 4, 5, 7, 8, 10, 37, 56)
+"""Together they have every shape, in flows that are not long."""
 
-LONG_SEEDS = range(12, 300)
+LONG_SEEDS = [seed for seed in range(300) if seed not in FEW_SEEDS]
 
 
 def expected_of(drawn: Drawn) -> dict[str, Counter[Any]]:
@@ -59,6 +59,7 @@ def test_every_shape_is_drawn():
     shapes = Counter(shape for seed in SEEDS for shape in Drawn(seed).shapes)
     assert set(shapes) == {"loop", "within", "entangled", "two_back_edges", "iteration", "nested_iteration", "plain"}
     assert min(shapes.values()) >= 3
+    assert set(shapes) == {shape for seed in FEW_SEEDS for shape in Drawn(seed).shapes}
     assert sum(len(Drawn(seed).flow.plan().operators) for seed in SEEDS) > 12 * len(SEEDS)
 
 
@@ -68,5 +69,4 @@ def test_a_flow_is_drawn_the_same_every_time():
 
 @pytest.mark.slow
 def test_a_loop_that_logs_nothing_is_found():
-    lacking = [seed for seed in range(12) if narrate(Drawn(seed).flow, seed=seed, broken_rule="no-loop-log").lacking]
-    assert lacking
+    assert any(narrate(Drawn(seed).flow, seed=seed, broken_rule="no-loop-log").lacking for seed in range(12))

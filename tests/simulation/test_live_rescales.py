@@ -136,7 +136,7 @@ def test_a_process_that_dies_at_any_step_of_a_rescale_loses_nothing(death: str):
 @pytest.mark.slow
 def test_seeds_rescale_living_runs_and_kill_them_meanwhile():
     counts = Counter[str]()
-    for seed in range(40):
+    for seed in range(20):
         outcome, world, _ = run_seed(seed, 3, rescales=RESCALES)
         assert not outcome.violations, (seed, outcome.violations)
         counts += world.counts

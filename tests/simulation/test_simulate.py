@@ -41,14 +41,14 @@ def retries(source: Any = None, **loop: Any) -> Flow:
 
 @pytest.mark.slow
 def test_a_loop_with_a_limit_passes_and_its_dead_letters_are_kept_and_counted():
-    result = simulate(retries(), seeds=range(200))
+    result = simulate(retries(), seeds=range(80))
     assert sorted((order["id"], order["tries"]) for order in result.outputs["done"]) == [(0, 1), (1, 3), (3, 2), (4, 4)]
     assert [(order["id"], order["tries"]) for order in result.outputs["again.dead_letters"]] == [(2, 6)]
-    assert result.schedules == 200
-    assert result.crashes > 100
+    assert result.schedules == 80
+    assert result.crashes > 40
     assert result.restores_with_log > 10
     assert result.rescaled > 5
-    assert "200 schedules" in str(result)
+    assert "80 schedules" in str(result)
     assert "records in each sink: 4 in 'done', 1 in 'again.dead_letters'" in str(result)
 
 
@@ -70,7 +70,7 @@ def lanes() -> Flow:
 
 @pytest.mark.slow
 def test_an_iteration_whose_body_has_only_forward_edges_passes():
-    assert sorted(simulate(lanes(), seeds=range(100)).outputs["done"]) == [7, 8, 9]
+    assert sorted(simulate(lanes(), seeds=range(40)).outputs["done"]) == [7, 8, 9]
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_another_parallelism_may_chain_operators_that_had_records_between_them(m
         dealt.map(abs, name="many").key_by(abs).stateful_map(lambda n, x: (n + 1, (x, n)), initial=0, name="count")
     )
     counted.write(Collect(), name="done")
-    simulate(flow, seeds=range(120), policy="unaligned")
+    simulate(flow, seeds=range(40), policy="unaligned")
     assert any(kept_apart)
 
 
@@ -112,7 +112,7 @@ def test_an_iteration_in_rounds_passes():
         name="halving",
     )
     small.write(Collect(), name="small")
-    result = simulate(flow, seeds=range(60))
+    result = simulate(flow, seeds=range(25))
     assert sorted(result.outputs["small"]) == [n / 16 for n in range(9)]
     assert result.restores_with_log > 0
 
@@ -376,5 +376,5 @@ def test_a_cut_of_an_iteration_holds_each_record_in_the_loop_or_in_the_output():
         looping.append(len(cut.in_loop("rounds")))
         assert looping[-1] + len(cut.output("small")) == sum(cut.state("counted").values())
 
-    simulate(flow, seeds=range(60), invariant=each_is_in_one_place, parallelism=(2, 3))
+    simulate(flow, seeds=range(20), invariant=each_is_in_one_place, parallelism=(2, 3))
     assert sum(map(bool, looping)) > 20
