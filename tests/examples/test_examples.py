@@ -17,7 +17,7 @@ Record = dict[str, Any]
 @pytest.mark.usefixtures("local_ray")
 class TestOnRay:
     def test_the_money_is_all_there_after_kills_in_two_tasks_of_each(self, spark: Any):
-        found = compare(transfers, kills=2, seed=7, size=400, parallelism=2, spark=spark)
+        found = compare(transfers, kills=2, seed=7, size=400, parallelism=2, every=0.6, spark=spark)
         assert found["failures"] == []
         assert found["rows"] == 400 * transfers.STOPS
 
