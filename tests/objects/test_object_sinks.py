@@ -87,12 +87,20 @@ def test_output_is_published_by_commit_alone_and_once_and_never_by_a_list(place:
     assert len(objects(place)) == 2 and staged(place) == ["published", "published", "rolls", "rolls"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "step"), [*((kind, "end") for kind in KINDS), ("lost reply", "begin"), ("cut", "copy"), (503, "copy")]
-)
-def test_a_commit_survives_whatever_happens_to_its_copy(
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_commit_survives_whatever_happens_to_its_copy(place: Place, out: str, kind: Kind, evidence: Evidence):
+    check_commit(place, out, kind, "end", evidence)
+
+
+@pytest.mark.parametrize("place", ["s3"], indirect=True)  # on Azure a copy is one request
+@pytest.mark.parametrize(("kind", "step"), [("lost reply", "begin"), ("cut", "copy"), (503, "copy")])
+def test_a_commit_survives_whatever_happens_to_the_other_requests_of_a_copy(
     place: Place, out: str, kind: Kind, step: str, evidence: Evidence
 ):
+    check_commit(place, out, kind, step, evidence)
+
+
+def check_commit(place: Place, out: str, kind: Kind, step: str, evidence: Evidence) -> None:
     opened = prepared(out, 1, 2)
     fault = plan_copy(place, kind, step)
     opened.commit(transaction(1))
