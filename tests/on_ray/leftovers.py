@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -91,7 +92,12 @@ class Leftovers:
 
     def expect_none(self) -> None:
         """Raise unless all of it is over, or will be in a moment."""
-        left = {pid: name for pid, name in self.actors.items() if not has_ended(pid)}
+        deadline_s = time.monotonic() + DEADLINE_MS / 1000
+        left = {
+            pid: name
+            for pid, name in self.actors.items()
+            if not has_ended(pid, max(0, int(1000 * (deadline_s - time.monotonic()))))
+        }
         for pid in left:
             end(pid)
         assert not left, f"processes are left: {left}"

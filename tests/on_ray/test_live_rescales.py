@@ -61,19 +61,19 @@ def tasks_of(job: Job, operator: str = "grow") -> int:
 
 def test_a_free_loop_is_rescaled_three_times_and_keeps_its_tasks_when_its_supervisor_dies(spark: Any, tmp_path: Path):
     before, gate = actors_below(os.getpid()), tmp_path / "gate"
-    job = start(circling(gate), snapshots=tmp_path, every=0.2, actors="task", parallelism=2, progress=False)
+    job = start(circling(gate), snapshots=tmp_path, every=0.2, actors="task", progress=False)
     until(job, lambda story: story.snapshots_with_log, "records are in the loop")
-    for tasks in (3, 1, 4):
+    for tasks in (2, 1, 3):
         assert job.rescale(tasks) > 0
         assert tasks_of(job) == tasks
-    assert job.rescale({"grow": 4}) == 0, "nothing is left to do"
+    assert job.rescale({"grow": 3}) == 0, "nothing is left to do"
     end(supervisor_of(before))
     until(job, lambda story: story.restarts == 1 and story.state == "running", "the supervisor is replaced")
-    assert tasks_of(job) == 4, "its successor knows of the rescale"
+    assert tasks_of(job) == 3, "its successor knows of the rescale"
     gate.touch()
     result = job.wait()
     expect(result, trips_made(COUNT, TRIPS))
-    assert [rescale["tasks"]["grow"] for rescale in result.rescales] == [[2, 3], [3, 1], [1, 4]]
+    assert [rescale["tasks"]["grow"] for rescale in result.rescales] == [[1, 2], [2, 1], [1, 3]]
     assert all(rescale["gap_ms"] > 0 for rescale in result.rescales)
     assert sum(rescale["in_loop_records"] for rescale in result.rescales) > 0, "in the middle of the loop"
     assert len(result.restores) == 1, "a rescale is no failure"
