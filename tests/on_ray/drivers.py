@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from backedge import attach, start
+from backedge import Job, start
 from engine.on_ray import cluster
 from engine.on_ray.api import starting
 from graphs.flow import Flow
-from tests.on_ray.flows import LOOK_S, trips
+from tests.on_ray.flows import LOOK_S, trips, until
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNT = 600
@@ -68,37 +68,35 @@ def resume(folder: str) -> None:
     say(restored=[restore["epoch"] for restore in result.restores], done=sorted(result.outputs["done"]))
 
 
-def detach(folder: str, silence_s: str = "30") -> None:
-    """Start a detached run whose records stay in the loop for long, tell of its first cuts, and wait for its end."""
+def begin_detached(folder: Path, **options: Any) -> Job:
+    """Start a detached run whose records stay in the loop for long; it has cuts of them."""
+    given: dict[str, Any] = {"every": 0.2, "actors": "slice", "progress": False, **options}
+    job = start(long_trips(folder), snapshots=folder, detached=True, **given)
+    until(job, lambda story: story.snapshots_with_log, "records are in the loop")
+    return job
+
+
+def detach(folder: str) -> None:
+    """Start such a run, tell of its first cuts, and wait for its end."""
     starting.RESULT_KEPT_S = RESULT_KEPT_S
-    options: dict[str, Any] = {"every": 0.2, "actors": "slice", "silence_timeout": float(silence_s)}
-    job = start(long_trips(Path(folder)), snapshots=folder, detached=True, progress=False, **options)
-    while not (story := job.status()).snapshots_with_log:
-        cluster.is_over(job._over, LOOK_S)
+    job = begin_detached(Path(folder))
+    story = job.status()
     say(epoch=story.last_epoch, pids=story.pids)
     say(state=job.wait().state)
 
 
 def race(folder: str) -> None:
-    """Start a short detached run as soon as the test says so, or join the one that another process has started."""
+    """Start a short detached run whenever the test says so, or join the one that another process has started."""
     starting.RESULT_KEPT_S = RESULT_KEPT_S
     cluster.connect(must_exist=True)
     say(ready=True)
-    sys.stdin.readline()
-    flow = trips(**LONG, gate=str(Path(folder) / GATE))
-    options = {"every": 0.2, "actors": "slice", "detached": True, "resume": "latest", "progress": False}
-    job = start(flow, snapshots=folder, **options)
-    say(follows=True)
-    result = job.wait()
-    say(state=result.state, done=sorted(result.outputs["done"]), attempt=job.status().attempt)
-
-
-def follow_detached(job: str) -> None:
-    """Follow a detached run from another process, and tell what came of it."""
-    following = attach(job, progress=False)
-    say(state=following.status().state)
-    result = following.wait()
-    say(state=result.state, done=len(result.outputs["done"]))
+    for _ in sys.stdin:
+        flow = trips(**LONG, gate=str(Path(folder) / GATE))
+        options = {"every": 0.2, "actors": "slice", "detached": True, "resume": "latest", "progress": False}
+        job = start(flow, snapshots=folder, **options)
+        say(follows=True)
+        result = job.wait()
+        say(state=result.state, done=sorted(result.outputs["done"]), attempt=job.status().attempt)
 
 
 @contextmanager
@@ -131,5 +129,5 @@ def next_line(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    scenarios = (follow, resume, wait, detach, race, follow_detached)
+    scenarios = (follow, resume, wait, detach, race)
     {scenario.__name__: scenario for scenario in scenarios}[sys.argv[1]](*sys.argv[2:])

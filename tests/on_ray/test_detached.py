@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from engine.on_ray.api.detached_runs import SPACE, NoAnswerError
 from engine.on_ray.api.living_runs import LivingRuns
 from tests.faults.evidence import Evidence
 from tests.jobs.rays import last_json
-from tests.on_ray.drivers import GATE, LONG, ROOT, driver, long_trips, next_line
+from tests.on_ray.drivers import GATE, LONG, RESULT_KEPT_S, ROOT, begin_detached, driver, long_trips, next_line
 from tests.on_ray.flows import expect, trips_made, until
 from tests.on_ray.leftovers import actors_below, end, has_ended
 from tests.on_ray.standing_still import let_stand_still
@@ -92,11 +93,20 @@ def test_a_run_outlives_its_driver_a_task_and_its_supervisor(spark: Any, address
 
 
 @pytest.fixture
-def living(address: str, tmp_path: Path) -> Iterator[Job]:
-    """A detached run whose driver is dead."""
-    with driver("tests.on_ray.drivers", "detach", str(tmp_path), address=address) as started:
-        next_line(started)
-        started.kill()
+def is_ours_to_keep(on_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process may start detached runs although it has started Ray: a driver of its own takes seconds to start.
+
+    Nothing but the refusal differs for them, and `test_a_run_outlives_its_driver_a_task_and_its_supervisor` has such a
+    driver.
+    """
+    monkeypatch.setattr(cluster, "ends_with_us", lambda: False)
+    monkeypatch.setattr(starting, "RESULT_KEPT_S", RESULT_KEPT_S)
+
+
+@pytest.fixture
+def living(is_ours_to_keep: None, tmp_path: Path) -> Iterator[Job]:
+    """A detached run, as whoever asks for it by its name follows it."""
+    begin_detached(tmp_path)
     yield attach("trips", progress=False)
     end_at_once("trips")
 
@@ -115,23 +125,20 @@ def again(folder: Path, **options: Any) -> Job:
 
 
 @pytest.mark.slow
-def test_starting_the_same_job_again_joins_it(
-    living: Job, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_starting_the_same_job_again_joins_it(living: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(RunAliveError, match=r"parallelism=2, not 1; resume='never', not 'latest': .*backedge attach"):
         again(tmp_path, parallelism=2, resume="never")
     other = Flow("trips")
     other.read(Items([1]), name="one").write(Collect(), name="done")
     with pytest.raises(RunAliveError, match="another graph"):
         start(other, snapshots=tmp_path, every=0.2, actors="slice", resume="latest", progress=False)
-    with driver("tests.on_ray.drivers", "follow_detached", "trips", address=address) as follower:
-        assert next_line(follower)["state"] == "running"
-        joined = again(tmp_path, progress=True)
-        assert "joined it, nothing was started" in capsys.readouterr().err
+    joined = again(tmp_path, progress=True)
+    assert "joined it, nothing was started" in capsys.readouterr().err
+    with ThreadPoolExecutor(1) as follower:
+        followed = follower.submit(attach("trips", progress=False).wait)
         (tmp_path / GATE).touch()
         expect(joined.wait(), MADE)
-        assert next_line(follower) == {"state": "finished", "done": len(MADE)}
-        assert follower.wait() == 0
+        assert followed.result().state == "finished"
     assert living.wait().restores == (), "nobody fought"
 
 
@@ -177,14 +184,14 @@ def test_a_cancelled_run_leaves_its_cut_and_no_task(living: Job, capsys: pytest.
 @pytest.mark.slow
 def test_of_two_processes_that_start_a_job_at_once_one_joins_the_other(address: str, tmp_path: Path):
     """First when there is no run, then when one has just ended and its supervisor still has the name."""
-    for gate in (False, True):
-        (tmp_path / GATE).touch() if gate else None
-        with (
-            driver("tests.on_ray.drivers", "race", str(tmp_path), address=address) as one,
-            driver("tests.on_ray.drivers", "race", str(tmp_path), address=address) as other,
-        ):
-            for process in (one, other):
-                next_line(process)
+    with (
+        driver("tests.on_ray.drivers", "race", str(tmp_path), address=address) as one,
+        driver("tests.on_ray.drivers", "race", str(tmp_path), address=address) as other,
+    ):
+        for process in (one, other):
+            next_line(process)
+        for gate in (False, True):
+            assert (tmp_path / GATE).exists() == gate
             for process in (one, other):
                 assert process.stdin is not None
                 process.stdin.write("\n")
@@ -197,8 +204,7 @@ def test_of_two_processes_that_start_a_job_at_once_one_joins_the_other(address: 
                 end = next_line(process)
                 attempts.append(end["attempt"])
                 assert (end["state"], len(end["done"])) == ("finished", len(MADE))
-                assert process.wait() == 0
-        assert attempts[0] == attempts[1] > 0, "they follow the same run"
+            assert attempts[0] == attempts[1] > 0, "they follow the same run"
     expect_gone("trips")
 
 
@@ -222,25 +228,25 @@ def test_a_run_that_is_not_detached_is_told_from_one_that_is_not_there(monkeypat
 
 
 @pytest.mark.slow
-def test_a_supervisor_that_dies_after_the_end_does_not_begin_the_run_again(address: str, tmp_path: Path):
+@pytest.mark.usefixtures("is_ours_to_keep")
+def test_a_supervisor_that_dies_after_the_end_does_not_begin_the_run_again(tmp_path: Path):
     before = actors_below(os.getpid())
-    with driver("tests.on_ray.drivers", "detach", str(tmp_path), address=address) as started:
-        next_line(started)
-        job = attach("trips", progress=False)
-        assert job.stop().state == "stopped"
-        last = job.status()
-        end(supervisor_of(before))
-        ended = attach("trips", progress=False)
-        story = until(ended, lambda story: story.restarts == 1, "its successor answers")
-        assert (story.state, story.last_epoch, story.pids) == ("stopped", last.last_epoch, {})
-        assert ended.wait().state == "stopped"
+    begin_detached(tmp_path)
+    job = attach("trips", progress=False)
+    assert job.stop().state == "stopped"
+    last = job.status()
+    end(supervisor_of(before))
+    ended = attach("trips", progress=False)
+    story = until(ended, lambda story: story.restarts == 1, "its successor answers")
+    assert (story.state, story.last_epoch, story.pids) == ("stopped", last.last_epoch, {})
+    assert ended.wait().state == "stopped"
     expect_gone("trips")
     assert again(tmp_path).stop().state == "stopped", "and a later start continues it"
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("is_ours_to_keep")
 def test_a_supervisor_that_is_stopped_is_told_of_and_replaced(
-    address: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -249,9 +255,7 @@ def test_a_supervisor_that_is_stopped_is_told_of_and_replaced(
     monkeypatch.setattr(detached_runs, "ANSWER_TOLD_S", 0.2)
     monkeypatch.setattr(detached_runs, "ANSWER_TIMEOUT_S", 1.0)
     before = actors_below(os.getpid())
-    with driver("tests.on_ray.drivers", "detach", str(tmp_path), str(SILENCE_S), address=address) as started:
-        next_line(started)
-        started.kill()
+    begin_detached(tmp_path, silence_timeout=SILENCE_S)
     living = attach("trips", progress=False)
     supervisor = supervisor_of(before)
     let_stand_still([supervisor])
