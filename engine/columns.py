@@ -13,7 +13,7 @@ of all rows as a little-endian 64-bit number. Batches of records and round marke
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pickle import UnpicklingError
 from typing import Any
@@ -28,8 +28,6 @@ _HEADER = struct.Struct("<c7xQ")
 _PREFIX = b"A"
 COLUMNS_BYTE = _PREFIX[0]
 """The first byte of encoded columns."""
-FEW_TARGETS = 3
-"""Up to this number of targets, looking for the rows of each takes less time than sorting."""
 
 
 class Columns:
@@ -90,38 +88,18 @@ class Columns:
         found = column.dictionary_encode("encode")
         return found.dictionary.to_pylist(), found.indices.to_numpy()
 
-    def take(self, positions: npt.NDArray[np.integer[Any]]) -> Columns:
-        """The rows at these positions, in that order.
+    def take(self, positions: npt.NDArray[np.integer[Any]], taken: Mapping[str, Any] | None = None) -> Columns:
+        """The rows at these positions, in that order. `taken` has columns of the result that are known already.
 
         >>> Columns(arrow().record_batch({"n": [1, 2, 3]})).take(np.array([2, 0])).to_records()
         [{'n': 3}, {'n': 1}]
         """
-        taken = [_taken(column, positions) for column in self.batch.columns]
-        return Columns(arrow().RecordBatch.from_arrays(taken, schema=self.batch.schema))
-
-    def part(self, targets: npt.NDArray[np.integer[Any]], count: int) -> Iterator[tuple[int, Columns]]:
-        """The rows by target, of which there are `count`; targets without rows are left out.
-
-        >>> columns = Columns(arrow().record_batch({"n": [1, 2, 3]}))
-        >>> [(target, list(part)) for target, part in columns.part(np.array([2, 0, 2]), 3)]
-        [(0, [{'n': 2}]), (2, [{'n': 1}, {'n': 3}])]
-        """
-        # Numbers of few bits are compared and sorted several times as fast.
-        small = targets.astype(np.min_scalar_type(count))
-        # Rows already in the order of their targets, such as one large row for each, are not copied.
-        is_ordered = bool((small[1:] >= small[:-1]).all())
-        if not is_ordered and count <= FEW_TARGETS:
-            for target in range(count):
-                positions = np.flatnonzero(small == target)
-                if len(positions):
-                    yield target, self.take(positions)
-            return
-        # For many targets: sort once, then cut.
-        ordered, start = self if is_ordered else self.take(np.argsort(small, kind="stable")), 0
-        for target, rows in enumerate(np.bincount(targets, minlength=count).tolist()):
-            if rows:
-                yield target, ordered[start : start + rows]
-                start += rows
+        known = taken or {}
+        arrays = [
+            known[name] if name in known else _taken(column, positions)
+            for name, column in zip(self.names, self.batch.columns, strict=True)
+        ]
+        return Columns(arrow().RecordBatch.from_arrays(arrays, schema=self.batch.schema))
 
     def to_records(self) -> list[Any]:
         """Convert each row to a new dict."""

@@ -16,11 +16,12 @@ from operator import index, length_hint
 from typing import Any, Protocol, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.batch import Batch, Hops, own_copy, uniform
 from engine.columns import Columns, Records
+from engine.division import Division, Positions
 from engine.extraction import key_function
+from engine.repeated_keys import Content, RepeatedKeys
 from engine.task_errors import NO_KEY, USER_RAISED, RoutingError, describe, show, user_error
 from graphs.deployment import Channel
 from graphs.graph_errors import UnkeyableError
@@ -33,8 +34,6 @@ TakeRecords = Callable[[list[Any], Hops], None]
 Emitted = list[tuple[ChannelId, Batch]]
 
 TARGETS_CACHED_MAX = 65_536
-
-_ColumnTargets = npt.NDArray[np.integer[Any]]
 
 
 class RebalanceTurn:
@@ -90,12 +89,13 @@ def partitioner(edge: Edge, channels: Sequence[Channel], sender_index: int, out:
     if edge.routing is Routing.REBALANCE:
         return _in_turn(ids, out, turn)
     targets = _Targets(len(ids))
-    of_columns = None
+    divide_columns = None
     if isinstance(edge.by, str):
-        of_columns = partial(_targets_of_columns, edge, edge.by, targets)
+        divide_columns = _dividing((edge.by,), len(ids), partial(_targets_of_columns, edge, edge.by, targets))
     elif isinstance(edge.by, KeyColumns):
-        of_columns = partial(_targets_of_tuples, edge.by.names, targets.count)
-    return _by_target(ids, out, _divide_by_key(edge, targets), of_columns)
+        names = edge.by.names
+        divide_columns = _dividing(names, len(ids), partial(_targets_of_tuples, names, len(ids)))
+    return _by_target(ids, out, _divide_by_key(edge, targets), divide_columns)
 
 
 def _to_one(channel: ChannelId, out: Emitted) -> Send:
@@ -123,13 +123,13 @@ def _by_target(
     ids: list[ChannelId],
     out: Emitted,
     divide: Callable[[list[Any], Sequence[_Part]], None],
-    targets_of_columns: Callable[[Columns], _ColumnTargets | None] | None = None,
+    divide_columns: Callable[[Columns], Division | None] | None = None,
 ) -> Send:
     def send(records: Records, hops: Hops) -> None:
         if isinstance(records, Columns):
-            found = None if targets_of_columns is None else targets_of_columns(records)
-            if found is not None:
-                out.extend((ids[target], Batch(part, hops)) for target, part in records.part(found, len(ids)))
+            division = None if divide_columns is None else divide_columns(records)
+            if division is not None:
+                out.extend((ids[target], Batch(part, hops)) for target, part in division.parts(records))
                 return
             records = records.to_records()
         if isinstance(hops, int):
@@ -178,7 +178,26 @@ class _Targets(dict[Any, int]):
         return target
 
 
-def _targets_of_columns(edge: Edge, by: str, targets: _Targets, columns: Columns) -> _ColumnTargets | None:
+def _dividing(
+    names: Sequence[str], count: int, targets: Callable[[Columns], Positions | None]
+) -> Callable[[Columns], Division | None]:
+    """A function that divides columns by these keys, and remembers how if the same keys come again."""
+    known = RepeatedKeys[Division]()
+
+    def divide(columns: Columns) -> Division | None:
+        if not set(names) <= set(columns.names):
+            return None
+        content = Content.of_columns([columns.batch.column(name) for name in names])
+        division = known.find(content)
+        if division is None and (found := targets(columns)) is not None:
+            division = Division.among(found, count)
+            known.note(content, division.size + len(content), lambda: division.with_keys(columns, names))
+        return division
+
+    return divide
+
+
+def _targets_of_columns(edge: Edge, by: str, targets: _Targets, columns: Columns) -> Positions | None:
     """The target of each row, the same as for a record with this key. None: decide record by record."""
     keys = columns.keys(by)
     if keys is None:
@@ -192,7 +211,7 @@ def _targets_of_columns(edge: Edge, by: str, targets: _Targets, columns: Columns
         raise RoutingError(f"{_place('key_by', edge)}: {error}") from error
 
 
-def _targets_of_tuples(names: Sequence[str], count: int, columns: Columns) -> _ColumnTargets | None:
+def _targets_of_tuples(names: Sequence[str], count: int, columns: Columns) -> Positions | None:
     """The same for a key of several columns."""
     parts = [part for name in names if (part := columns.keys(name)) is not None]
     return tasks_of_tuples(parts, count) if len(parts) == len(names) else None

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphs import Collect, Flow, Items, Plan, Stream, Table, VertexProgram, Vertices
+from graphs.routing import tasks_of_keys
 
 Arrays = dict[str, Any]
 Item = dict[str, Any]
@@ -112,6 +113,7 @@ class Vertex:
     """The value of a vertex, the ends of its edges, and what it has received in this round."""
 
     outputs = ("messages", "values")
+    rounds = ROUNDS
 
     def on_record(self, ctx: Any, input: str, record: Item) -> None:
         vertex: Item = ctx.state.get() or {"round": -1, "value": ctx.key + 1, "sum": 0, "ends": []}
@@ -127,7 +129,7 @@ class Vertex:
             vertex["round"] += 1
             if vertex["round"]:
                 vertex["value"], vertex["sum"] = (vertex["sum"] + 1) % VALUE_MAX, 0
-            if vertex["round"] < ROUNDS:
+            if vertex["round"] < self.rounds:
                 for end in vertex["ends"]:
                     ctx.emit({"vertex": end, "value": vertex["value"]}, "messages")
 
@@ -152,21 +154,94 @@ class Sums(VertexProgram):
 
 
 def _graph(flow: Flow) -> None:
+    _in_rounds(flow, Vertex, ROUNDS)
+
+
+def _in_rounds(flow: Flow, vertex: Any, rounds: int, **options: Any) -> None:
     edges = _read(flow).map(edge, name="edge")
     values: list[Stream[Any]] = []
 
     def body(messages: Stream[Any]) -> Stream[Any]:
-        sent = flow.process(Vertex, edges=edges.key_by("source"), messages=messages.key_by("vertex"), name="vertex")
+        inputs = {"edges": edges.key_by("source"), "messages": messages.key_by("vertex")}
+        sent: Stream[Any] = flow.process(vertex, **inputs, name="vertex", **options)
         values.append(sent.side("values"))
         return sent
 
-    flow.iterate(edges.flat_map(ends, name="ends"), body, rounds=ROUNDS + 1, name="rounds")
+    flow.iterate(edges.flat_map(ends, name="ends"), body, rounds=rounds + 1, name="rounds")
     _write(values[0])
 
 
 def _graph_of_columns(flow: Flow) -> None:
     edges = _read(flow).map(edge, name="edge")
     _write(flow.vertex_program(Sums, edges, rounds=ROUNDS, name="vertex"))
+
+
+# -- the same graph as a process class, whose keys are the same in each round -------------------------------------
+
+KEYS_REPEATED = 8
+"""So many rounds have the same keys."""
+
+
+class RepeatingVertex(Vertex):
+    """`Vertex` for more rounds."""
+
+    rounds = KEYS_REPEATED
+
+
+class RepeatingColumns:
+    """`RepeatingVertex`: the ends of its edges are emitted in each round."""
+
+    outputs = ("messages", "values")
+    table = Table(key={"vertex": "int64"}, columns={"value": "int64", "sum": "int64", "is_known": "bool"})
+
+    def __init__(self) -> None:
+        self.edges = np.zeros((2, 0), np.int64)
+
+    def on_batch(self, ctx: Any, input: str, batch: Arrays) -> None:
+        vertices = batch["source" if input == "edges" else "vertex"]
+        rows = ctx.table.rows(vertices)
+        is_new = ~ctx.table.get("is_known", rows)
+        ctx.table.set(rows[is_new], value=vertices[is_new] + 1, is_known=True)
+        if input == "edges":
+            self.edges = np.concatenate([self.edges, [batch["source"], batch["target"]]], axis=1)
+        elif "value" in batch:
+            ctx.table.combine(np.add, rows, sum=batch["value"])
+
+    def on_round_end(self, ctx: Any) -> None:
+        vertices = ctx.table.scan()
+        if ctx.round[-1]:
+            value = (vertices["sum"] + 1) % VALUE_MAX
+            ctx.table.set(ctx.table.find(vertices["vertex"]), value=value, sum=0)
+        if ctx.round[-1] < KEYS_REPEATED:
+            sources, targets = self.edges
+            ctx.emit_batch({"vertex": targets, "value": ctx.table.get("value", ctx.table.find(sources))}, "messages")
+
+    def on_end(self, ctx: Any) -> None:
+        vertices = ctx.table.scan()
+        ctx.emit_batch({name: vertices[name] for name in ("vertex", "value")}, "values")
+
+    def capture(self) -> Any:
+        return self.edges
+
+    def restore(self, state: Any) -> None:
+        self.edges = state
+
+    @staticmethod
+    def merge(states: Any) -> Any:
+        return np.concatenate(states, axis=1)
+
+    @staticmethod
+    def split(state: Any, parts: int) -> Any:
+        tasks = tasks_of_keys(state[0], parts)
+        return [state[:, tasks == task] for task in range(parts)]
+
+
+def _repeating(flow: Flow) -> None:
+    _in_rounds(flow, RepeatingVertex, KEYS_REPEATED)
+
+
+def _repeating_of_columns(flow: Flow) -> None:
+    _in_rounds(flow, RepeatingColumns, KEYS_REPEATED, batch_format="numpy")
 
 
 # -- the same graph in a loop --------------------------------------------------------------------------------------
@@ -320,6 +395,7 @@ Built = Callable[[Flow], None]
 _PAIRS: dict[str, tuple[Built, Built]] = {
     "columns_loop": (_loop, _loop_of_columns),
     "columns_vertices": (_graph, _graph_of_columns),
+    "columns_repeating": (_repeating, _repeating_of_columns),
     "columns_free_vertices": (_free, _free_of_columns),
     "columns_best_vertices": (_free, _best_of_columns),
     "columns_changing": (_changing, _changing_of_columns),

@@ -430,7 +430,10 @@ _TOPOLOGIES: dict[str, tuple[Variant, ...]] = {
 }
 NAMES = tuple(_TOPOLOGIES)
 IN_ROUNDS = frozenset(
-    {"rounds", "rounds_nested", "rounds_behind_loop", "rounds_in_lanes", "columns_vertices", "columns_best_vertices"}
+    {
+        *("rounds", "rounds_nested", "rounds_behind_loop", "rounds_in_lanes"),
+        *("columns_vertices", "columns_repeating", "columns_best_vertices"),
+    }
 )
 _DRAINED = frozenset({"far_loop"})
 _LOSING = {("chain", 1)}

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.files.arrow import arrow
+from engine.repeated_keys import Content, RepeatedKeys
 from engine.state import LAST_STATE
 from engine.tables.row_index import distinct_integers, index_for
 from engine.task_errors import MisuseError, show
@@ -52,6 +53,7 @@ class TableState:
         self._own_groups = own_groups
         self._tracks = tracks
         self._index = index_for(list(declared.key.values()))
+        self._repeated = RepeatedKeys[Array]()
         self._columns: dict[str, Array] = {
             name: np.empty(0, object if kind == "string" else kind)
             for name, kind in {**declared.key, **declared.columns}.items()
@@ -80,18 +82,27 @@ class TableState:
 
     def rows(self, *keys: Any) -> Array:
         """The rows of these keys; new keys get a new row."""
-        wanted = self._as_keys(keys)
-        found = self._index.find(wanted)
-        unknown = np.flatnonzero(found < 0)
-        if len(unknown):
-            missing = [column[unknown] for column in wanted]
-            self._add(missing)
-            found[unknown] = self._index.find(missing)
-        return found
+        return self._rows_of(self._as_keys(keys), adds=True)
 
     def find(self, *keys: Any) -> Array:
         """The rows of these keys; -1 where a key is unknown."""
-        return self._index.find(self._as_keys(keys))
+        return self._rows_of(self._as_keys(keys), adds=False)
+
+    def _rows_of(self, wanted: list[Array], *, adds: bool) -> Array:
+        # Texts are not compared: as arrays of objects, that would take as long as finding their rows.
+        content = None if any(column.dtype == object for column in wanted) else Content.of_arrays(wanted)
+        if content is not None and (known := self._repeated.find(content)) is not None:
+            return known.astype(np.int64)
+        found = self._index.find(wanted)
+        unknown = np.flatnonzero(found < 0)
+        if len(unknown) and adds:
+            missing = [column[unknown] for column in wanted]
+            self._add(missing)
+            found[unknown] = self._index.find(missing)
+        # A row stays that of its key. A key without a row may get one later, so that it has none is not kept.
+        if content is not None and (adds or not len(unknown)):
+            self._repeated.note(content, 4 * len(found), lambda: found.astype(np.int32))
+        return found
 
     def get(self, name: str, rows: Array) -> Array:
         """The values of a column in these rows."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
+
+import pytest
 
 from engine.batch import Batch, decode, encode
 from engine.columns import Columns, to_columns
 from engine.files.arrow import arrow
+from engine.repeated_keys import RepeatedKeys
 from graphs import Collect, Flow, Items
 from tests.runtime.tasks import Tasks
 
@@ -37,3 +41,18 @@ def sent(tasks: Tasks, records: Any, hops: Any = 0) -> list[tuple[str, Any, Any]
 def batch_of(records: Any, hops: Any = 0) -> Batch:
     """A batch, as it comes off the wire."""
     return decode(encode(Batch(records, hops)))
+
+
+def count_found(monkeypatch: pytest.MonkeyPatch) -> Counter[type]:
+    """Counts from now on what is found for keys that came before, by its type."""
+    counts: Counter[type] = Counter()
+    find = RepeatedKeys.find
+
+    def counted(known: RepeatedKeys[Any], content: Any) -> Any:
+        found = find(known, content)
+        if found is not None:
+            counts[type(found)] += 1
+        return found
+
+    monkeypatch.setattr(RepeatedKeys, "find", counted)
+    return counts

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from engine.batch import Batch, decode, encode, merge
-from engine.columns import FEW_TARGETS, Columns, as_records
+from engine.columns import Columns, as_records
+from engine.division import FEW_TARGETS, Division
 from engine.files.arrow import arrow
 from engine.rerouting import reroute
 from engine.task_errors import LoopLimitError, RoutingError, UserFunctionError
@@ -68,18 +69,19 @@ def test_columns_are_routed_as_records_of_the_same_keys_are(keys: list[Any]):
 
 def test_rows_in_the_order_of_their_targets_are_cut_without_a_copy_and_others_alike():
     table = columns(n=[10, 11, 12, 13])
-    ordered = list(table.part(np.array([0, 2, 2, 4]), 5))
+    ordered = list(Division.among(np.array([0, 2, 2, 4]), 5).parts(table))
     assert ordered == [(0, columns(n=[10])), (2, columns(n=[11, 12])), (4, columns(n=[13]))]
     address = table.batch.column(0).buffers()[1].address
     assert {part.batch.column(0).buffers()[1].address for _, part in ordered} == {address}
-    mixed = list(table.part(np.array([4, 0, 4, 0]), 5))
+    mixed = list(Division.among(np.array([4, 0, 4, 0]), 5).parts(table))
     assert mixed == [(0, columns(n=[11, 13])), (4, columns(n=[10, 12]))]
 
 
 @pytest.mark.parametrize("count", [2, FEW_TARGETS, FEW_TARGETS + 1, 300])
 def test_rows_keep_their_order_at_each_of_few_or_many_targets(count: int):
     targets = np.random.default_rng(count).integers(0, count, 1_000)
-    parts = {target: part.batch.column(0).to_pylist() for target, part in columns(n=range(1_000)).part(targets, count)}
+    divided = Division.among(targets, count).parts(columns(n=range(1_000)))
+    parts = {target: part.batch.column(0).to_pylist() for target, part in divided}
     assert parts == {target: np.flatnonzero(targets == target).tolist() for target in sorted(set(targets.tolist()))}
 
 

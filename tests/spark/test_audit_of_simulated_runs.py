@@ -43,6 +43,7 @@ CRASHES = 10
 SEEDS_OF_COLUMNS = {
     "columns_loop": 5,
     "columns_vertices": 1,
+    "columns_repeating": 10,
     "columns_free_vertices": 2,
     "columns_best_vertices": 1,
     "columns_changing": 9,
