@@ -9,8 +9,10 @@ from engine.batch import Batch, Hops, merge, own_copy, runs
 from engine.columns import Records, as_records
 from engine.formats import from_format, prepare, to_format
 from engine.operators.base import OperatorRuntime, Place
+from engine.repeated_combining import RepeatedCombiner
 from engine.sending import Send
 from engine.task_errors import USER_RAISED, TaskError, raise_unless_users, user_error
+from graphs.combining import Combiner
 from graphs.kinds import MapBatches
 from graphs.plan import Edge
 from recovery.cut import OperatorState
@@ -30,7 +32,8 @@ class MapBatchesOperator(OperatorRuntime):
         self._send = self.send_to("out")
         self._format = kind.batch_format
         self._size = kind.batch_size
-        self._function: Any = kind.function
+        function = kind.function
+        self._function: Any = RepeatedCombiner(function) if isinstance(function, Combiner) else function
 
     def door(self, edge: Edge) -> Send:
         """The function that takes the batches of this edge."""

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, Process, Table, UserFunctionError, draw, simulate
+from engine.files.arrow import arrow
+from engine.repeated_combining import RepeatedCombiner
+from graphs.combining import Combiner
 from graphs.routing import key_group, task_of_group
-from tests.columns.given import columns, flow_of, sent
+from tests.columns.given import columns, count_found, flow_of, sent
 from tests.runtime.tasks import Tasks
 
 Arrays = dict[str, Any]
@@ -75,6 +78,60 @@ def test_columns_are_routed_by_several_columns_as_records_are(values: list[Any])
         (str(key), day): f"sink/{task_of_group(key_group((key, day)), 3)}"
         for key, day in zip(values, ["x", "y", "z", "x"], strict=True)
     }
+
+
+MANY = 2_000
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [n * n % 97 for n in range(MANY)],
+        [float("nan") if n % 7 == 0 else n % 5 / 4 for n in range(MANY)],
+        [None if n % 7 == 0 else f"key {n % 31}" for n in range(MANY)],
+    ],
+    ids=["whole numbers", "floats", "missing texts"],
+)
+@pytest.mark.parametrize("by", [("k",), ("k", "row")], ids=str)
+def test_rows_of_keys_that_come_again_are_combined_to_the_same_bits(
+    keys: list[Any], by: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+):
+    found = count_found(monkeypatch)
+    random = np.random.default_rng(1)
+    combiner = Combiner(by, {"n": "sum", "x": "sum"})
+    combine = RepeatedCombiner(combiner)
+    for _ in range(5):
+        values = random.standard_normal(MANY) * 10.0 ** random.integers(-9, 9, MANY)
+        numbers = random.integers(-(2**62), 2**62, MANY)
+        rows = arrow().table({"x": values, "row": np.arange(MANY) % 3, "k": keys, "n": numbers, "other": values})
+        expected, got = combiner(rows), combine(rows)
+        assert got.schema == expected.schema
+        assert [str(column.to_pylist()) for column in got.columns] == [str(c.to_pylist()) for c in expected.columns]
+    assert found.total() == 3
+
+
+@pytest.mark.parametrize(
+    ("how", "values"),
+    [("sum", [1, None, 3]), ("sum", [True, True, False]), ("min", [3.0, 1.0, 2.0]), (np.add.reduceat, [1, 2, 3])],
+)
+def test_other_combinations_are_made_as_if_the_keys_came_for_the_first_time(
+    how: Any, values: list[Any], monkeypatch: pytest.MonkeyPatch
+):
+    found = count_found(monkeypatch)
+    combine = RepeatedCombiner(Combiner(("k",), {"n": how}))
+    rows = arrow().table({"k": [1, 2, 1], "n": values})
+    assert [combine(rows).to_pydict() for _ in range(4)] == [Combiner(("k",), {"n": how})(rows).to_pydict()] * 4
+    assert not found
+
+
+def test_the_combiner_of_a_stream_finds_keys_that_come_again(monkeypatch: pytest.MonkeyPatch):
+    found = count_found(monkeypatch)
+    tasks = Tasks(flow_of(lambda s: passed(s).key_by("key").combine({"n": "sum"})))
+    for turn in range(5):
+        rows = columns(key=["b", "a", "b"], n=[turn, 1, 2])
+        ((_, combined, _),) = sent(tasks, rows)
+        assert combined.to_records() == [{"key": "b", "n": turn + 2}, {"key": "a", "n": 1}]
+    assert found.total() == 3
 
 
 class Totals(Process[Any, Any]):
