@@ -9,6 +9,7 @@ import pytest
 
 from recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
+from tests.jobs.rays import QUIET_RAY
 from tests.on_ray.daemons import COUNT
 from tests.on_ray.drivers import driver, next_line
 from tests.on_ray.flows import trips_made
@@ -24,6 +25,8 @@ def test_a_run_waits_for_a_daemon_and_survives_the_death_of_another(
     One that joins while actors wait for it makes several of one.
     """
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for variable, value in QUIET_RAY.items():
+        monkeypatch.setenv(variable, value)
     with driver("tests.on_ray.daemons", str(tmp_path), dies, address=None) as process:
         said = next_line(process)
         assert process.wait() == 0
@@ -46,6 +49,8 @@ def test_a_supervisor_whose_host_stands_still_is_replaced_and_harms_nothing_when
 ):
     """Two supervisors are alive then, and the earlier one has tasks that go on, too. The chain fences it."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for variable, value in QUIET_RAY.items():
+        monkeypatch.setenv(variable, value)
     # Ray takes a daemon for dead that misses three checks.
     for name, value in {"initial_delay_ms": 0, "period_ms": 500, "timeout_ms": 500, "failure_threshold": 3}.items():
         monkeypatch.setenv(f"RAY_health_check_{name}", str(value))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.evidence import Evidence
-from tests.jobs.rays import check_gone, commands_below, short_folder
+from tests.jobs.rays import QUIET_RAY, check_gone, commands_below, short_folder
 from tests.on_ray.drivers import COUNT, driver, next_line
 from tests.on_ray.flows import trips_made
 from tests.on_ray.leftovers import ACTORS, end, has_ended
@@ -23,6 +23,8 @@ def test_a_run_whose_cluster_is_lost_goes_on_in_another_one(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     # Seconds after which the others give up a GCS that is gone; Ray's default is a minute.
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
+    for variable, value in QUIET_RAY.items():
+        monkeypatch.setenv(variable, value)
     with short_folder() as first:
         monkeypatch.setenv("RAY_TMPDIR", first)
         with driver("tests.on_ray.drivers", "follow", str(tmp_path), address=None) as lost:

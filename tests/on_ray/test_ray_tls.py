@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.jobs.rays import short_folder
+from tests.jobs.rays import QUIET_RAY, short_folder
 from tests.status.collector import attributes, collector
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,7 +102,7 @@ def test_a_run_recovers_on_a_ray_that_encrypts(tmp_path: Path, with_token: bool)
     with short_folder() as folder, collector() as found:
         spans = {"OTEL_EXPORTER_OTLP_ENDPOINT": found.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "50"}
         given = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-        environment = {**given, **tls, **token, **spans, "RAY_TMPDIR": folder, "PYTHONPATH": str(ROOT)}
+        environment = {**given, **QUIET_RAY, **tls, **token, **spans, "RAY_TMPDIR": folder, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", DRIVER, str(tmp_path / "cuts")]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with subprocess.Popen(command, text=True, cwd=ROOT, env=environment, **pipes) as driver:  # type: ignore[call-overload]
