@@ -40,7 +40,8 @@ STALL_CUTS = 40
 class CutWindow:
     """What a run did while it was observed, and what its last cuts wrote.
 
-    - deltas, whole: how many of the kept cuts hold what changed, and how many everything. rows: of the largest delta.
+    - deltas, whole: how many of its cuts, as far as they are kept, hold what changed, and how many everything.
+    - rows: of the largest delta.
     """
 
     window: Window
@@ -63,16 +64,21 @@ def speed(keys: int, changed: int, seconds: float, every: float | None) -> CutWi
         try:
             # The source has read each key, and a task has counted it; then some more.
             wait_for(lambda: job.status().total().records > 3 * keys, "all keys are there")
+            before = since = _newest_epoch(folder)
             if every is not None:
-                wait_for(lambda: holds_what_changed(folder), "cuts hold what changed")
+                # The cut after the newest may have begun before all keys were there.
+                wait_for(
+                    lambda: _newest_epoch(folder) > before + 1 and holds_what_changed(folder), "cuts hold what changed"
+                )
+                since = _newest_epoch(folder)
             window = observe(job, min(WARM_UP_S, seconds), seconds)
         finally:
             job.cancel()
-        return CutWindow(window) if every is None else _looked_at(window, folder)
+        return CutWindow(window) if every is None else _looked_at(window, folder, since)
 
 
-def _looked_at(window: Window, folder: str) -> CutWindow:
-    rows = [rows for _, rows in kept_cuts(folder)]
+def _looked_at(window: Window, folder: str, since: int) -> CutWindow:
+    rows = [rows for epoch, rows in kept_cuts(folder) if epoch > since]
     deltas = [count for count in rows if count is not None]
     return CutWindow(window, len(deltas), len(rows) - len(deltas), max(deltas, default=0))
 
@@ -97,6 +103,12 @@ def holds_what_changed(folder: str) -> bool:
 
 def _newest(store: CutStore) -> Manifest | None:
     return next((entry for entry in reversed(store.chain()) if isinstance(entry, Manifest)), None)
+
+
+def _newest_epoch(folder: str) -> int:
+    """The epoch of the newest cut; 0 if there is none."""
+    newest = _newest(CutStore(folder, JOB))
+    return 0 if newest is None else newest.epoch
 
 
 def _changed_rows(store: CutStore, epoch: Epoch) -> int | None:
