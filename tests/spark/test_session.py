@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -212,7 +213,7 @@ def test_tasks_import_our_packages_and_the_users_modules_whatever_lies_in_the_fo
 def test_a_session_is_quiet_and_leaves_nothing_behind(ended: Ended):
     assert ended.err[-1:] == ["EOFError: EOF when reading a line"]
     # What PySpark says of the user's own function is said to the user.
-    assert [line for line in ended.err if "warn" in line.lower() and "/udf.py:" not in line] == []
+    assert [line for line in ended.err if re.search("WARN|[Ww]arning: ", line) and "/udf.py:" not in line] == []
     assert ended.program.java() == []
     # Python's own: tasks import a module from there.
     left = {path for path in ended.program.work.rglob("*") if "__pycache__" not in path.parts}
