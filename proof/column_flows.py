@@ -179,7 +179,7 @@ def _graph_of_columns(flow: Flow) -> None:
 # -- the same graph as a process class, whose keys are the same in each round -------------------------------------
 
 KEYS_REPEATED = 8
-"""So many rounds have the same keys."""
+"""The number of rounds that have the same keys."""
 
 
 class RepeatingVertex(Vertex):

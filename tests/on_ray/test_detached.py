@@ -105,7 +105,7 @@ def is_ours_to_keep(on_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def living(is_ours_to_keep: None, tmp_path: Path) -> Iterator[Job]:
-    """A detached run, as whoever asks for it by its name follows it."""
+    """A detached run, followed by its name as from another process."""
     begin_detached(tmp_path)
     yield attach("trips", progress=False)
     end_at_once("trips")
