@@ -46,12 +46,13 @@ def scheme_of(location: str) -> str:
 def store_opener(location: str) -> StoreOpener:
     """What opens the stores of this scheme. `UnknownStoreError` if nothing does, or if a package is missing."""
     scheme = scheme_of(location)
-    entry = _entries().get(scheme)
+    entry = _entry(scheme)
     if entry is None:
+        known = ", ".join(f"{name}://" for name in sorted({*_OURS, *_registered()}))
         raise UnknownStoreError(
-            f"{location} cannot be opened: no installed package registers {scheme}:// as a store (known: "
-            f"{', '.join(f'{name}://' for name in sorted(_entries()))}); install one that has an entry point of that "
-            f'name in the group "{GROUP}", here and on all hosts of the cluster'
+            f"{location} cannot be opened: no installed package registers {scheme}:// as a store (known: {known}); "
+            f'install one that has an entry point of that name in the group "{GROUP}", here and on all hosts of the '
+            "cluster"
         )
     try:
         opener: Any = entry.load()
@@ -76,6 +77,11 @@ def store_at(location: str | os.PathLike[str]) -> Store:
     return store
 
 
-def _entries() -> dict[str, EntryPoint]:
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    return found | {scheme: EntryPoint(scheme, target, GROUP) for scheme, target in _OURS.items()}
+def _entry(scheme: str) -> EntryPoint | None:
+    # Looking for those of others reads a file of each installed distribution.
+    target = _OURS.get(scheme)
+    return EntryPoint(scheme, target, GROUP) if target is not None else _registered().get(scheme)
+
+
+def _registered() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
