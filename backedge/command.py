@@ -7,6 +7,7 @@ import os
 import select
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, get_args
 
 from backedge.arguments import Parser, add_key_file, count, digits, number, place, port, seconds
@@ -127,6 +128,7 @@ def _obey(options: argparse.Namespace) -> int:
             return _graph(options.flow, options.settings, options.format)
 
 
+@cache
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="backedge", description="Dataflow graphs with cycles.")
     parser.add_argument("--version", action="version", version=f"backedge {VERSION}")
