@@ -13,10 +13,10 @@ from __future__ import annotations
 import io
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from enum import Enum
-from typing import Any, cast
+from typing import Any
 
 from engine.channel_ends import RemoteBackEdge, RemoteChannel
 from engine.driver_ports import FlowLimits
@@ -167,47 +167,104 @@ _ESSENCES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     InputRecord: lambda record: (record.channel, record.log, record.ended),
     OutputRecord: lambda record: (record.channel,),
 }
-_ATOMS = frozenset((int, str, bytes, bool, float, type(None), type))
-_SLOTS: dict[type, tuple[str, ...] | None] = {}
+_WHOLE = frozenset((int, str, bytes, bool, float, type(None), type, TaskId, ChannelId, Mode))
+"""Kinds that are their own essence."""
+
+_Way = Callable[[Any, type[Any], set[int]], Any]
 
 
 def essence(thing: Any) -> Any:
-    """The part that decides what can happen, in a form that can be hashed and compared.
+    """The part that decides what can happen, in a form that can be hashed and compared, in this process.
 
     >>> essence({"held": {2, 1}}) == essence({"held": {1, 2}})
     True
     """
-    return _essence(thing, ())
+    return _essence(thing, set())
 
 
-def _essence(thing: Any, around: tuple[int, ...]) -> Any:
-    kind = cast("type[Any]", thing.__class__)
-    if kind in _ATOMS:
+def _essence(thing: Any, around: set[int]) -> Any:
+    """`around`: the ids of the objects that hold this one."""
+    kind: type[Any] = thing.__class__
+    if kind in _WHOLE:
         return thing
     if id(thing) in around:
         return "around"
-    around = (*around, id(thing))
+    around.add(id(thing))
+    found = (_WAYS.get(kind) or _way_for(thing, kind))(thing, kind, around)
+    around.remove(id(thing))
+    return found
+
+
+def _of_all(things: Iterable[Any], around: set[int]) -> list[Any]:
+    return [thing if thing.__class__ in _WHOLE else _essence(thing, around) for thing in things]
+
+
+def _of_dict(thing: dict[Any, Any], kind: type[Any], around: set[int]) -> Any:
+    return dict, frozenset(zip(_of_all(thing, around), _of_all(thing.values(), around), strict=True))
+
+
+def _of_set(thing: Iterable[Any], kind: type[Any], around: set[int]) -> Any:
+    return set, frozenset(_of_all(thing, around))
+
+
+def _of_members(thing: Iterable[Any], kind: type[Any], around: set[int]) -> Any:
+    return kind, *_of_all(thing, around)
+
+
+def _of_iterator(thing: Iterator[Any], kind: type[Any], around: set[int]) -> Any:
+    # What it still has to give, which a copy gives in its place.
+    return "left", *_of_all(copy(thing), around)
+
+
+def _of_number(thing: Any, kind: type[Any], around: set[int]) -> Any:
+    return kind, _SHARED.number_of(thing, 0)
+
+
+def _of_attributes(thing: Any, kind: type[Any], around: set[int]) -> Any:
+    attributes = thing.__dict__
+    return kind, frozenset(zip(attributes, _of_all(attributes.values(), around), strict=True))
+
+
+def _of_slots(thing: Any, kind: type[Any], around: set[int]) -> Any:
+    return kind, *_of_all([getattr(thing, name) for name in kind.__slots__], around)
+
+
+_WAYS: dict[type, _Way] = {dict: _of_dict, set: _of_set, frozenset: _of_set}
+"""How to work out the essence of each kind, as kinds are met."""
+
+
+def _way_for(thing: Any, kind: type[Any]) -> _Way:
+    way = _first_way_for(thing, kind)
+    _WAYS[kind] = _noted(way) if _KINDS.get(kind) == 1 else way
+    return _WAYS[kind]
+
+
+def _first_way_for(thing: Any, kind: type[Any]) -> _Way:
     chosen = _ESSENCES.get(kind)
     if chosen is not None:
-        return kind, *(_essence(part, around) for part in chosen(thing))
-    if kind is dict:
-        return dict, frozenset((_essence(k, around), _essence(v, around)) for k, v in thing.items())
-    if kind in (set, frozenset):
-        return set, frozenset(_essence(member, around) for member in thing)
+        return lambda thing, kind, around: (kind, *_of_all(chosen(thing), around))
     if issubclass(kind, (tuple, list, deque)):
-        return kind, *(_essence(member, around) for member in thing)
+        return _of_members
     if issubclass(kind, Iterator):
-        # What it still has to give, which a copy gives in its place.
-        return "left", *(_essence(part, around) for part in copy(thing))
+        return _of_iterator
     if _KINDS.get(kind) == 0 or callable(thing) or issubclass(kind, Enum):
-        return kind, _SHARED.number_of(thing, 0)
-    return _of_attributes(thing, kind, around)
+        return _of_number
+    return _of_attributes if hasattr(thing, "__dict__") else _of_slots
 
 
-def _of_attributes(thing: Any, kind: type[Any], around: tuple[int, ...]) -> Any:
-    if kind not in _SLOTS:
-        _SLOTS[kind] = getattr(kind, "__slots__", None) if not hasattr(thing, "__dict__") else None
-    slots = _SLOTS[kind]
-    if slots is None:
-        return kind, frozenset((name, _essence(value, around)) for name, value in thing.__dict__.items())
-    return kind, *(_essence(getattr(thing, name), around) for name in slots)
+_NOTED: dict[int, Any] = {}
+_NUMBERS: dict[Any, int] = {}
+
+
+def _noted(way: _Way) -> _Way:
+    """For what is shared by its content, and so never changes: a number for its essence, worked out once."""
+
+    def noted(thing: Any, kind: type[Any], around: set[int]) -> Any:
+        found = _NOTED.get(id(thing))
+        if found is None:
+            found = kind, _NUMBERS.setdefault(way(thing, kind, around), len(_NUMBERS))
+            if id(thing) in _SHARED.by_identity:  # it is kept, so no other object gets this id
+                _NOTED[id(thing)] = found
+        return found
+
+    return noted
