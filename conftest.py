@@ -23,6 +23,8 @@ from tests.spark.java_classes import java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
 
     from tests.jobs.rays import SharedRay
 
@@ -87,9 +89,21 @@ def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collecto
     return [collector for collector in collectors if type(collector) is pytest.Module]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """Hand out whole files from both ends of the order in which they are collected."""
+    from tests.both_ends import FromBothEnds
+
+    return FromBothEnds(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that start something as slow, whether or not they say so. Files that take long come first."""
+    """Mark tests that start something as slow, whether or not they say so, and put files into the order of their needs.
+
+    Spark is at the front and Ray at the end, for different workers. Files that take long come before short ones, which
+    are in the middle: the last ones that are left.
+    """
     of_file: dict[Path, set[str]] = {}
     for item in items:
         fixtures = STARTED & set(getattr(item, "fixturenames", ()))
@@ -102,8 +116,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         known |= fixtures
         if item.get_closest_marker("slow"):
             known.add("slow")
-    order = ("spark", "local_ray", "slow")
-    items.sort(key=lambda item: [what not in of_file[item.path] for what in order])
+    computing = [path for path, known in of_file.items() if known and known.isdisjoint({"spark", "local_ray"})]
+    before = set(computing[::2])
+    items.sort(key=lambda item: _place(of_file[item.path], item.path in before))
+
+
+def _place(known: set[str], is_before: bool) -> int:
+    """The place in the order of a file with these needs: Spark, long, short, long, Ray."""
+    if "spark" in known:
+        return 0
+    if "local_ray" in known:
+        return 4
+    if not known:
+        return 2
+    return 1 if is_before else 3
 
 
 @pytest.fixture(scope="session", autouse=True)
