@@ -80,5 +80,7 @@ def _grouped(keys: Sequence[Any]) -> _Groups:
 def _sums(column: Any, groups: _Groups) -> Any:
     values = column.to_numpy()
     sums = np.zeros(len(groups.keys[0]), values.dtype)
-    np.add.at(sums, groups.of_row, values)
+    # Arrow adds infinities, undefined and very large numbers without a warning.
+    with np.errstate(all="ignore"):
+        np.add.at(sums, groups.of_row, values)
     return arrow().array(sums)

@@ -151,7 +151,7 @@ class OutEdges:
         """The same for all rows, by looking at all edges, in pieces whose values stay in the processor's cache."""
         if not len(self._sources):
             return sent[:0]
-        if active is not None:
+        if active is not None and along is None:
             sent = np.where(active, sent, identity(combine, sent.dtype))
         return np.concatenate([self._combined_piece(rows, sent, active, combine, along) for rows in self._pieces])
 
@@ -161,15 +161,16 @@ class OutEdges:
         starts = self._row_starts[rows.start : rows.stop + 1]
         edges = slice(starts[0], starts[-1])
         sources = self._sources[edges]
-        carried = sent.take(sources)
-        if along is not None:
-            carried = along(carried, None if self._weights is None else self._weights[edges])
-            if active is not None:
-                if combine != "sum":
-                    # The type of messages, since the largest number of another type would be a small one in theirs.
-                    with np.errstate(invalid="ignore"):
-                        carried = carried.astype(sent.dtype, copy=False)
-                carried = np.where(active[sources], carried, identity(combine, sent.dtype).astype(carried.dtype))
+        weights = None if self._weights is None else self._weights[edges]
+        if along is None:
+            carried = sent.take(sources)
+        elif active is None:
+            carried = along(sent.take(sources), weights)
+        else:
+            # `along` sees only what is sent, not what stands for nothing.
+            sends = np.flatnonzero(active.take(sources))
+            carried = np.full(len(sources), identity(combine, sent.dtype))
+            carried[sends] = along(sent.take(sources.take(sends)), None if weights is None else weights.take(sends))
         return COMBINES[combine].reduceat(carried, starts[:-1] - starts[0])
 
     @cached_property

@@ -263,7 +263,7 @@ class ChangingVerticesOperator(VertexGraphOperator):
 
     def _carried(self, along: Along, sent: Array, weights: Array | None) -> Array:
         """What arrives at the ends of edges: never anything better than what was sent, or a cycle has no end."""
-        arrived = along(sent, weights).astype(self._message, copy=False)
+        arrived = along(sent, weights)
         wrong = COMBINES[self._program.combine](arrived, sent) != sent
         if wrong.any():
             first = np.flatnonzero(wrong)[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -48,7 +48,7 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         self._message = np.dtype(of_class.message)
         self._best = of_class.best
         has_along = of_class.along is not VertexProgram.along
-        self._along = partial(self._call, "along", self._program.along) if has_along else None
+        self._along = self._arrived if has_along else None
         # What has arrived of the graph and is not filed yet, by columns; and the number of pieces that are.
         self._ids: list[Array] = []
         self._edges: list[dict[str, Array]] = []
@@ -120,7 +120,7 @@ class VertexGraphOperator(OperatorRuntime, ABC):
                 raise self._returned(hook, array, f"arrays with one item for each of the {len(vertices)} vertices")
         active: Any = vertices.active
         if active is not None:
-            if not self._fits(active) or active.dtype != np.bool_:
+            if not self._is_one_each(active) or active.dtype != np.bool_:
                 raise MisuseError(
                     f"operator {self.name!r}: {hook} set vertices.active to {show(active)}: set it to an array of "
                     f"truth values, one for each of the {len(vertices)} vertices"
@@ -147,14 +147,29 @@ class VertexGraphOperator(OperatorRuntime, ABC):
             raise MisuseError(
                 f"operator {self.name!r}: start returned no value {name!r}, which is the best one of this program"
             )
+        if not self._is_one_each(values[name]):
+            raise self._returned(f"start as {name!r}", values[name], "an array with one number for each vertex")
         return values[name].astype(self._message)
 
     def _sent(self) -> Array:
         """What each vertex sends."""
         sent: Any = self._call("send", self._program.send, self._built)
-        if not self._fits(sent):
+        if not self._is_one_each(sent):
             raise self._returned("send", sent, f"an array with one item for each of the {len(self._built)} vertices")
         return sent.astype(self._message, copy=False)
+
+    def _arrived(self, sent: Array, weights: Array | None) -> Array:
+        """What arrives at the ends of edges."""
+        arrived: Any = self._call("along", self._program.along, sent, weights)
+        if not isinstance(arrived, np.ndarray) or np.shape(cast("Array", arrived)) != sent.shape:
+            raise self._returned("along", arrived, f"an array with one item for each of the {len(sent)} edges")
+        # The sum of truth values would be a truth value, and the sum of small numbers too large for their type.
+        with np.errstate(invalid="ignore"):
+            return cast("Array", arrived).astype(self._message, copy=False)
+
+    def _is_one_each(self, array: Any) -> bool:
+        """Whether an array has one plain item for each vertex."""
+        return self._fits(array) and array.ndim == 1
 
     def _fits(self, array: Any) -> bool:
         return isinstance(array, np.ndarray) and np.shape(cast("Array", array))[:1] == (len(self._built),)
@@ -166,7 +181,9 @@ class VertexGraphOperator(OperatorRuntime, ABC):
             raise user_error(self.name, error, hook=hook, can_set_aside=False) from error
 
     def _returned(self, hook: str, found: Any, wanted: str) -> MisuseError:
-        return MisuseError(f"operator {self.name!r}: {hook} returned {show(found)}: return {wanted}")
+        is_array = isinstance(found, np.ndarray)
+        what = f"an array of shape {np.shape(cast('Array', found))}" if is_array else show(found)
+        return MisuseError(f"operator {self.name!r}: {hook} returned {what}: return {wanted}")
 
     def end(self) -> None:
         """Nothing is sent any more: send the values."""

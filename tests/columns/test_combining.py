@@ -134,6 +134,15 @@ def test_the_combiner_of_a_stream_finds_keys_that_come_again(monkeypatch: pytest
     assert found.total() == 3
 
 
+@pytest.mark.parametrize("n", [[np.inf, -np.inf], [1e308, 1e308], [np.nan, np.inf]], ids=str)
+def test_sums_that_are_no_finite_numbers_come_without_a_warning_each_time(n: list[float]):
+    """Warnings are errors in these tests, as they may be in a user's process."""
+    combine = RepeatedCombiner(Combiner(("k",), {"n": "sum"}))
+    first, *others = [combine(arrow().table({"k": [1, 1], "n": n}))["n"].to_pylist() for _ in range(4)]
+    assert not np.isfinite(first).any()
+    assert list(map(str, others)) == [str(first)] * 3
+
+
 class Totals(Process[Any, Any]):
     table = Table(key={"user": "int64", "day": "string"}, columns={"n": "int64"})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -290,6 +291,68 @@ def test_edges_carry_the_same_whether_all_or_few_vertices_are_active(
     }
 
 
+class Weighing(VertexProgram):
+    """What reaches each vertex from those whose number is a multiple of `share`."""
+
+    combine, message, share = "sum", np.int64, 1
+
+    def start(self, vertices: Vertices) -> Any:
+        vertices.active = vertices.ids % self.share == 0
+        return {"found": np.zeros(len(vertices), np.int64)}
+
+    def send(self, vertices: Vertices) -> Any:
+        return vertices.ids
+
+    def apply(self, vertices: Vertices, received: Any) -> Any:
+        return {"found": received}
+
+
+def weighed(share: int, **attributes: Any) -> Counter[int]:
+    """What reaches each target in one round, by target."""
+    found: Counter[int] = Counter()
+
+    def apply(self: Any, vertices: Vertices, received: Any) -> Any:
+        vertices.active = np.zeros(len(vertices), np.bool_)
+        found.update(dict(zip(vertices.ids.tolist(), received.tolist(), strict=True)))
+        return vertices.values
+
+    edges = [{"source": n % 50, "target": n % 3 + 50, "weight": n % 150 + 50} for n in range(300)]
+    of_class = type("Weighed", (Weighing,), {"share": share, "apply": apply, **attributes})
+    messages_of(flow_of(of_class, edges, weight="weight"), 2, edges)
+    return Counter({vertex: value for vertex, value in found.items() if vertex >= 50})
+
+
+def expected_of(share: int, arrived: Any) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for n in range(300):
+        if n % 50 % share == 0:
+            found[n % 3 + 50] += int(arrived(n % 150 + 50))
+    return found
+
+
+@pytest.mark.parametrize("share", [1, 2, 25], ids=["all", "half", "few"])
+@pytest.mark.parametrize("kind", [np.bool_, np.uint8])
+def test_what_arrives_is_added_up_as_messages_whatever_type_along_returns(kind: Any, share: int):
+    def along(self: Any, sent: Any, weights: Any) -> Any:
+        return weights > 90 if kind is np.bool_ else weights.astype(kind)
+
+    arrived = (lambda weight: weight > 90) if kind is np.bool_ else int
+    assert weighed(share, along=along) == expected_of(share, arrived)
+
+
+@pytest.mark.parametrize("share", [1, 2, 25], ids=["all", "half", "few"])
+@pytest.mark.parametrize("combine", ["sum", "min", "max"])
+def test_along_is_called_with_what_is_sent_and_with_nothing_else(combine: str, share: int):
+    seen: set[int] = set()
+
+    def along(self: Any, sent: Any, weights: Any) -> Any:
+        seen.update(sent.tolist())
+        return sent
+
+    weighed(share, along=along, combine=combine)
+    assert seen == {n for n in range(50) if n % share == 0}
+
+
 def test_values_cannot_be_changed_in_place():
     class InPlace(Rank):
         def apply(self, vertices: Vertices, received: Any) -> Any:
@@ -317,10 +380,33 @@ def test_a_hook_that_returns_no_array_for_every_vertex_is_named(hook: str):
         messages_of(flow_of(wrong), 2)
 
 
-def test_active_vertices_that_are_no_truth_values_are_refused():
+def test_vertices_that_send_several_numbers_are_named():
+    wrong = type("Wrong", (Rank,), {"send": lambda self, vertices: np.ones((len(vertices), 2))})
+    with pytest.raises(MisuseError, match="'program': send returned"):
+        messages_of(flow_of(wrong), 2)
+
+
+def test_a_best_value_of_several_numbers_is_named():
+    wrong = type("Wrong", (Best,), {"start": lambda self, vertices: {"lowest": np.ones((len(vertices), 2))}})
+    with pytest.raises(MisuseError, match="'program': start as 'lowest' returned"):
+        messages_of(flow_of(wrong), 1)
+
+
+@pytest.mark.parametrize("program", [Weighing, Shortest, BestWay], ids=["all", "few", "best"])
+@pytest.mark.parametrize(
+    "wrong", [lambda sent: sent[1:], lambda sent: np.append(sent, 1), lambda sent: 1, list, lambda sent: None]
+)
+def test_an_along_that_returns_no_array_for_its_edges_is_named(program: Any, wrong: Any):
+    of_class = type("Wrong", (program,), {"along": lambda self, sent, weights: wrong(sent)})
+    with pytest.raises(MisuseError, match=r"'program': along returned .*: return .* for each of the \d+ edges"):
+        messages_of(flow_of(of_class, weight="weight"), 3)
+
+
+@pytest.mark.parametrize("active", [lambda ids: ids, lambda ids: np.ones((len(ids), 2), np.bool_)])
+def test_active_vertices_that_are_no_truth_values_are_refused(active: Any):
     class Wrong(Rank):
         def start(self, vertices: Vertices) -> Any:
-            vertices.active = vertices.ids
+            vertices.active = active(vertices.ids)
             return super().start(vertices)
 
     with pytest.raises(MisuseError, match=r"start set vertices\.active to"):
