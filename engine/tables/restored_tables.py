@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
 
 from engine.tables.table_state import TableState
 from graphs.table import Table
@@ -33,8 +35,17 @@ def _rows_in(groups: Mapping[int, bytes]) -> Iterator[Rows]:
 
 
 def holds_rows(state: OperatorState) -> bool:
-    """Whether a state is that of a table."""
-    return next(rows_of(state), None) is not None
+    """Whether a state is that of a table. The first entry decides: the operator of a table has no other keyed state."""
+    return any(isinstance(first, Rows) or are_rows(first) for first in islice(_entries(state), 1))
+
+
+def _entries(state: OperatorState) -> Iterator[Any]:
+    """Stored parts, and the first entry of each key group that is in memory."""
+    for groups in layers(state):
+        if isinstance(groups, StoredGroups):
+            yield from groups.parts
+        else:
+            yield from (pickle.loads(payload) for payload in groups.values() if payload)
 
 
 def table_in_one(operator: str, state: OperatorState) -> tuple[TableGroups, int]:

@@ -276,6 +276,23 @@ def test_deltas_that_are_stored_as_numbers_are_compacted_to_what_they_hold(of_an
     assert keys == 40
 
 
+def test_a_compaction_decodes_only_the_first_part_twice():
+    """Parts are decoded when they are iterated over; the first one shows whether all are those of a table."""
+    decoded: list[int] = []
+
+    class Files(list[Any]):
+        def __iter__(self) -> Any:
+            for number, part in enumerate(super().__iter__()):
+                decoded.append(number)
+                yield part
+
+    parts = [encode_groups("op", {key: key}, ()) for key in range(4)]
+    stored = StoredGroups(Files(part.numbers[0] for part in parts if isinstance(part, TypedGroups)))
+    found, keys = put_together({"op": OperatorState(stored)})
+    assert dict(decode_entries(found["op"].groups)) == {0: 0, 1: 1, 2: 2, 3: 3} and keys == 4
+    assert decoded == [0, 0, 1, 2, 3]
+
+
 def test_a_delta_of_many_recent_values_does_not_look_at_the_others():
     """A look at a large state waits for memory once per key. Here it would miss keys, since the values are hidden."""
     state = KeyedState("op")
