@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
@@ -31,6 +32,8 @@ from recovery.taking_back import CutFiles, take_back
 
 LEFT_BYTES_MAX = 1_000_000
 RUN_LETTERS = 16
+SWEEP_PAUSE_S = 1.0
+"""A sweep looks at the folder of each cut. A run with ten cuts a second would spend a tenth of a core on that."""
 
 
 class JobStore(Protocol):
@@ -124,9 +127,17 @@ class ChainInMemory:
 class ChainInFolder:
     """Chain and cuts in a folder. `constants` are the files of the run's constants."""
 
-    def __init__(self, store: CutStore, constants: Mapping[str, StoredFile] | None = None) -> None:
+    def __init__(
+        self,
+        store: CutStore,
+        constants: Mapping[str, StoredFile] | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
         self._constants = constants
+        self._clock_s = clock_s
+        # The attempt of the last sweep, and when it was done.
+        self._swept: tuple[Attempt, float] | None = None
 
     def describe(self, plan: Plan) -> None:
         """Store a description of the graph, for readers of the cuts."""
@@ -167,8 +178,16 @@ class ChainInFolder:
         self._store.drop(epoch)
 
     def sweep(self, sweep: Sweep) -> None:
-        """Remove files that no restore will need. Raises the first `OSError` after removing everything else."""
+        """Remove files that no restore will need, unless the last sweep of the attempt was just before.
+
+        What is dead stays dead, so the sweep after a later cut removes it. The last one of the run does not wait.
+        """
+        if self._swept is not None and not sweep.is_over:
+            attempt, swept_s = self._swept
+            if attempt == sweep.attempt and self._clock_s() - swept_s < SWEEP_PAUSE_S:
+                return
         self._store.sweep(sweep)
+        self._swept = sweep.attempt, self._clock_s()
 
 
 class TasksInFolder:

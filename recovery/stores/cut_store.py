@@ -521,6 +521,9 @@ class CutStore:
         Raises the first `OSError` when the rest is done.
         """
         errors: list[OSError] = []
+        named: dict[tuple[Epoch | None, Attempt], set[FileId]] = {}
+        for file in sweep.files:
+            named.setdefault((file.epoch, file.attempt), set()).add(file)
         for epoch_name in self._store.folders():
             epoch = number_in(epoch_name, "epoch")
             if epoch is None and epoch_name != epoch_folder(None):
@@ -529,17 +532,20 @@ class CutStore:
                 number = number_in(name, "attempt")
                 if number is None:
                     continue
+                at = (None if epoch is None else Epoch(epoch)), Attempt(number)
                 try:
-                    self._sweep_one(sweep, (epoch_name, name), None if epoch is None else Epoch(epoch), Attempt(number))
+                    self._sweep_one(sweep, (epoch_name, name), *at, named.get(at, ()))
                 except OSError as error:
                     errors.append(error)
         if errors:
             raise errors[0]
 
-    def _sweep_one(self, sweep: Sweep, folder: Parts, epoch: Epoch | None, attempt: Attempt) -> None:
+    def _sweep_one(
+        self, sweep: Sweep, folder: Parts, epoch: Epoch | None, attempt: Attempt, kept: Iterable[FileId]
+    ) -> None:
         if epoch is not None:
             if sweep.removes_epoch(epoch, attempt):
-                self._remove_unnamed(epoch, attempt, sweep.files)
+                self._remove_unnamed(epoch, attempt, kept)
         elif sweep.removes_last_states(attempt):
             entries = [link.entry for link in self._chain.links()]
             of_attempt = (entry for entry in entries if isinstance(entry, Manifest) and entry.attempt == attempt)

@@ -82,10 +82,13 @@ class Folder:
         except FileNotFoundError:
             return None
 
-    def is_folder(self, parts: Parts) -> bool:
-        """Whether there is a folder of this name."""
-        found = self.status(parts)
-        return found is not None and stat.S_ISDIR(found.st_mode)
+    def folders(self, parts: Parts) -> list[str]:
+        """The folders in a folder, sorted; none if it does not exist. Links are not followed."""
+        try:
+            with self._open(parts) as folder, os.scandir(folder) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
 
     def walk(self, parts: Parts = ()) -> Iterator[Parts]:
         """Everything below a folder that is not a folder, sorted within each folder."""

@@ -91,8 +91,7 @@ class FolderStore(Store):
 
     def folders(self, folder: str = "") -> list[str]:
         """The folders in a folder."""
-        parts = self._full(folder)
-        return [name for name in self._folder.names(parts) if self._folder.is_folder((*parts, name))]
+        return self._folder.folders(self._full(folder))
 
     def remove(self, names: Collection[str]) -> None:
         """Remove files, and the folders that this leaves empty. Durable."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from engine.on_ray.job_store import ChainInFolder, ChainInMemory
+from engine.on_ray.job_store import SWEEP_PAUSE_S, ChainInFolder, ChainInMemory
 from engine.on_ray.transport.control_messages import TaskOptions
-from graphs.ids import Epoch
+from graphs.ids import Attempt, Epoch
 from recovery.orders import Complete, Sweep
 from recovery.stores.cut_store import CutStore
 from recovery.stores.folder import Folder
@@ -136,3 +136,44 @@ def test_a_cut_that_was_dropped_in_part_is_swept_by_the_attempt_that_dropped_it(
     kept = frozenset({(Epoch(2), 1)})
     store.sweep(Sweep(1, False, kept, Epoch(2), frozenset(), frozenset()))  # type: ignore[arg-type]
     assert {path.name for path in (tmp_path / "job").glob("epoch=*")} == {"epoch=2"}
+
+
+def test_sweeps_that_follow_closely_wait_for_a_later_one(tmp_path: Path):
+    """Before each sweep an epoch is left behind. The first of an attempt and the last of the run do not wait."""
+    now_s = 0.0
+    store = ChainInFolder(CutStore(str(tmp_path), "job"), clock_s=lambda: now_s)
+
+    def left_after(attempt: int, epoch: int, *, is_over: bool = False) -> set[str]:
+        folder = tmp_path / "job" / f"epoch={epoch}" / "attempt=1"
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("x")
+        order = Sweep(Attempt(attempt), is_over, frozenset(), Epoch(9), frozenset(), frozenset())
+        store.sweep(order)
+        return {path.name for path in (tmp_path / "job").glob("epoch=*")}
+
+    assert left_after(1, 1) == set()
+    now_s = SWEEP_PAUSE_S / 2
+    assert left_after(1, 2) == {"epoch=2"}
+    assert left_after(2, 3) == set()
+    assert left_after(2, 4) == {"epoch=4"}
+    now_s = 2 * SWEEP_PAUSE_S
+    assert left_after(2, 5) == set()
+    assert left_after(2, 6, is_over=True) == set()
+
+
+def test_a_sweep_that_failed_does_not_put_off_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    swept: list[Sweep] = []
+
+    def fail_once(store: CutStore, sweep: Sweep) -> None:
+        swept.append(sweep)
+        if len(swept) == 1:
+            raise EIO
+
+    monkeypatch.setattr(CutStore, "sweep", fail_once)
+    store = ChainInFolder(CutStore(str(tmp_path), "job"), clock_s=lambda: 0.0)
+    order = Sweep(Attempt(1), False, frozenset(), None, frozenset(), frozenset())
+    with pytest.raises(OSError, match="Input/output error"):
+        store.sweep(order)
+    for _ in range(3):
+        store.sweep(order)
+    assert len(swept) == 2
