@@ -17,7 +17,8 @@ written for that key only.
 While changes are tracked, what a batch sets waits in a dict of its own, the recent values: it is small, so it stays in
 the processor's cache, and its keys are the changed ones, so nothing else notes them. It is put into the values before
 anything but such a batch looks at them. A delta takes many recent values as they are, with no look at a large state;
-they are put into the values afterwards, some with each batch, so that the capture delays nothing.
+they are put into the values some batches later, some with each batch, so that the capture delays nothing. Those that
+have been set again by then are left out, so a flow that sets the same keys again and again puts none into its state.
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ class KeyedState:
     merged_at_once_max = 2_000
     """Putting this many recent values into a large state takes half a millisecond."""
 
+    apart_batches = 16
+    """For how many batches the values of a delta are not put into the others. Then most have been set again, or few."""
+
     def __init__(self, operator: str) -> None:
         self.operator = operator
         self._values: dict[Any, Any] = {}
@@ -83,6 +87,8 @@ class KeyedState:
         # that several have, the value in `_recent` counts, then that in `_older`.
         self._older: dict[Any, Any] = {}
         self._left: Iterator[tuple[Any, Any]] = iter(())
+        # How many batches are left until that begins.
+        self._apart_batches = 0
         self._packing = Packing()
         self._open: list[StateCapture] = []
         # Keys whose values are not shared with the newest capture.
@@ -104,23 +110,27 @@ class KeyedState:
         self._older = {}
         self._values = values
 
-    def for_batch(self) -> tuple[dict[Any, Any], dict[Any, Any] | None]:
-        """The values, and a dict for those that a batch sets; None if it sets them in the values themselves.
+    def for_batch(self) -> tuple[dict[Any, Any], dict[Any, Any], dict[Any, Any] | None]:
+        """The values, older ones that are not among them yet, and a dict for those that a batch sets.
 
-        Of a key that both have, the value in the second dict counts. If `must_touch`, ask `touch_if_needed` instead of
-        the first. Call it once per batch.
+        Of a key that several have, the value in the last dict counts, then that in the second. No last dict: a batch
+        sets values in the first. If `must_touch`, ask `touch_if_needed` instead of the first, and instead of the second
+        for a value that is no atom. Call it once per batch.
         """
         touched = self._touched
-        if self._older:
+        if self._apart_batches:
+            self._apart_batches -= 1
+        elif self._older:
             self._take_in_older(self.merged_at_once_max)
         if len(self._recent) > touched.limit(len(self._values)):
             self._take_in_recent()
         if touched.noting(len(self._values)) is None:
-            return self.values, None
-        return self._values, self._recent
+            return self.values, {}, None
+        return self._values, self._older, self._recent
 
     def _take_in_older(self, values_max: int | None = None) -> None:
-        self._values.update(islice(self._left, values_max))
+        recent = self._recent
+        self._values.update({key: value for key, value in islice(self._left, values_max) if key not in recent})
         if not length_hint(self._left):
             self._older = {}
 
@@ -152,6 +162,7 @@ class KeyedState:
         self._touched.add(self._recent)
         self._older, self._recent = self._recent, {}
         self._left = iter(self._older.items())
+        self._apart_batches = self.apart_batches
 
     def capture(self, epoch: Epoch = LAST_STATE, base: Epoch | None = None) -> StateCapture:
         """Capture the values that changed since `base`, or all values if the changes are not known."""

@@ -40,6 +40,7 @@ class ManyRecent(KeyedState):
     """A state for which two recent values are many: a delta takes them as they are."""
 
     merged_at_once_max = 1
+    apart_batches = 1
 
 
 def case_of(seed: int, topology: str | None = None) -> Case:

@@ -55,10 +55,10 @@ class StatefulMapOperator(OperatorRuntime):
 
     def _run(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:
         function, default, state, sent = self._function, self._default, self._state, self._sent
-        values, recent = state.for_batch()
+        values, older, recent = state.for_batch()
         # While a capture is open, a value is touched before the user's function may change it. Chosen once a batch.
         get = state.touch_if_needed if state.must_touch else values.get
-        get_recent = None if recent is None else recent.get
+        get_recent, get_older = None if recent is None else recent.get, older.get
         changed = values if recent is None else recent
         results: list[Any] = []
         iterator = iter(records)
@@ -81,7 +81,9 @@ class StatefulMapOperator(OperatorRuntime):
                 else:
                     value = get_recent(key, _NOT_RECENT)
                     if value is _NOT_RECENT:
-                        value = get(key, default)
+                        value = get_older(key, _NOT_RECENT)
+                        if type(value) not in ATOMS:
+                            value = get(key, default)
                 if value is _MISSING:
                     value = self._initial()
                 value, result = function(value, record)

@@ -132,6 +132,10 @@ class OlderNotAsked(KeyedState):
 
     merged_at_once_max = 1
 
+    def for_batch(self) -> tuple[dict[Any, Any], dict[Any, Any], dict[Any, Any] | None]:
+        values, _, recent = super().for_batch()
+        return values, {}, recent
+
     def touch_if_needed(self, key: Any, default: Any = None) -> Any:
         return self._touch(self._values, key, default)
 
