@@ -23,6 +23,8 @@ class Noting:
 
     def __init__(self) -> None:
         self.threads: list[str] = []
+        # Each aborted epoch, and how many writes came before.
+        self.discarded: list[tuple[Epoch, int]] = []
         self.is_waited_for = False
         self.fails = False
 
@@ -33,7 +35,7 @@ class Noting:
         return InMemory(self.is_waited_for)
 
     def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
-        raise AssertionError("nothing is aborted here")
+        self.discarded.append((epoch, len(self.threads)))
 
 
 class OneActor:
@@ -54,6 +56,7 @@ class OneActor:
 
         self.background.write(Attempt(1), epoch, task, snapshot)
         deadline_s = time.monotonic() + DEADLINE_S
+        self.background.write_due()
         while not self.background.done:
             assert time.monotonic() < deadline_s, "nothing is written"
             time.sleep(0.001)
@@ -73,6 +76,24 @@ def written() -> Iterator[OneActor]:
 def test_the_first_of_a_task_is_written_beside_the_loop_and_the_next_small_ones_in_it(written: OneActor):
     assert [written.write() for _ in range(3)] == ["beside", "loop", "loop"]
     assert [written.write(OTHER) for _ in range(2)] == ["beside", "loop"]
+
+
+def test_the_loop_writes_when_it_is_told_to_or_before_it_removes_what_was_written(written: OneActor):
+    """Tasks have a turn in between, which would otherwise wait for encoding and writing together."""
+    assert written.write() == "beside"
+    store, background = written.store, written.background
+    background.write(Attempt(1), Epoch(2), TASK, lambda: TaskSnapshot(TASK, Epoch(2), Attempt(1), {}, (), ()))
+    assert (store.threads, len(background.done)) == (["beside"], 0)
+    background.write_due()
+    assert (store.threads, len(background.done)) == (["beside", "loop"], 1)
+    background.write(Attempt(1), Epoch(3), TASK, lambda: TaskSnapshot(TASK, Epoch(3), Attempt(1), {}, (), ()))
+    background.discard(Attempt(1), Epoch(3), TASK)
+    assert store.threads == ["beside", "loop", "loop"]
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not store.discarded:
+        assert time.monotonic() < deadline_s, "nothing is removed"
+        time.sleep(0.001)
+    assert store.discarded == [(3, 3)], "after all writes"
 
 
 def test_where_the_disk_is_waited_for_the_loop_does_not_wait(written: OneActor):

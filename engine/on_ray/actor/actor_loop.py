@@ -324,6 +324,7 @@ class ActorLoop:
         self.mailbox.flush()
         if self.is_waiting_to_die:
             return False
+        self.background.write_due()
         if self.now_ms - self.told_at_ms >= PROGRESS_MS:
             self.told_at_ms = self.now_ms
             self._tell_progress()
