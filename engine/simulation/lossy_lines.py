@@ -5,6 +5,7 @@ Orders and aborts of a task travel on two lines, so that an abort may overtake i
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any, NamedTuple
 
 from engine.simulation.host import Host
@@ -35,17 +36,18 @@ class Line(NamedTuple):
 
 
 class LinedWorld(World):
-    """`near` are the supervisor's ends of the lines, `far` those of the tasks."""
+    """`near` are the supervisor's ends of the lines of each attempt, `far` those of the tasks."""
 
     def __init__(self, *arguments: Any) -> None:
-        self.near: dict[Line, LineEnd] = {}
-        self.far: dict[Line, LineEnd] = {}
+        self.near: defaultdict[Attempt, dict[Line, LineEnd]] = defaultdict(dict)
+        self.far: defaultdict[Attempt, dict[Line, LineEnd]] = defaultdict(dict)
         super().__init__(*arguments)
 
-    def _end(self, ends: dict[Line, LineEnd], line: Line) -> LineEnd:
-        if line not in ends:
-            ends[line] = self.parts.line_end(REPEAT_MS)
-        return ends[line]
+    def _end(self, ends: defaultdict[Attempt, dict[Line, LineEnd]], line: Line) -> LineEnd:
+        of_attempt = ends[line.attempt]
+        if line not in of_attempt:
+            of_attempt[line] = self.parts.line_end(REPEAT_MS)
+        return of_attempt[line]
 
     # -- orders --------------------------------------------------------------------------------------------------
 
@@ -85,20 +87,18 @@ class LinedWorld(World):
 
     def _do_tick(self) -> None:
         super()._do_tick()
-        attempt = self.supervisor.attempt
+        attempt, hosts = self.supervisor.attempt, self.hosts
         # Nothing is repeated while something is still in transit: steps are not bound to time, and if repetitions
         # arrived more slowly than they are sent, nothing else would ever happen.
-        for line, end in self.near.items():
-            if line.attempt != attempt:
-                continue
-            host = self.hosts.get(line.task)
+        for line, end in self.near[attempt].items():
+            host = hosts.get(line.task)
             if host is not None and host.attempt == attempt:
                 wire = host.aborts if line.for_aborts else host.orders
                 if not wire:
                     wire.extend(Travelling(said, end.confirm()) for said in self._due(end, "orders"))
-        reporting = {(sent, task) for sent, task, _ in self.reports}
-        for line, end in self.far.items():
-            if line.attempt == attempt and line.task in self.hosts and (attempt, line.task) not in reporting:
+        reporting = {task for sent, task, _ in self.reports if sent == attempt}
+        for line, end in self.far[attempt].items():
+            if line.task in hosts and line.task not in reporting:
                 again = [Travelling(said, end.confirm(), line.for_aborts) for said in self._due(end, "reports")]
                 self.reports += [(attempt, line.task, message) for message in again]
 

@@ -49,6 +49,7 @@ class World(WorldPorts):
         if self.driver.is_due:
             found.append(("append",) if isinstance(self.driver.step, AppendEntry) else ("read_chain",))
         found += [("restore", task) for task in self.unrestored]
+        # There are dozens of channels, and of what comes after the tasks mostly nothing: then this must cost little.
         hosts = self.hosts
         for channel, wire in self.wires.items():
             if wire and (receiver := hosts.get(channel.receiver)) is not None and receiver.is_started:
@@ -60,12 +61,18 @@ class World(WorldPorts):
                 if host.offers is None:
                     host.offers = self._enabled_at(task, host)
                 found += host.offers
-        found += [("report", index) for index in self._first_reports()]
-        found += [("woken", place) for place, one in enumerate(self.sleepers) if one.is_awake and one.driver.is_due]
-        found += [("remove", index) for index in range(len(self.removals))]
-        found += [("compact", index) for index in range(len(self.compactions))]
-        found += [("compacted", index) for index in range(len(self.compaction_reports))]
-        found += [("land", index) for index, one in enumerate(self.store.hanging) if self.is_own(one.entry)]
+        if self.reports:
+            found += [("report", index) for index in self._first_reports()]
+        if self.sleepers:
+            found += [("woken", place) for place, one in enumerate(self.sleepers) if one.is_awake and one.driver.is_due]
+        if self.removals:
+            found += [("remove", index) for index in range(len(self.removals))]
+        if self.compactions:
+            found += [("compact", index) for index in range(len(self.compactions))]
+        if self.compaction_reports:
+            found += [("compacted", index) for index in range(len(self.compaction_reports))]
+        if self.store.hanging:
+            found += [("land", index) for index, one in enumerate(self.store.hanging) if self.is_own(one.entry)]
         return found
 
     def _enabled_at(self, task: TaskId, host: Host) -> list[Happening]:
@@ -105,8 +112,6 @@ class World(WorldPorts):
         return found
 
     def _first_reports(self) -> list[int]:
-        if not self.reports:
-            return []
         asleep = {sleeper.attempt for sleeper in self.sleepers if not sleeper.is_awake}
         seen: set[tuple[Attempt, TaskId]] = set()
         first: list[int] = []
