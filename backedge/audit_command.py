@@ -14,7 +14,7 @@ from typing import Any
 
 from backedge.arguments import digits, key_from
 from backedge.flows import WrongCallError
-from graphs.wording import one_line
+from backedge.printing import refuse
 
 PASSED, INCONSISTENT, WRONG_CALL, INVARIANT_BROKEN = range(4)
 
@@ -27,8 +27,7 @@ def audit_job(options: argparse.Namespace) -> int:
     try:
         return _audit(options)
     except (WrongCallError, SparkJobError, OSError) as refused:
-        print(f"backedge audit: {one_line(refused)}", file=sys.stderr)
-        return WRONG_CALL
+        return refuse("audit", refused)
 
 
 def _audit(options: argparse.Namespace) -> int:

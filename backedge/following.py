@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from backedge.flows import WrongCallError
+from backedge.printing import explained
 from backedge.summaries import JsonFile, told
 from engine.on_ray import cluster
 from engine.on_ray.api.detached_runs import NoSuchRunError, RunAliveError
@@ -89,7 +90,7 @@ class Following:
             self._json_file = None if self._given.json_out is None else JsonFile(self._given.json_out)
             return act()
         except REFUSED as refused:
-            return say(self.command, " ".join(str(refused).split("\n")), WRONG_CALL)
+            return say(self.command, explained(refused), WRONG_CALL)
         except KeyboardInterrupt:
             return INTERRUPTED
         except SystemExit:

@@ -27,8 +27,19 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
 def refuse(command: str, refused: Exception) -> int:
     """Say on standard error, in one line, why a command cannot do what it was asked for. Returns the exit code, 2."""
-    print(f"backedge {command}: {one_line(refused)}", file=sys.stderr)
+    print(f"backedge {command}: {explained(refused)}", file=sys.stderr)
     return 2
+
+
+def explained(refused: Exception) -> str:
+    """Why something cannot be done, in one line; of a path that is closed to this user also what opens it.
+
+    >>> explained(PermissionError(13, "Permission denied", "/data/cuts"))
+    '/data/cuts cannot be used (Permission denied): grant this user access to it'
+    """
+    if isinstance(refused, PermissionError) and refused.filename is not None:
+        return one_line(f"{refused.filename} cannot be used ({refused.strerror}): grant this user access to it")
+    return one_line(refused)
 
 
 def shortened(text: str | None, characters_max: int) -> str:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from backedge.arguments import key_from
 from backedge.flows import WrongCallError
 from backedge.inspecting.jobs import check_folder
+from backedge.printing import refuse
 from graphs.graph_errors import GraphError
-from graphs.wording import one_line
 from recovery.run_status import RunStatus
 from recovery.stores.store_errors import StoreError
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from backedge.page.page_server import PageServer
     from backedge.page.page_source import Living
     from engine.on_ray.api.living_runs import LivingRuns
-
-WRONG_CALL = 2
 
 
 def serve_page(options: argparse.Namespace) -> int:
@@ -41,8 +39,7 @@ def serve_page(options: argparse.Namespace) -> int:
         key = key_from(options.key_file)
         server = _server(options.snapshots, key, options.port, has_control=options.control)
     except (WrongCallError, GraphError, StoreError, OSError) as refused:
-        print(f"backedge ui: {one_line(refused)}", file=sys.stderr)
-        return WRONG_CALL
+        return refuse("ui", refused)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         signal.pause()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import os
 import secrets
 import threading
 from collections.abc import Awaitable, Callable
@@ -72,7 +73,8 @@ class PageServer:
         threading.Thread(target=self._run, args=(started, fault), name="page", daemon=True).start()
         started.wait()
         if fault:
-            raise fault[0]
+            why = os.strerror(fault[0].errno or 0)
+            raise OSError(f"the page cannot be served at port {self._port} ({why}): give another one") from fault[0]
 
     def stop(self) -> None:
         """Stop serving."""

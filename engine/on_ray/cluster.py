@@ -100,6 +100,14 @@ def connect(*, must_exist: bool = False) -> None:
     except OSError as error:
         fix = "Ray keeps its sockets in RAY_TMPDIR, or else TMPDIR: name a writable folder with a short path"
         raise ClusterError(f"Ray is not available: {first_line(error)}; {fix}") from error
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        # Ray has no type for a node that does not come up within half a minute.
+        fix = (
+            "if this machine is busy, try again later; Ray's log is in ray/session_latest/logs, in RAY_TMPDIR or TMPDIR"
+        )
+        raise ClusterError(f"Ray did not start: {first_line(error)}; {fix}") from error
     if callable(reaction) and current_thread() is main_thread():
         # Ray has installed its own handler, which it only does in the main thread.
         signal.signal(signal.SIGTERM, reaction)

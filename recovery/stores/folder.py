@@ -247,7 +247,7 @@ class Folder:
             # Opening a link or a file as a folder gives the same error.
             if error.errno in {errno.ELOOP, errno.ENOTDIR}:
                 raise self._foreign(parts, "a folder") from error
-            raise
+            raise self._at_path(error, parts) from error
 
     def _open_file(self, folder: int, parts: Parts) -> int:
         try:
@@ -255,7 +255,11 @@ class Folder:
         except OSError as error:
             if error.errno in {errno.ELOOP, errno.EMLINK, errno.ENXIO}:
                 raise self._foreign(parts, "a file") from error
-            raise
+            raise self._at_path(error, parts) from error
+
+    def _at_path(self, error: OSError, parts: Parts) -> OSError:
+        """The same error with the whole path, of which the system was given the last part."""
+        return OSError(error.errno, error.strerror, self.full(parts))
 
     def _irregular(self, parts: Parts) -> StoreError:
         return StoreError(f"{self.full(parts)} is not a regular file, so the store did not write it: remove it")

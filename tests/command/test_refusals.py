@@ -252,3 +252,17 @@ def test_a_refusal_that_stays_is_a_wrong_call_and_one_that_may_pass_is_not(
     command, *options = words
     assert main([command, "shop", *options]) == code
     assert capsys.readouterr().err == f"backedge {command}: it is refused\n"
+
+
+def test_a_ray_that_does_not_come_up_is_reported_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    def init(**options: object) -> None:
+        # In these words, and as this type, Ray 2.60 gives up on a busy machine.
+        raise Exception("The current node timed out during startup. This could happen")
+
+    monkeypatch.setattr(cluster, "is_connected", lambda: False)
+    monkeypatch.setattr(cluster.ray, "init", init)
+    said = refused(capsys, "run", "module_to_run:flow")
+    assert "Ray did not start: The current node timed out" in said
+    assert "try again later" in said

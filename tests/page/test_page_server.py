@@ -213,7 +213,7 @@ def test_a_wrong_name_is_answered_with_what_there_is(page: Page, path: str, told
 
 
 def test_a_port_that_is_taken_is_refused(page: Page, tmp_path: Path):
-    with pytest.raises(OSError, match="address"):
+    with pytest.raises(OSError, match=rf"at port {page.address.port} \(Address already in use\): give another one"):
         PageServer(PageSource(str(tmp_path), None, list), page.address.port or 0).start()
 
 

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.cut_store import CutStore
+from recovery.stores.folder_store import FolderStore
 from recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError, StoreError
 from tests.faults.evidence import Evidence
 from tests.stores.snapshots import begin, complete
@@ -97,11 +100,33 @@ def somebody_without_rights() -> Iterator[None]:
         os.seteuid(0)
 
 
+def test_a_folder_in_a_store_that_is_closed_to_this_user_is_named_in_full(tmp_path: Path):
+    let_others_reach(tmp_path)
+    (tmp_path / "job" / "epoch=1").mkdir(parents=True)
+    (tmp_path / "job" / "epoch=1").chmod(0o000)
+    with somebody_without_rights(), pytest.raises(PermissionError) as refused:
+        FolderStore(str(tmp_path)).read("job/epoch=1/manifest.json")
+    assert refused.value.filename == str(tmp_path / "job" / "epoch=1")
+
+
+def test_a_job_in_a_closed_folder_is_not_taken_for_a_missing_one(tmp_path: Path):
+    let_others_reach(tmp_path)
+    (tmp_path / "cuts" / "job").mkdir(parents=True)
+    (tmp_path / "cuts").chmod(0o000)
+    with somebody_without_rights(), pytest.raises(UnreadableError, match=r"/cuts/job .*Permission denied.*: grant"):
+        JobFolder.open(str(tmp_path / "cuts" / "job"), None)
+
+
+def let_others_reach(folder: Path) -> None:
+    """Open the folders of pytest that lead there to other users."""
+    for above in (folder, *folder.parents):
+        if any(part.startswith("pytest-") for part in above.parts):
+            above.chmod(0o755)
+
+
 def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path: Path):
-    # Others must be able to reach the folder, or they would not even see that they may not write there.
-    for folder in (tmp_path, *tmp_path.parents):
-        if any(part.startswith("pytest-") for part in folder.parts):
-            folder.chmod(0o755)
+    # Otherwise they would not even see that they may not write there.
+    let_others_reach(tmp_path)
     (tmp_path / "job").mkdir(mode=0o555)
     with somebody_without_rights():
         with pytest.raises(StoreError, match=r"/job\b.*\b(write|rights)\b"):

@@ -7,6 +7,7 @@ the SHA-256 in the chain, graphs by their seal; with a key, also by signature.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
@@ -192,8 +193,11 @@ def _store_of_job(location: str) -> Store:
 
 def _folder_at(location: str) -> str:
     path = os.path.realpath(local_path(location))
-    if not os.path.isdir(path):
-        found = "is a file" if os.path.exists(path) else "does not exist"
+    try:
+        found = None if stat.S_ISDIR(os.stat(path).st_mode) else "is a file"
+    except (FileNotFoundError, NotADirectoryError):
+        found = "does not exist"
+    if found is not None:
         raise UnreadableError(f"{path} {found}: give the folder with a run's snapshots, SNAPSHOTS/JOB")
     return path
 
