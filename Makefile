@@ -4,7 +4,7 @@ PYTHON_IN_VENV = .venv/bin/python
 # Tests start hundreds of Pythons: without compiled modules each of them, and pytest's own collection, takes twice as long.
 export PYTHONDONTWRITEBYTECODE =
 # Two files at a time: most tests wait for processes to come up, and at three some of them time out on two cores.
-# conftest.py puts long files first.
+# conftest.py says which file goes to which worker.
 TWO_FILES_AT_A_TIME = -n 2 --dist loadfile --no-loadscope-reorder
 # What a run decides with. No code of the project has an assert (ruff's S101), so -O changes little: these would show it.
 PURE_CORE = tests/protocol tests/graphs/test_loop_errors.py tests/graphs/test_operator_errors.py
