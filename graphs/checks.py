@@ -133,7 +133,7 @@ def _check_ways_out(plan: Plan) -> None:
         loop = next(e.loop for e in one_for_one if e.is_back and e.sender in members and e.receiver in members)
         fix = "give it rounds= or until=" if loop in plan.operators else "give it max_rounds=, declare it endless=True"
         raise NoWayOutError(
-            f"loop {loop!r} has no way out: {_list(members)} return one record for each, so records go round for "
+            f"loop {loop!r} has no way out: in {_list(members)} each record becomes one, so records go round for "
             f"ever: {fix}, or split or filter the stream that feeds the loop"
         )
 
