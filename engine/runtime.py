@@ -56,6 +56,8 @@ class TaskRuntime:
         self._out: Emitted = []
         self._moment = Moment(0, (0,) * task.depth if task.depth else None)
         self._captures: list[Capture] = []
+        # Epoch of a capture -> the base of its delta.
+        self._bases: dict[Epoch, Epoch] = {}
         plan, call_ids = deployment.plan, count(1)
 
         def make_place(name: str, sends: Mapping[str, Send]) -> Place:
@@ -266,7 +268,8 @@ class TaskRuntime:
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> Capture:
         """Capture the current state, to be encoded later. Sinks prepare a transaction.
 
-        If every operator knows what changed since `base`, keyed state is captured as a delta.
+        If every operator knows what changed since `base`, keyed state is captured as a delta. If that holds all that
+        the delta of the base holds, it is one since the base's own base as well.
         """
         self._captures[:] = [capture for capture in self._captures if capture.is_open]
         operators = self._wiring.operators
@@ -277,6 +280,12 @@ class TaskRuntime:
         for name, operator in operators.items():
             captures[name] = operator.capture(epoch, attempt, base)
             self._capture_sending(name, captures[name])
+        if base is not None:
+            below = self._bases.get(base)
+            self._bases = {cut: of_cut for cut, of_cut in self._bases.items() if cut >= base}
+            if below is not None and all(state.supersedes(epoch, base) for state in keyed):
+                base = below
+            self._bases[epoch] = base
         capture = Capture(captures, base)
         self._captures.append(capture)
         return capture

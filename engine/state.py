@@ -192,6 +192,10 @@ class KeyedState:
         self._own.clear()
         return capture
 
+    def supersedes(self, epoch: Epoch, base: Epoch) -> bool:
+        """Whether the delta of this capture holds all keys that the delta of its base holds."""
+        return self._touched.supersedes(epoch, base)
+
     def noting(self) -> None:
         """Stop tracking changes if there are too many. Call it once per batch."""
         self._touched.noting(len(self.values))

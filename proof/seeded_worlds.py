@@ -43,6 +43,13 @@ class ManyRecent(KeyedState):
     apart_batches = 1
 
 
+class LargeDeltas(KeyedState):
+    """A state whose deltas have too many keys to be compared, so that lists of files grow."""
+
+    class touched_class(TouchedKeys):
+        compared_max = -1
+
+
 def case_of(seed: int, topology: str | None = None) -> Case:
     """The case of a seed. Without a given topology they take turns, so that each occurs."""
     topology = topology or NAMES[seed % len(NAMES)]
@@ -55,6 +62,13 @@ def case_of(seed: int, topology: str | None = None) -> Case:
 def compacts(seed: int) -> bool:
     """Whether the schedule of a seed is about compactions: cuts come often, and lists of files are short."""
     return random.Random(f"compacts {seed}").random() < COMPACTING_SHARE
+
+
+def _state_of(seed: int) -> type[KeyedState]:
+    kind = random.Random(f"tracked {seed}").random()
+    if compacts(seed):
+        return LargeDeltas if kind < 0.6 else KeyedState
+    return FewTracked if kind < 0.3 else ManyRecent if kind < 0.6 else KeyedState
 
 
 def world_of(
@@ -106,9 +120,8 @@ def world_of(
             log_budget_bytes=random.Random(f"log budget {seed}").choice((None, None, 1, 200, 400)),
         ),
     )
-    if parts.keyed_state is KeyedState and not compacts(seed):
-        kind = random.Random(f"tracked {seed}").random()
-        parts = replace(parts, keyed_state=FewTracked if kind < 0.3 else ManyRecent if kind < 0.6 else KeyedState)
+    if parts.keyed_state is KeyedState:
+        parts = replace(parts, keyed_state=_state_of(seed))
     world = WindowedWorld(case.plan, case.inputs, options, parts)
     world.record.conserved = case.conserved
     return world

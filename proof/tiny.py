@@ -189,6 +189,8 @@ class DeltaRuntime(TinyRuntime):
     def __init__(self, task: Task, deployment: Deployment, services: Any, seed: int, keyed_state: type) -> None:
         super().__init__(task, deployment, services, seed, keyed_state)
         self.counts: KeyedState = keyed_state(self.operator.name)
+        # Epoch of a capture -> the base of its delta.
+        self.bases: dict[Epoch, Epoch] = {}
 
     def open(self, restored: Mapping[str, OperatorState] | None, base: Epoch | None = None) -> None:
         """Take the state back."""
@@ -216,6 +218,11 @@ class DeltaRuntime(TinyRuntime):
         whole = super().capture(epoch, attempt).states[self.operator.name].whole
         base = base if base is not None and self.counts.has_base(base) else None
         values = self.counts.capture(epoch, base)
+        if base is not None:
+            below = self.bases.get(base)
+            if below is not None and self.counts.supersedes(epoch, base):
+                base = below
+            self.bases[epoch] = base
         keys = len(values.entries) + len(values.gone)
         encoder = GroupEncoder(self.operator.name, values.entries, gone=values.gone)
         encoder.encode_some(keys + 1)

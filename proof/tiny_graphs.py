@@ -311,6 +311,7 @@ def graphs() -> tuple[TinyGraph, ...]:
             runtime=PairsRuntime,
         ),
         _narrow("deltas", {**one, "epochs": 2}, (0, 2, 0), files_max=4, runtime=DeltaRuntime),
+        _narrow("deltas of the same keys", {**one, "epochs": 3}, (0, 1, 0), files_max=4, runtime=DeltaRuntime),
         _far(
             "a drain, channels with room for one batch",
             one,

@@ -496,7 +496,7 @@ class Coordinator:
         cut.is_being_recorded = True
         files = {task: cut.epoch if task in cut.reports else None for task in reports}
         cut.kept = self._kept_with(cut)
-        cut.states = self.state_files.composed(files, reports)
+        cut.states = self.state_files.composed(cut.base, files, reports)
         manifest = Manifest(
             cut.epoch,
             self.attempt,

@@ -111,7 +111,8 @@ class Report:
       do not count as ended for termination.
     - busy: the task has timers, unanswered calls, or batches that were set aside.
     - transactions: prepared by sinks and not committed, including those of aborted epochs.
-    - base: the cut since which keyed state was written; None: all of it was.
+    - base: the cut since which keyed state was written, which may be older than the one that the trigger named; None:
+      all of it was.
     - keys: how many entries of keyed state that was.
     """
 

@@ -1,7 +1,10 @@
 """Which files make up the keyed state of each task, cut by cut (rule 14): the coordinator's part of incremental cuts.
 
 - A task knows cuts, never files. Its trigger names a base; it writes what changed since, or everything, and says which.
-- The list of a task is one file if it wrote everything, else the list of the base and one more.
+- The list of a task is one file if it wrote everything, else the list of the base and one more. If a delta holds all
+  keys of the base's own delta, the task says so by naming the base's base. Then it takes the place of that delta,
+  unless a compaction of that very list is under way, on which it is as good. So a list does not grow while the same
+  keys change.
 - A list has two limits: its number of files, and its deltas hold less than the file below them. A task that has come
   close to a limit is not given a base, so the limits hold even if no compaction ever succeeds, and a restore reads at
   most twice the state. (The next delta has one key in eight at most, see `engine/touched_keys.py`; `FEW_KEYS` cost
@@ -64,14 +67,28 @@ class StateFiles:
         changed = sum(file.keys for file in deltas)
         return len(files) >= self.files_max or 4 * changed > 3 * max(below.keys, FEW_KEYS)
 
-    def composed(self, files: Mapping[TaskId, Epoch | None], reports: Mapping[TaskId, Report]) -> StateLists:
-        """The lists of a cut, from what its tasks have written and say of it."""
+    def composed(
+        self, base: Epoch | None, files: Mapping[TaskId, Epoch | None], reports: Mapping[TaskId, Report]
+    ) -> StateLists:
+        """The lists of a cut with this base, from what its tasks have written and say of it."""
         found: dict[TaskId, tuple[StateFile, ...]] = {}
         for task, report in reports.items():
             own = StateFile(self.attempt, files[task], report.keys)
-            below = () if report.base is None else self.lists[report.base][task]
-            found[task] = (*self._replaced(task, below), own)
+            below = () if base is None or report.base is None else self._below(task, base, report.base)
+            found[task] = (*below, own)
         return found
+
+    def _below(self, task: TaskId, base: Epoch, since: Epoch) -> tuple[StateFile, ...]:
+        """The files below a delta that holds what changed since a cut: the base, or the base's own."""
+        files = self.lists[base][task]
+        replaced = self._replaced(task, files)
+        return replaced[:-1] if since < base and self._compacted_files(task) != files else replaced
+
+    def _compacted_files(self, task: TaskId) -> tuple[StateFile, ...] | None:
+        """The files that a compaction puts into one, or has put into one that is not named yet."""
+        if task in self.ready:
+            return self.ready[task][0].files
+        return self.running[task].files if task in self.running else None
 
     def _replaced(self, task: TaskId, files: tuple[StateFile, ...]) -> tuple[StateFile, ...]:
         if task in self.ready:

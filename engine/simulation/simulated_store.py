@@ -183,7 +183,7 @@ class SimulatedStore:
     def forget_complete(self, attempt: Attempt, *, may_be_base: bool) -> None:
         """Remove what no restore will need, because none will come before the next cut of this attempt.
 
-        If the latest cut may be the base of the next one, the files with its keyed state stay.
+        If cuts may be bases, the files with the keyed state of the latest one stay, and of those that it keeps.
         """
         named = {name for name in self._named() if name.epoch is not None}
         listed = self._listed() if may_be_base else frozenset[FileId]()
@@ -194,9 +194,16 @@ class SimulatedStore:
         ]
 
     def _listed(self) -> frozenset[FileId]:
-        """The files with the keyed state of the latest cut."""
-        states = self._manifests()[-1].states
-        return frozenset(FileId(file.attempt, file.epoch, task) for task, files in states.items() for file in files)
+        """The files with the keyed state of the cuts that the latest one keeps."""
+        manifests = self._manifests()
+        kept = manifests[-1].kept
+        return frozenset(
+            FileId(file.attempt, file.epoch, task)
+            for manifest in manifests
+            if kept is None or manifest.epoch in kept
+            for task, files in manifest.states.items()
+            for file in files
+        )
 
     def _named(self) -> frozenset[FileId]:
         return frozenset[FileId]().union(*(manifest.named for manifest in self._manifests()))

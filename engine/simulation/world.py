@@ -333,6 +333,8 @@ class World(WorldPorts):
         cut = coordinator.open.get(epoch)
         if report.base is not None:
             self.count("deltas")
+            if cut is not None and cut.base is not None and report.base < cut.base:
+                self.count("superseding")
         elif cut is not None and cut.base is not None and report.keys:
             self.count("full_again")
 

@@ -295,6 +295,10 @@ class TableState:
         self._open.append(capture)
         return capture
 
+    def supersedes(self, epoch: Epoch, base: Epoch) -> bool:
+        """Not known: rows are not compared."""
+        return False
+
     def _changes_since(self, base: Epoch) -> int:
         """How many rows changed since a capture; more if a row changed between several."""
         since = self._numbers[base]

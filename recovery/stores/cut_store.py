@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -83,6 +84,9 @@ from recovery.stores.task_files import (
     write_files,
 )
 
+Layers = dict[FileId, StateLayer]
+"""What tasks have written of their keyed state, each by its name."""
+
 
 class CutStore:
     """The durable part of one job, below ROOT/JOB."""
@@ -107,8 +111,8 @@ class CutStore:
         self._named: dict[Epoch, frozenset[StoredFile]] = {}
         # Numbers of the chain under which an entry of ours may or may not exist.
         self._unknown: set[int] = set()
-        # What tasks have written of their keyed state: a later cut may name it again.
-        self._layers: dict[FileId, StateLayer] = {}
+        # Pipeline -> kept cut -> what its manifest names of keyed state: a later cut may name it again.
+        self._layers: dict[str | None, dict[Epoch, Layers]] = {}
         # Task -> the files of its latest compaction.
         self._compacted: dict[TaskId, TaskFiles] = {}
 
@@ -187,12 +191,12 @@ class CutStore:
         parent = self._chain.parent_of(number)
         manifest = None
         if isinstance(entry, Manifest) and deployment is not None:
-            self._layers |= _layers_of(self._compacted)
             files = {task: replace(of_task, below=self._below(of_task, entry)) for task, of_task in files.items()}
             document = manifest_document(entry, files, deployment, constants)
             manifest = self._write_manifest(number, entry, document, parent, self._unsettled(files.values()))
-            # What only an earlier cut names is in its manifest, which stays while the cut is the base of an epoch.
-            self._layers = _layers_of(files)
+            layers = {**self._layers.get(entry.pipeline, {}), entry.epoch: _layers_of(files)}
+            kept = layers if entry.kept is None else entry.kept
+            self._layers[entry.pipeline] = {cut: of_cut for cut, of_cut in layers.items() if cut in kept}
             self._named[entry.epoch] = frozenset(constants.values())
         return self._chain.create(number, entry, parent, manifest)
 
@@ -200,10 +204,12 @@ class CutStore:
         """What the manifest names of a task's keyed state besides the cut's own files."""
         task = files.task
         names = [FileId(file.attempt, file.epoch, task) for file in entry.states.get(task, ())[:-1]]
-        if files.base is not None and not all(name in self._layers for name in names):
-            self._layers |= _layers_of(self.manifest_of(files.base).tasks)
+        known = ChainMap(_layers_of(self._compacted), *self._layers.get(entry.pipeline, {}).values())
+        if files.base is not None and not all(name in known for name in names):
+            # It is the cut that the attempt has restored.
+            known = known.new_child(_layers_of(self.manifest_of(files.base).tasks))
         # If one is unknown all the same, the list has a gap, and the manifest is refused.
-        return tuple(self._layers[name] for name in names if name in self._layers)
+        return tuple(known[name] for name in names if name in known)
 
     def on_compacted(self, files: TaskFiles) -> None:
         """A compaction has written these files: the manifest of a later cut may name them."""
@@ -566,8 +572,8 @@ class CutStore:
         self._store.remove([name for name in names if which(name.rsplit("/", 1)[-1])])
 
 
-def _layers_of(tasks: Mapping[TaskId, TaskFiles]) -> dict[FileId, StateLayer]:
-    """What the tasks of a cut have written of their keyed state, each by its name."""
+def _layers_of(tasks: Mapping[TaskId, TaskFiles]) -> Layers:
+    """What the files of these tasks hold of their keyed state."""
     return {
         FileId(layer.attempt, layer.filed, task): layer
         for task, files in tasks.items()

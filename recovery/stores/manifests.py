@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from graphs.deployment import Deployment
@@ -195,8 +196,13 @@ def manifest_document(
 
 
 def is_a_list(layers: Sequence[StateLayer]) -> bool:
-    """Whether the first layer is complete and each later layer is a delta of the layer before it."""
-    return [layer.base for layer in layers] == [None, *(layer.epoch for layer in layers[:-1])]
+    """Whether the first layer is complete, and each later one holds what changed since the cut of the one before it.
+
+    It may hold what changed before that cut, too.
+    """
+    return layers[0].base is None and all(
+        later.base is not None and later.base <= layer.epoch for layer, later in pairwise(layers)
+    )
 
 
 def _task_document(files: TaskFiles) -> Document:

@@ -115,6 +115,41 @@ def test_a_long_list_is_compacted_and_exactly_its_part_replaced():
     assert FileId(ATTEMPT, Epoch(2), COUNT) not in found.named
 
 
+def test_a_delta_with_all_keys_of_the_one_before_takes_its_place():
+    desk = Desk(PIPE, files_max=9)
+    cut(desk, 1, None)
+    cut(desk, 2, 1)
+    assert bases(desk) == {2}
+    assert acknowledge(desk, 3, 1).states[COUNT] == files(1, 3)
+    desk.write_manifest(3)
+    desk.request()
+    assert acknowledge(desk, 4, 3).states[COUNT] == files(1, 3, 4)
+
+
+def test_a_delta_is_put_on_a_compaction_of_the_one_before_whether_it_holds_the_same_keys_or_not():
+    desk = Desk(PIPE, files_max=4)
+    cut(desk, 1, None)
+    cut(desk, 2, 1)
+    assert kinds(cut(desk, 3, 2), Compact)
+    desk.request()
+    assert acknowledge(desk, 5, 2).states[COUNT] == files(1, 2, 3, 5), "the compaction is under way"
+    desk.coordinator.on_compacted(COUNT, ATTEMPT, Epoch(4), 12)
+    desk.write_manifest(5)
+    assert bases(desk) == {None}
+
+    desk = Desk(PIPE, files_max=4)
+    cut(desk, 1, None)
+    cut(desk, 2, 1)
+    cut(desk, 3, 2)
+    desk.coordinator.on_compacted(COUNT, ATTEMPT, Epoch(4), 12)
+    desk.request()
+    compacted = StateFile(ATTEMPT, Epoch(4), 12)
+    assert acknowledge(desk, 5, 2).states[COUNT] == (compacted, *files(5))
+    desk.write_manifest(5)
+    desk.request()
+    assert acknowledge(desk, 6, 3).states[COUNT] == (compacted, *files(6))
+
+
 def test_only_the_deltas_of_a_large_state_are_compacted():
     desk = Desk(PIPE, files_max=6)
     cut(desk, 1, None, keys=COMPACTED_KEYS_MAX)

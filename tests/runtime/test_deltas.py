@@ -151,9 +151,10 @@ def test_what_batches_set_is_in_the_values_and_in_the_deltas(
     tasks, state = counts(limit, as_text=as_text)
     expected: dict[int, list[int]] = {}
     cuts: dict[int, dict[int, Any]] = {}
-    deltas, epoch = 0, 0
-    for _ in range(60):
-        values = [drawn.randrange(500) for _ in range(drawn.choice([0, 1, 5, 30]))]
+    deltas = superseding = epoch = 0
+    for _ in range(120):
+        different = drawn.choice([3, 500])
+        values = [drawn.randrange(different) for _ in range(drawn.choice([0, 1, 5, 30]))]
         tasks.feed("op", values)
         for value in values:
             expected.setdefault(value % 50, []).append(value)
@@ -165,9 +166,11 @@ def test_what_batches_set_is_in_the_values_and_in_the_deltas(
             found, since = states(tasks, epoch, base)
             below = {} if since is None else cuts[since]
             deltas += since is not None
+            superseding += since is not None and since != base
             cuts[epoch] = below | keyed_entries(found).values
             assert {key: records_in(held) for key, held in cuts[epoch].items()} == expected
     assert deltas > 5 or limit < 1_000
+    assert superseding > 0 or limit < 1_000
     assert (handed_over > 5) is (at_once < 2_000) or limit < 1_000
 
 
@@ -192,6 +195,32 @@ def test_a_base_that_is_not_found_means_everything():
     assert states(tasks, 3, base=1)[1] is None
     assert states(tasks, 4, base=3)[1] == 3
     assert states(tasks, 5, base=2)[1] is None, "the sets before the base are dropped"
+
+
+def test_a_delta_that_holds_all_keys_of_the_one_before_is_relative_to_its_base():
+    tasks = sessions()
+    tasks.feed("op", [1, 2, 3])
+    whole, _ = states(tasks, 1)
+    tasks.feed("op", [1, 2])
+    assert states(tasks, 2, base=1)[1] == 1
+    tasks.feed("op", [11, -2])
+    delta, base = states(tasks, 3, base=2)
+    assert base == 1
+    assert keyed_entries(OperatorState(whole.groups, deltas=(delta.groups,))).values == {1: [1, 1, 11], 3: [3]}
+    tasks.feed("op", [21])
+    assert states(tasks, 4, base=3)[1] == 3, "it does not say that 2 is gone"
+    tasks.feed("op", [31])
+    assert states(tasks, 5, base=4)[1] == 3
+
+
+def test_large_deltas_are_not_compared(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(TouchedKeys, "compared_max", 1)
+    tasks = sessions()
+    tasks.feed("op", [1, 2, 3])
+    states(tasks, 1)
+    for epoch in (2, 3):
+        tasks.feed("op", [1, 2])
+        assert states(tasks, epoch, base=epoch - 1)[1] == epoch - 1
 
 
 def test_a_restored_task_writes_what_changed_since_the_restored_cut():

@@ -77,10 +77,10 @@ def test_batches_are_taken_together_and_split_and_spilled_and_drivers_have_whole
 
 
 @pytest.mark.slow
-def test_files_are_compacted_while_processes_die_and_cuts_that_name_them_are_restored(summary):
+def test_files_are_compacted_or_superseded_while_processes_die_and_cuts_that_name_them_are_restored(summary):
     assert summary.faults["crash_during_compaction"] > 0
     expected = {"compactions", "compactions_failed", "cuts_with_compactions", "restored_from_compactions"}
-    expected |= {"compactions_of_deltas"}
+    expected |= {"compactions_of_deltas", "superseding"}
     assert expected <= {what for what, count in summary.happened.items() if count}
 
 

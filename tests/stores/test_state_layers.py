@@ -11,7 +11,7 @@ from graphs.ids import Attempt, Epoch
 from graphs.routing import key_group
 from recovery.messages import Mode
 from recovery.orders import Manifest, StateFile
-from recovery.stores.store_errors import SnapshotCorruptError
+from recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError
 from tests.stores.layered import TASK, Cuts, gone
 from tests.stores.snapshots import entries_of
 
@@ -69,6 +69,26 @@ def test_a_list_with_a_gap_is_refused_and_nothing_is_recorded(cuts: Cuts):
     with pytest.raises(ValueError, match="do not lead there"):
         cuts.complete(3, entries_of({"a": 11}), base=2, below=cuts.lists[1])
     assert [cut.epoch for cut in cuts.store.chain() if isinstance(cut, Manifest)] == [1, 2]
+
+
+def test_a_delta_may_hold_what_changed_since_an_older_cut(cuts: Cuts):
+    cuts.complete(1, entries_of(WHOLE))
+    cuts.complete(2, entries_of({"a": 10}), base=1)
+    cuts.complete(3, entries_of({"a": 11, "b": 20}), base=1)
+    assert cuts.values(3) == {**WHOLE, "a": 11, "b": 20}
+    cuts.complete(4, entries_of({"a": 12}), base=2, below=cuts.lists[3])
+    assert cuts.values(4) == {**WHOLE, "a": 12, "b": 20}
+
+
+def test_the_files_below_are_known_although_the_cut_of_which_the_delta_speaks_is_gone(cuts: Cuts):
+    cuts.complete(1, entries_of(WHOLE))
+    cuts.complete(2, entries_of({"a": 10}), base=1, kept=(2,))
+    cuts.store.drop(Epoch(1))
+    cuts.complete(3, entries_of({**WHOLE, "a": 11}), kept=(2, 3))
+    cuts.complete(4, entries_of({"a": 12}), base=1, kept=(3, 4))
+    with pytest.raises(NoSuchCutError):
+        cuts.store.manifest_of(Epoch(1))
+    assert cuts.values(4) == {**WHOLE, "a": 12}
 
 
 def test_dropping_a_cut_spares_what_later_cuts_are_on_top_of(cuts: Cuts):

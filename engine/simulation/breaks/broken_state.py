@@ -87,6 +87,24 @@ class CompactionSwept(Coordinator):
     state_files_class = _UnsparedStateFiles
 
 
+class _CarelessStateFiles(StateFiles):
+    def _compacted_files(self, task: TaskId) -> tuple[StateFile, ...] | None:
+        return None
+
+
+class CompactionSuperseded(Coordinator):
+    """Puts a delta in place of the file before it, even if that is a compaction of more than the delta's base wrote."""
+
+    state_files_class = _CarelessStateFiles
+
+
+class SupersedesUnseen(KeyedState):
+    """Takes every delta for one that holds all keys of its base's own."""
+
+    def supersedes(self, epoch: Epoch, base: Epoch) -> bool:
+        return True
+
+
 class BaseNotComplete(KeyedState):
     """Writes what changed since the last capture, whether that is part of a complete cut or not."""
 
@@ -186,6 +204,13 @@ STATE = {
     ),
     "compaction-swept": Break(
         "a sweep removes a compacted file that a later manifest names", coordinator(CompactionSwept)
+    ),
+    "compaction-superseded": Break(
+        "a delta takes the place of a compacted file that holds more",
+        coordinator(CompactionSuperseded),
+    ),
+    "supersedes-unseen": Break(
+        "a delta takes the place of one whose keys it does not hold", lambda: Parts(keyed_state=SupersedesUnseen)
     ),
     "base-not-complete": Break(
         "a delta is relative to a capture that is in no complete cut", lambda: Parts(keyed_state=BaseNotComplete)
