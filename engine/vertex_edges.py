@@ -5,7 +5,8 @@ task is one slice. The edges of a row are neighbours in memory (CSR), so a full 
 round with few active vertices only their edges are looked at, through an index by source.
 
 Sums over edges that carry what was sent are a sparse matrix times a vector. For that, scipy is used if it is installed:
-it takes half the time of numpy.
+it takes half the time of numpy. Its columns are in the order of degrees: what is read most often of a vector that is
+larger than the processor's cache is then close together, and stays there.
 """
 
 from __future__ import annotations
@@ -144,7 +145,8 @@ class OutEdges:
         if active is not None and self.are_few(active):
             return self._from_few(sent, np.flatnonzero(active), combine, along)
         if combine == "sum" and along is None and sent.dtype == np.float64 and self._matrix is not None:
-            return None, self._matrix @ (sent if active is None else np.where(active, sent, 0.0))
+            sent = sent if active is None else np.where(active, sent, 0.0)
+            return None, self._matrix @ sent.take(self._by_degree)
         return None, self.all_combined(sent, active, combine, along)
 
     def all_combined(self, sent: Array, active: Array | None, combine: str, along: Along | None) -> Array:
@@ -241,4 +243,11 @@ class OutEdges:
         ones = np.ones(len(self._sources))
         shape = len(self.rows), len(self.degrees)
         starts = self._row_starts.astype(np.int32) if len(ones) < 2**31 else self._row_starts
-        return import_module("scipy.sparse").csr_matrix((ones, self._sources, starts), shape=shape)
+        columns = np.empty(len(self.degrees), np.int32)
+        columns[self._by_degree] = np.arange(len(columns))
+        return import_module("scipy.sparse").csr_matrix((ones, columns[self._sources], starts), shape=shape)
+
+    @cached_property
+    def _by_degree(self) -> Array:
+        """The vertices with the most edges first."""
+        return np.argsort(-self.degrees, kind="stable")
