@@ -85,11 +85,13 @@ class Counted:
         self.files: dict[str, bytes] = {}
         self.epoch = Epoch(0)
         self.stall_ms = 0.0
-        self._changed = range(0, keys, max(1, keys // changed))
+        self._keys, self._step = keys, max(1, keys // changed)
+        self._changed = range(0, keys, self._step)
         self._feed(range(keys))
 
     def change(self) -> None:
-        """New values for some of the keys."""
+        """New values for some of the keys: others than the last time, so that no delta takes the place of another."""
+        self._changed = range((self._changed.start + 1) % self._step, self._keys, self._step)
         self._feed(self._changed)
 
     def change_ms(self) -> float:

@@ -1,6 +1,7 @@
 """Runs on Ray whose keyed state is large and of which a hundredth changes between cuts, with real cuts in a folder.
 
-The source reads every key once, and from then on the same hundredth of them again and again, as fast as the tasks can.
+The source reads every key once, and from then on a hundredth of them again and again, as fast as the tasks can: always
+the same, or, where lists of files are to grow, some of them others after a while.
 """
 
 from __future__ import annotations
@@ -54,6 +55,19 @@ def keys_of(keys: int, changed: int) -> Generate[int]:
     """All keys, then those that change."""
     step = keys // changed
     return Generate(lambda position: position if position < keys else position % changed * step)
+
+
+def drifting_keys_of(keys: int, changed: int) -> Generate[int]:
+    """All keys, then as many as change; each time they have come 32 times, a tenth of them become others."""
+    step = keys // changed
+
+    def key_at(position: int) -> int:
+        if position < keys:
+            return position
+        which, drift = position % changed, position // (32 * changed)
+        return which * step + (drift + which % 10) // 10 % step
+
+    return Generate(key_at)
 
 
 def speed(keys: int, changed: int, seconds: float, every: float | None) -> CutWindow:
@@ -148,7 +162,7 @@ class Restores:
     def __init__(self, folder: str, keys: int, changed: int) -> None:
         self._folder = folder
         self._notes = f"{folder}/notes"
-        self._flow = counting_flow(keys_of(keys, changed), Noting(self._notes))
+        self._flow = counting_flow(drifting_keys_of(keys, changed), Noting(self._notes))
         cuts = f"{folder}/cuts"
         job = begin(self._flow, cuts, NO_CUTS_S, {**SLICES, "keep": CUTS})
         try:

@@ -11,6 +11,7 @@ from typing import Any
 from backedge import Collect, Flow, Job, Range, RunOptions, RunResult, Sink
 from backedge.faults import Faults, start_with_faults
 from engine.on_ray.supervisor.run_story import Story
+from tests.faults.evidence import NotHappenedError
 
 DEADLINE_S = 120.0
 LOOK_S = 0.05
@@ -114,7 +115,8 @@ def finish(flow: Flow, **options: Any) -> tuple[Job, RunResult]:
     job = begin(flow, **options)
     result = job.wait()
     assert result.state == "finished"
-    assert result.missed_faults == ()
+    if result.missed_faults:
+        raise NotHappenedError(f"not happened: {', '.join(result.missed_faults)}")
     return job, result
 
 

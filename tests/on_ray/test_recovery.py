@@ -82,7 +82,7 @@ def test_the_other_policies_survive_a_death_too(tmp_path: Path, policy: Any):
     assert killed(result) == kills
 
 
-def test_a_death_that_waits_for_a_loop_restores_the_records_in_it(tmp_path: Path):
+def test_a_death_that_waits_for_a_loop_restores_the_records_in_it(tmp_path: Path, evidence: Evidence):
     """Some cuts of this flow find its loop empty: numbers come one at a time, and are soon through."""
     flow = trips(count=40, trips=50, rate=20)
     kills = ["enough@loop=1", "head@loop=2"]
@@ -90,6 +90,7 @@ def test_a_death_that_waits_for_a_loop_restores_the_records_in_it(tmp_path: Path
     expect(result, trips_made(40, trips=50))
     assert killed(result) == kills
     assert [restore["in_loop_records"] > 0 for restore in result.restores] == [True, True]
+    evidence.happened("processes that died", len(result.kills))
 
 
 def test_a_run_without_a_cut_begins_anew_and_its_records_are_counted_over_attempts(tmp_path: Path):
