@@ -75,7 +75,7 @@ class KeyedState:
     merged_at_once_max = 2_000
     """Putting this many recent values into a large state takes half a millisecond."""
 
-    apart_batches = 16
+    apart_batches = 5
     """For how many batches the values of a delta are not put into the others. Then most have been set again, or few."""
 
     def __init__(self, operator: str) -> None:
