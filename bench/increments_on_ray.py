@@ -32,6 +32,7 @@ KEPT = 40
 WARM_UP_S = 2.0
 CUTS = 24
 DELTAS_MIN = 8
+DRIFT_TIMES = 64
 GAP_NOTED_S = 0.001
 STALL_CUTS = 40
 """More than there are files of a task in a cut: one that is written whole in their place would be among them."""
@@ -58,13 +59,13 @@ def keys_of(keys: int, changed: int) -> Generate[int]:
 
 
 def drifting_keys_of(keys: int, changed: int) -> Generate[int]:
-    """All keys, then as many as change; each time they have come 32 times, a tenth of them become others."""
+    """All keys, then as many as change; each time they have come `DRIFT_TIMES`, a tenth of them become others."""
     step = keys // changed
 
     def key_at(position: int) -> int:
         if position < keys:
             return position
-        which, drift = position % changed, position // (32 * changed)
+        which, drift = position % changed, position // (DRIFT_TIMES * changed)
         return which * step + (drift + which % 10) // 10 % step
 
     return Generate(key_at)
@@ -194,9 +195,9 @@ class Restores:
 
 
 def _cut_of(job: Job, changed: int) -> Epoch:
-    """Take a cut after all keys that change have changed again."""
+    """Take a cut after all keys that change have changed again, and some have become others."""
     before = job.status().total().records
-    wait_for(lambda: job.status().total().records > before + 4 * changed, "keys have changed")
+    wait_for(lambda: job.status().total().records > before + 2 * DRIFT_TIMES * changed, "keys have changed")
     return Epoch(job.cut())
 
 

@@ -13,6 +13,7 @@ import pytest
 from bench import increments, increments_on_ray, opaque_state
 from bench.increments_in_process import Counted
 from bench.increments_on_ray import (
+    DRIFT_TIMES,
     CutWindow,
     Noting,
     Restores,
@@ -121,12 +122,13 @@ def test_every_key_comes_once_and_then_a_hundredth_of_them():
     assert keys_of(1_000, 10).records_at(range(1_030)) == [*range(1_000), *[*range(0, 1_000, 100)] * 3]
 
 
-def test_a_tenth_of_the_keys_that_change_become_others_after_32_times():
-    records = drifting_keys_of(1_280, 20).records_at(range(1_280, 3_200))
+def test_a_tenth_of_the_keys_that_change_become_others_after_a_while():
+    between = DRIFT_TIMES * 20
+    records = drifting_keys_of(between, 20).records_at(range(between, 3 * between))
     sets = [set(records[start : start + 20]) for start in range(0, len(records), 20)]
-    assert {len(each) for each in sets} == {20} and max(records) < 1_280
-    assert [len(later - earlier) for earlier, later in pairwise(sets)].count(2) == 2
-    assert len(sets[-1] - sets[0]) == 4
+    assert {len(each) for each in sets} == {20} and max(records) < between
+    assert [len(later - earlier) for earlier, later in pairwise(sets)].count(2) == 1
+    assert len(sets[-1] - sets[0]) == 2
 
 
 def test_a_restore_counts_from_the_flow_to_the_first_record_of_the_slower_task(tmp_path: Path):
@@ -178,7 +180,7 @@ def test_short_runs_are_measured_with_cuts_of_what_changed(
         assert restores.files > 8 and restores.resume_ms(restores.deltas) > 0
         kept: dict[Any, int | None] = dict(kept_cuts(f"{tmp_path}/cuts"))
         rows = kept[restores.deltas]
-        assert kept[restores.whole] is None and rows is not None and changed <= rows < 4 * changed
+        assert kept[restores.whole] is None and rows is not None and rows >= changed
 
 
 @pytest.mark.slow
