@@ -191,7 +191,8 @@ class CutStore:
         parent = self._chain.parent_of(number)
         manifest = None
         if isinstance(entry, Manifest) and deployment is not None:
-            files = {task: replace(of_task, below=self._below(of_task, entry)) for task, of_task in files.items()}
+            known = ChainMap(_layers_of(self._compacted), *self._layers.get(entry.pipeline, {}).values())
+            files = {task: replace(of, below=self._below(of, entry, known)) for task, of in files.items()}
             document = manifest_document(entry, files, deployment, constants)
             manifest = self._write_manifest(number, entry, document, parent, self._unsettled(files.values()))
             layers = {**self._layers.get(entry.pipeline, {}), entry.epoch: _layers_of(files)}
@@ -200,14 +201,13 @@ class CutStore:
             self._named[entry.epoch] = frozenset(constants.values())
         return self._chain.create(number, entry, parent, manifest)
 
-    def _below(self, files: TaskFiles, entry: Manifest) -> tuple[StateLayer, ...]:
+    def _below(self, files: TaskFiles, entry: Manifest, known: ChainMap[FileId, StateLayer]) -> tuple[StateLayer, ...]:
         """What the manifest names of a task's keyed state besides the cut's own files."""
         task = files.task
         names = [FileId(file.attempt, file.epoch, task) for file in entry.states.get(task, ())[:-1]]
-        known = ChainMap(_layers_of(self._compacted), *self._layers.get(entry.pipeline, {}).values())
         if files.base is not None and not all(name in known for name in names):
-            # It is the cut that the attempt has restored.
-            known = known.new_child(_layers_of(self.manifest_of(files.base).tasks))
+            # It is the cut that the attempt has restored: the other tasks have theirs from its manifest, too.
+            known.maps.append(_layers_of(self.manifest_of(files.base).tasks))
         # If one is unknown all the same, the list has a gap, and the manifest is refused.
         return tuple(known[name] for name in names if name in known)
 
