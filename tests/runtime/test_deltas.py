@@ -323,15 +323,21 @@ def test_a_compaction_decodes_only_the_first_part_twice():
     assert decoded == [0, 0, 1, 2, 3]
 
 
-def test_a_delta_of_many_recent_values_does_not_look_at_the_others():
-    """A look at a large state waits for memory once per key. Here it would miss keys, since the values are hidden."""
+def with_ten_recent_of_a_hundred(keys: range, *, apart_batches: int) -> tuple[KeyedState, dict[Any, Any]]:
+    """A state in which a batch has set 1 for these keys since the cut 1, and the values that are not recent."""
     state = KeyedState("op")
-    state.merged_at_once_max, state.apart_batches = 3, 0
+    state.merged_at_once_max, state.apart_batches = 3, apart_batches
     state.restore(dict.fromkeys(range(100), 0))
     state.capture(Epoch(1)).release()
     values, _, recent = state.for_batch()
     assert recent is not None
-    recent.update(dict.fromkeys(range(0, 100, 10), 1))
+    recent.update(dict.fromkeys(keys, 1))
+    return state, values
+
+
+def test_a_delta_of_many_recent_values_does_not_look_at_the_others():
+    """A look at a large state waits for memory once per key. Here it would miss keys, since the values are hidden."""
+    state, values = with_ten_recent_of_a_hundred(range(0, 100, 10), apart_batches=0)
     hidden, state._values = state._values, {}  # pyright: ignore[reportPrivateUsage]
     taken = state.capture(Epoch(2), Epoch(1)).entries.take(99)
     assert dict(zip(*taken, strict=True)) == dict.fromkeys(range(0, 100, 10), 1)
@@ -343,13 +349,7 @@ def test_a_delta_of_many_recent_values_does_not_look_at_the_others():
 
 
 def test_values_of_a_delta_that_are_set_again_are_not_put_among_the_others():
-    state = KeyedState("op")
-    state.merged_at_once_max, state.apart_batches = 3, 2
-    state.restore(dict.fromkeys(range(100), 0))
-    state.capture(Epoch(1)).release()
-    values, _, recent = state.for_batch()
-    assert recent is not None
-    recent.update(dict.fromkeys(range(10), 1))
+    state, values = with_ten_recent_of_a_hundred(range(10), apart_batches=2)
     state.capture(Epoch(2), Epoch(1)).release()
     for _ in range(2):
         _, older, recent = state.for_batch()
