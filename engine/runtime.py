@@ -22,6 +22,7 @@ from engine.sending import Emitted, Send
 from engine.services import Services
 from engine.state import KeyedState
 from engine.task_errors import USER_RAISED, user_error
+from engine.touched_keys import Bases
 from engine.wiring import wire
 from graphs.deployment import Channel, Deployment, Task
 from graphs.ids import Attempt, Epoch, TaskId
@@ -56,8 +57,7 @@ class TaskRuntime:
         self._out: Emitted = []
         self._moment = Moment(0, (0,) * task.depth if task.depth else None)
         self._captures: list[Capture] = []
-        # Epoch of a capture -> the base of its delta.
-        self._bases: dict[Epoch, Epoch] = {}
+        self._bases = Bases()
         plan, call_ids = deployment.plan, count(1)
 
         def make_place(name: str, sends: Mapping[str, Send]) -> Place:
@@ -280,13 +280,7 @@ class TaskRuntime:
         for name, operator in operators.items():
             captures[name] = operator.capture(epoch, attempt, base)
             self._capture_sending(name, captures[name])
-        if base is not None:
-            below = self._bases.get(base)
-            self._bases = {cut: of_cut for cut, of_cut in self._bases.items() if cut >= base}
-            if below is not None and all(state.supersedes(epoch, base) for state in keyed):
-                base = below
-            self._bases[epoch] = base
-        capture = Capture(captures, base)
+        capture = Capture(captures, None if base is None else self._bases.since(epoch, base, keyed))
         self._captures.append(capture)
         return capture
 

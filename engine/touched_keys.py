@@ -13,7 +13,8 @@ The sets are dicts, which keep the order of the touches: the bytes of a delta de
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 from graphs.ids import Epoch
 
@@ -111,6 +112,34 @@ class TouchedKeys:
     def _forget(self) -> None:
         self.newest = None
         self._since.clear()
+
+
+class Superseding(Protocol):
+    """Keyed state, of which a delta was captured."""
+
+    def supersedes(self, epoch: Epoch, base: Epoch) -> bool:
+        """Whether the delta of this capture holds all keys that the delta of its base holds."""
+        ...
+
+
+class Bases:
+    """The cuts since which the deltas of a task hold what changed."""
+
+    def __init__(self) -> None:
+        # Epoch of a capture -> that cut.
+        self._of: dict[Epoch, Epoch] = {}
+
+    def since(self, epoch: Epoch, base: Epoch, states: Iterable[Superseding]) -> Epoch:
+        """The cut since which the delta of a capture holds what changed: its base, or that one's own base.
+
+        All of the task's keyed states have been captured since `base`.
+        """
+        below = self._of.get(base)
+        self._of = {cut: of_cut for cut, of_cut in self._of.items() if cut >= base}
+        if below is not None and all(state.supersedes(epoch, base) for state in states):
+            base = below
+        self._of[epoch] = base
+        return base
 
 
 class NothingTracked(TouchedKeys):

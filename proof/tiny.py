@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.batch import Batch
 from engine.state import GroupEncoder, KeyedState, keyed_entries
+from engine.touched_keys import Bases
 from graphs.deployment import Channel, Deployment, Task
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.operator_kind import OperatorKind
@@ -189,8 +190,7 @@ class DeltaRuntime(TinyRuntime):
     def __init__(self, task: Task, deployment: Deployment, services: Any, seed: int, keyed_state: type) -> None:
         super().__init__(task, deployment, services, seed, keyed_state)
         self.counts: KeyedState = keyed_state(self.operator.name)
-        # Epoch of a capture -> the base of its delta.
-        self.bases: dict[Epoch, Epoch] = {}
+        self.bases = Bases()
 
     def open(self, restored: Mapping[str, OperatorState] | None, base: Epoch | None = None) -> None:
         """Take the state back."""
@@ -218,16 +218,12 @@ class DeltaRuntime(TinyRuntime):
         whole = super().capture(epoch, attempt).states[self.operator.name].whole
         base = base if base is not None and self.counts.has_base(base) else None
         values = self.counts.capture(epoch, base)
-        if base is not None:
-            below = self.bases.get(base)
-            if below is not None and self.counts.supersedes(epoch, base):
-                base = below
-            self.bases[epoch] = base
+        since = None if base is None else self.bases.since(epoch, base, [self.counts])
         keys = len(values.entries) + len(values.gone)
         encoder = GroupEncoder(self.operator.name, values.entries, gone=values.gone)
         encoder.encode_some(keys + 1)
         values.release()
-        return TinyCapture({self.operator.name: OperatorState(dict(encoder.groups()), whole=whole)}, base, keys)
+        return TinyCapture({self.operator.name: OperatorState(dict(encoder.groups()), whole=whole)}, since, keys)
 
 
 def _width(deployment: Deployment, task: Task) -> int:
