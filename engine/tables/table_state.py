@@ -1,10 +1,11 @@
 """The table of one operator in one task: rows of typed columns that can be captured while they change.
 
 Rows are in blocks of `BLOCK_ROWS`, and a block belongs to one key group. So a row keeps its number, and what is written
-needs no sorting. A capture shares the blocks with the live table and takes them piece by piece; a block that is
-about to change is taken first. Each row holds the number of the last capture before its last change, so a delta has the
-rows that changed since its base, whichever capture that is. (`touched_keys.py` has the rules for deltas, which are the
-same here: an abort drops nothing, and a capture that does not find its base writes everything.) No row is ever removed.
+needs no sorting. A capture shares the blocks with the live table and takes them piece by piece. Of rows that change in
+the meantime it keeps what they held (`former_rows.py`). Each row holds the number of the last capture before its last
+change, so a delta has the rows that changed since its base, whichever capture that is. (`touched_keys.py` has the rules
+for deltas, which are the same here: an abort drops nothing, and a capture that does not find its base writes
+everything.) No row is ever removed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from engine.files.arrow import arrow
 from engine.repeated_keys import Content, RepeatedKeys
 from engine.state import LAST_STATE
+from engine.tables.former_rows import ChangedPiece, Former, FormerRows, Piece
 from engine.tables.row_index import distinct_integers, index_for
 from engine.task_errors import MisuseError, show
 from engine.touched_keys import TouchedKeys
@@ -30,6 +32,8 @@ BLOCK_ROWS = 4096
 _SHIFT = BLOCK_ROWS.bit_length() - 1
 _BASES_MAX = 64
 _TOO_MANY = 1 << 62
+_ROW_COST = 8
+"""To keep what a row held takes as long as copying this many rows of a block."""
 
 
 class TableState:
@@ -258,7 +262,7 @@ class TableState:
         is_touched = np.zeros(len(self._filled), np.bool_)
         is_touched[rows >> _SHIFT] = True
         for capture in self._open:
-            capture.take(np.flatnonzero(is_touched[: len(capture.is_left)] & capture.is_left).tolist())
+            capture.keep(rows, is_touched)
         if not is_tracked:
             return
         self._changes[self._now] += int(np.count_nonzero(self._changed_at[rows] != self._now))
@@ -309,19 +313,30 @@ class TableState:
         if capture in self._open:
             self._open.remove(capture)
 
-    def piece(self, block: int, count: int, since: int | None) -> Rows | None:
+    def piece(self, block: int, count: int, since: int | None) -> Piece | ChangedPiece | None:
         """The first `count` rows of a block, or those that changed after a capture; None if there are none."""
         start = block << _SHIFT
-        rows: Any = slice(start, start + count)
-        if since is not None:
-            rows = start + np.flatnonzero(self._changed_at[rows] > since)
-            if not len(rows):
-                return None
-            count = len(rows)
-        # A slice is copied here; rows by number are a copy already.
-        found = {name: column[rows].copy() if since is None else column[rows] for name, column in self._columns.items()}
+        all_rows = slice(start, start + count)
+        if since is None:
+            found = {name: column[all_rows].copy() for name, column in self._columns.items()}
+            return Piece(self._as_rows(block, found), start)
+        changed_at = self._changed_at[all_rows]
+        is_changed = changed_at > since
+        numbers = start + np.flatnonzero(is_changed)
+        if not len(numbers):
+            return None
+        found = {name: column[numbers] for name, column in self._columns.items()}
+        return ChangedPiece(self._as_rows(block, found), numbers, changed_at[is_changed], since)
+
+    def _as_rows(self, block: int, found: dict[str, Array]) -> Rows:
         keys = {name: found.pop(name) for name in self.declared.key}
+        count = len(next(iter(keys.values())))
         return Rows(np.full(count, self._block_groups[block]), keys, found)
+
+    def held(self, rows: Array) -> Former:
+        """What these rows hold."""
+        values = {name: self._columns[name][rows] for name in self.declared.columns}
+        return Former(rows, self._changed_at[rows], values)
 
     # -- restores ------------------------------------------------------------------------------------------------
 
@@ -370,38 +385,50 @@ class TableCapture:
         self.is_left = is_left
         self._table = table
         self._since = since
-        self._blocks = np.flatnonzero(is_left).tolist()
-        self._counts: Mapping[int, int] = dict(
-            zip(self._blocks, table._filled[self._blocks].tolist(), strict=True)  # pyright: ignore[reportPrivateUsage]
-        )
-        self._pieces: dict[int, Rows] = {}
+        self._counts = table._filled.copy()  # pyright: ignore[reportPrivateUsage]
+        self._pieces: dict[int, Piece | ChangedPiece] = {}
+        self._former = FormerRows()
         self._next = 0
 
-    def take(self, blocks: Iterable[int]) -> int:
-        """Take these blocks; return the number of rows."""
+    def keep(self, rows: Array, is_touched: Array) -> None:
+        """Keep what these rows hold, which are about to change; or take their blocks, if that is less work."""
+        is_shared = np.zeros_like(is_touched)
+        np.logical_and(is_touched[: len(self.is_left)], self.is_left, out=is_shared[: len(self.is_left)])
+        blocks = np.flatnonzero(is_shared)
+        if len(rows) * _ROW_COST >= len(blocks) * BLOCK_ROWS:
+            self._take(blocks.tolist())
+        else:
+            self._former.keep(self._table.held(rows[is_shared[rows >> _SHIFT]]))
+
+    def _take(self, blocks: Iterable[int]) -> int:
+        """Take these blocks; return the number of their rows, of which a delta takes those that changed."""
         rows = 0
         for block in blocks:
             self.is_left[block] = False
-            piece = self._table.piece(block, self._counts[block], self._since)
+            count = int(self._counts[block])
+            piece = self._table.piece(block, count, self._since)
             if piece is not None:
                 self._pieces[block] = piece
-                rows += len(piece.groups)
+            rows += count
         return rows
 
     def encode_some(self, entries_max: int) -> int:
-        """Take some blocks; return the number of rows, at most `entries_max`. If there were fewer, all are taken."""
+        """Pass over some blocks; return the number of their rows, at most `entries_max`. If fewer, all are taken."""
         rows = 0
-        while rows < entries_max and self._next < len(self._blocks):
-            block = self._blocks[self._next]
+        while rows < entries_max and self._next < len(self.is_left):
+            if self.is_left[self._next]:
+                rows += self._take([self._next])
             self._next += 1
-            if self.is_left[block]:
-                rows += self.take([block])
         return min(rows, entries_max)
 
     def groups(self) -> TableGroups:
         """The rows by key group. Takes what is left."""
-        self.encode_some(len(self._blocks) * BLOCK_ROWS + 1)
-        return TableGroups([self._pieces[block] for block in sorted(self._pieces)])
+        self.encode_some(len(self.is_left) * BLOCK_ROWS + 1)
+        for block, former in self._former.by_block(_SHIFT):
+            if block in self._pieces:
+                self._pieces[block] = self._pieces[block].before(former)
+        pieces = (self._pieces[block].rows for block in sorted(self._pieces))
+        return TableGroups([rows for rows in pieces if len(rows.groups)])
 
     def release(self) -> None:
         """Stop sharing rows with the live table."""

@@ -164,7 +164,7 @@ def test_rows_of_a_group_fill_its_last_block_before_new_ones(steps: tuple[int, .
     assert len(table.capture().is_left) == 2 * -(-sum(steps) // BLOCK_ROWS)
 
 
-def test_only_touched_blocks_are_copied_before_they_are_encoded(monkeypatch: pytest.MonkeyPatch):
+def test_a_change_of_few_rows_copies_no_block_and_a_change_of_many_copies_each_once(monkeypatch: pytest.MonkeyPatch):
     table = table_of(range(100_000), 1)
     taken: list[int] = []
     piece = TableState.piece
@@ -175,11 +175,39 @@ def test_only_touched_blocks_are_copied_before_they_are_encoded(monkeypatch: pyt
 
     monkeypatch.setattr(TableState, "piece", noted)
     capture = table.capture()
-    table.set(table.rows([3, 3]), sum=2)
-    assert len(taken) == 1
-    table.set(table.rows([3]), sum=4)
-    assert len(taken) == 1
-    assert sums_in(state_of(capture))[3] == 1
+    for value in (2, 4):
+        table.set(table.rows([3, 3, 70_000]), sum=value)
+    assert not taken
+    for value in (5, 6):
+        table.set(table.rows(range(100_000)), sum=value)
+    assert sorted(taken) == list(range(len(capture.is_left)))
+    assert sums_in(state_of(capture)) == dict.fromkeys(range(100_000), 1)
+
+
+@pytest.mark.parametrize("is_tracked", [True, False])
+@pytest.mark.parametrize("seed", range(8))
+def test_open_captures_hold_their_moments_while_rows_change_and_are_added_at_random(seed: int, is_tracked: bool):
+    """Some of them deltas, encoded block by block, with changes of few and of many rows between."""
+    random = np.random.default_rng(seed)
+    table = table_of(range(30_000), 0, tracks=is_tracked)
+    base, at_base, keys = state_of(table.capture(Epoch(1))), sums_of(table), 30_000
+    found: list[tuple[TableCapture, bool, dict[int, int]]] = []
+    for epoch in range(2, 12):
+        is_delta = table.has_base(Epoch(1)) and random.random() < 0.8
+        found.append((table.capture(Epoch(epoch), Epoch(1) if is_delta else None), is_delta, sums_of(table)))
+        for _ in range(3):
+            count = int(random.integers(1, 300 if epoch < 5 or random.random() < 0.8 else 60_000))
+            table.combine(np.add, table.rows(random.integers(0, keys, count)), sum=1)
+            keys += int(random.integers(0, 9))
+            for capture, *_ in found:
+                capture.encode_some(int(random.integers(1, 9_000)))
+    assert any(is_delta for _, is_delta, _ in found) is is_tracked
+    for capture, is_delta, expected in found:
+        state = state_of(capture, base if is_delta else None)
+        assert sums_in(state) == expected
+        if is_delta:
+            changed = sum(len(rows.groups) for rows in rows_of(OperatorState(state.deltas[-1])))
+            assert changed == sum(at_base.get(key) != value for key, value in expected.items())
 
 
 def test_a_delta_holds_what_changed_since_its_base_even_if_captures_between_were_aborted():
