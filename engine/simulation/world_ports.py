@@ -79,6 +79,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
     - wires, reports: items in transit, by channel, and reports in transit.
     - removals, compactions: those that are ordered and not carried out yet. compaction_reports: those that are carried
       out and not reported yet. compacted: the list in which each compacted file takes a place.
+    - bases: the cut since which each file holds what changed; None if it holds everything.
     - unanswered: requests that their clients repeat.
     - claimed: the last attempt that the chain starts.
     - watched: the cuts that the user's predicate has seen.
@@ -108,6 +109,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.compactions: list[tuple[Attempt, Compact]] = []
         self.compaction_reports: list[tuple[Attempt, Compact, int | None]] = []
         self.compacted: dict[FileId, tuple[StateFile, ...]] = {}
+        self.bases: dict[FileId, Epoch | None] = {}
         self.unrestored: dict[TaskId, RestorePlan | None] = {}
         self.restored_cut: Cut | None = None
         self.calls = Calls()
@@ -198,6 +200,8 @@ class WorldPorts(RunObserver[SimulatedCut]):
     def store_file(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> None:
         """Make a snapshot durable."""
         self.store.write(attempt, epoch, snapshot)
+        if self.traces:
+            self.bases[FileId(attempt, epoch, snapshot.task)] = snapshot.base
 
     def drop_file(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
         """Remove the file of an aborted epoch."""

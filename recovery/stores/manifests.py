@@ -201,7 +201,7 @@ def is_a_list(layers: Sequence[StateLayer]) -> bool:
     It may hold what changed before that cut, too.
     """
     return layers[0].base is None and all(
-        later.base is not None and later.base <= layer.epoch for layer, later in pairwise(layers)
+        later.base is not None and later.base <= layer.epoch < later.epoch for layer, later in pairwise(layers)
     )
 
 

@@ -44,11 +44,11 @@ def write_run(world: World, root: Path, name: str = "job", keep: int | None = No
 class WrittenFiles:
     """Writes the files of simulated cuts, each once, with the deltas and compactions that their manifests name.
 
-    In a simulated cut the files of a task are put on top of each other, so the bases are found again from the lists.
+    In a simulated cut the files of a task are put on top of each other.
     """
 
     def __init__(self, store: CutStore, world: World) -> None:
-        self._compacted = world.compacted
+        self._compacted, self._bases = world.compacted, world.bases
         self.with_deltas = self.with_compactions = 0
         self._store = store
         self._known: dict[FileId, TaskFiles] = {}
@@ -68,9 +68,8 @@ class WrittenFiles:
             of_place = {operator: layers(state)[place] for operator, state in snapshot.operators.items()}
             if place < len(files) - 1:
                 states = {operator: OperatorState(groups) for operator, groups in of_place.items()}
-                base = self._known[FileId(files[0].attempt, files[0].epoch, task)].epoch if place else None
                 epoch = self._epochs[task, self._compacted[name]]
-                part = TaskSnapshot(task, epoch, name.attempt, states, (), (), base=base)
+                part = TaskSnapshot(task, epoch, name.attempt, states, (), (), base=self._bases[name])
                 self._store.on_compacted(self._write(name, part, deployment))
                 self.with_compactions += 1
             else:
@@ -78,20 +77,10 @@ class WrittenFiles:
                     operator: replace(state, groups=of_place[operator], deltas=())
                     for operator, state in snapshot.operators.items()
                 }
-                base = self._base(task, files[:-1]) if files[:-1] else None
-                self._write(name, replace(snapshot, operators=states, base=base), deployment)
+                self._write(name, replace(snapshot, operators=states, base=self._bases[name]), deployment)
         self.with_deltas += len(files) > 1
         self._epochs[task, files] = entry.epoch
         return self._known[FileId(files[-1].attempt, files[-1].epoch, task)]
-
-    def _base(self, task: TaskId, below: tuple[StateFile, ...]) -> Epoch:
-        """The cut whose list these files are, or what a compaction has made of it."""
-        if (task, below) in self._epochs:
-            return self._epochs[task, below]
-        names = [FileId(file.attempt, file.epoch, task) for file in below]
-        # The first file may be a compaction, and so may the second, of deltas alone. The later one came last.
-        place = max(place for place, name in enumerate(names) if name in self._compacted)
-        return self._epochs[task, (*self._compacted[names[place]], *below[place + 1 :])]
 
     def _write(self, name: FileId, snapshot: TaskSnapshot, deployment: Deployment) -> TaskFiles:
         plan = deployment.plan

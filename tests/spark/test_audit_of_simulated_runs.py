@@ -77,6 +77,7 @@ def test_cuts_of_runs_that_crash_are_consistent(
     [
         ("no-loop-log", 3, {2}),
         ("log-without-the-queue", 19, {2}),
+        ("supersedes-unseen", 7, {8}),
     ],
 )
 def test_a_rule_that_is_broken_shows_in_the_cuts(

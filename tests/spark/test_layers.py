@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from backedge.inspecting.cut_contents import CutContents
 from engine.state import keyed_entries
 from graphs.ids import Epoch
 from graphs.routing import key_group
-from proof.runner import run_seed
+from proof.runner import compacts, run_seed
 from recovery.spark import register
 from recovery.spark.audit.file_verification import check_file
 from recovery.spark.audit.job_documents import judge_documents, read_documents
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED, TASK = 3, ("count", 0)
+SEEDS_OF_COMPACTIONS = [seed for seed in range(200) if compacts(seed)][:12]
 Facts = dict[str, Any]
 
 
@@ -77,6 +79,22 @@ def name_files_of_another_epoch(layers: list[Facts], states: list[Any]) -> None:
 def test_the_list_of_a_sound_cut_has_no_fault(job: Path, epoch: int):
     found = judge_documents(read_documents(JobFolder.open(str(job)), "all"))
     assert epoch in found and not [one for of_cut in found.values() for one in of_cut.findings]
+
+
+@pytest.mark.slow
+def test_a_delta_that_is_put_on_a_compaction_of_what_it_could_take_the_place_of_is_no_fault(tmp_path: Path):
+    """It holds what changed since an older cut than the one that the compaction is of."""
+    older = 0
+    for seed in SEEDS_OF_COMPACTIONS:
+        _, world, _ = run_seed(seed, crashes=3)
+        documents = read_documents(JobFolder.open(str(write_run(world, tmp_path, f"seed-{seed}"))), "all")
+        for cut in documents.cuts.values():
+            for task in cut.manifest["tasks"]:
+                files = [*task["below"], task]
+                older += sum(later["base"] < before["epoch"] for before, later in pairwise(files))
+        found = judge_documents(documents)
+        assert not [one for of_cut in found.values() for one in of_cut.findings], seed
+    assert older > 0
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@
    `lineage.py`, `manifest_checks.py`).
 2. Every file is hashed before any file is decoded (`file_verification.py`).
 3. Rows are checked in Spark's tasks: channels and logs (`channel_checks.py`), sources, sinks and keyed state
-   (`operator_checks.py`), the user's invariants (`invariants.py`). Only findings, up to a limit, and one row per
-   channel come back to the driver.
+   (`operator_checks.py`, `replaced_files.py`), the user's invariants (`invariants.py`). Only findings, up to a limit,
+   and one row per channel come back to the driver.
 
 The audit shares no code with the engine and asks nothing of it.
 """
@@ -24,6 +24,7 @@ from recovery.spark.audit.job_documents import Epochs, conclude, judge_documents
 from recovery.spark.audit.manifest_checks import CutDocuments, has_readable_files
 from recovery.spark.audit.operator_checks import sink_facts, source_facts, state_facts
 from recovery.spark.audit.operator_findings import OperatorCounts, check_operators
+from recovery.spark.audit.replaced_files import replaced_files, replaced_finding
 from recovery.spark.cut_tables.cut_tables import cut_tables
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.lineage import Place
@@ -80,7 +81,7 @@ def audit(
                 of_cut = tables if size < SMALL_BYTES else cut_tables(own, folder, [epoch], named)
                 found[epoch].invariants = check_invariants(own, of_cut, epoch, invariants)
         roles = _assign_roles(tables, {epoch: cuts[epoch] for epoch in readable}, places, audited)
-        _judge(roles, cuts, places, found)
+        _judge(own, roles, cuts, places, found)
     return conclude(folder, documents, found, readable)
 
 
@@ -130,6 +131,7 @@ def _keep_their_logs(restored: CutDocuments, cut: CutDocuments) -> bool:
 
 
 def _judge(
+    spark: SparkSession,
     roles: CutRoles,
     cuts: Mapping[int, CutDocuments],
     places: Mapping[int, Place],
@@ -143,7 +145,10 @@ def _judge(
         "sink": sink_facts(roles),
         "state": state_facts(roles),
     }
-    # One query for all four, because every query has its own start-up time.
+    replaced = replaced_files(spark, roles, cuts)
+    if replaced is not None:
+        frames["replaced"] = replaced
+    # One query for all, because every query has its own start-up time.
     for what, epoch, row in _collected(frames):
         match what:
             case "channel":
@@ -152,6 +157,8 @@ def _judge(
                 counted[epoch].sources[row["operator"]] = row
             case "sink":
                 counted[epoch].sinks[row["operator"]] = row
+            case "replaced":
+                found[epoch].add([(replaced_finding(cuts[epoch], row), row["keys"])])
             case _:
                 counted[epoch].state[row["operator"], row["task_index"], row["layer"]] = row
     for epoch in roles.audited:

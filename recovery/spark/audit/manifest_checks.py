@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from graphs.deployment import shared_actor
@@ -326,16 +327,18 @@ def _check_files(cut: CutDocuments) -> Iterator[Finding]:
 def _layer_stories(cut: CutDocuments, id: TaskId, task: Facts) -> Iterator[str]:
     """Faults in the list of files that make up the keyed state of a task.
 
-    The first holds everything, each of the others what changed since the cut of the one before it. So a file that was
-    left out, put in twice or put elsewhere leaves a gap. The chain records the same list.
+    The first holds everything, each of the others what changed since the cut of the one before it, or since an older
+    one. So a file that was left out, put in twice or put elsewhere leaves a gap. The chain records the same list.
     """
-    names = [*((layer["attempt"], layer["filed"]) for layer in task["below"]), (task["attempt"], task["filed"])]
-    bases = [*(layer["base"] for layer in task["below"]), task["base"]]
-    epochs: list[int | None] = [layer["epoch"] for layer in task["below"]]
-    for (attempt, filed), base, epoch in zip(names, bases, [None, *epochs], strict=True):
-        if base != epoch:
-            after = "is the first" if epoch is None else f"follows that of epoch {epoch}"
-            yield f"its state of attempt {attempt}, filed under epoch {filed}, has the base {base} but {after}"
+    layers = [*task["below"], task]
+    names = [(layer["attempt"], layer["filed"]) for layer in layers]
+    if layers[0]["base"] is not None:
+        yield f"its first file has the base {layers[0]['base']}, and no file is below it"
+    for before, layer in pairwise(layers):
+        base, epoch = layer["base"], before["epoch"]
+        if base is None or not base <= epoch < layer["epoch"]:
+            story = f"its state of epoch {layer['epoch']}, filed under epoch {layer['filed']}, has the base {base}"
+            yield f"{story} but follows that of epoch {epoch}"
     recorded = [(file.attempt, file.epoch) for file in cut.entry.states.get(id, ())]
     if recorded != names and (recorded or len(names) > 1):
         yield f"its state is in the files (attempt, epoch) {names} but the chain records {recorded}"

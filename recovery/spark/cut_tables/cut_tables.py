@@ -128,15 +128,19 @@ def _with_values(state: DataFrame) -> DataFrame:
 
 def _merged(layers: DataFrame) -> DataFrame:
     """Each key as the last layer has it that holds it. What belongs to no key is in one layer only."""
+    of_key = Window.partitionBy("epoch", "operator", "task_index", "key_group", "_identity")
+    is_last = F.col("layer") == F.max("layer").over(of_key)
+    keyed = identified(layers.where(F.col("key_group").isNotNull())).withColumn("_is_last", is_last)
+    last = keyed.where(F.col("_is_last") & (F.col("kind") != "gone")).drop("_is_last", "_identity")
+    return last.unionByName(layers.where(F.col("key_group").isNull()), allowMissingColumns=True)
+
+
+def identified(layers: DataFrame) -> DataFrame:
+    """Rows of state by key, with a text as `_identity` that rows of a key group share if their keys are equal."""
     typed = F.coalesce(F.col("key_int").cast("string"), _json_text(F.col("key_str")))
     pickled = _arrow_udf(identities, "string")("kind", "data")
-    layers = layers.withColumn("_pickled", F.when(typed.isNull(), pickled))
-    identity = F.coalesce(typed, F.col("_pickled"), F.base64("data"), F.col("key"))
-    of_key = Window.partitionBy("epoch", "operator", "task_index", "key_group", identity)
-    is_last = F.col("layer") == F.max("layer").over(of_key)
-    keyed = layers.where(F.col("key_group").isNotNull()).withColumn("_is_last", is_last)
-    last = keyed.where(F.col("_is_last") & (F.col("kind") != "gone")).drop("_is_last")
-    return last.unionByName(layers.where(F.col("key_group").isNull()))
+    found = layers.withColumn("_pickled", F.when(typed.isNull(), pickled))
+    return found.withColumn("_identity", F.coalesce(typed, F.col("_pickled"), F.base64("data"), F.col("key")))
 
 
 def _json_text(column: Column) -> Column:
