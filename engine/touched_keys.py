@@ -3,6 +3,8 @@
 - The touched keys go into one set per capture. A capture closes the set of the one before it, and opens an empty one.
 - A delta holds the keys of all sets since its base. Only sets older than the base are dropped; an abort drops nothing,
   because the delta after it must hold what the aborted one held.
+- Cuts may be aborted for weeks. So beside the oldest set and those of the newest captures there are no others: they
+  are put into the oldest one. And sets are dropped that no delta can hold, because they have too many keys.
 - A capture that does not find its base, or would write too many keys, writes everything.
 - When too many keys are touched, tracking stops until the next capture, which writes everything.
 - A key comes with its value if the state has handed it over, otherwise with None: then the state looks it up.
@@ -34,6 +36,8 @@ class TouchedKeys:
     share = 8
     compared_max = 10_000
     """A delta of more keys is not compared with that of its base: this takes half a millisecond."""
+    open_max = 8
+    """More captures than this are seldom open at once. An older one can be a base only if it is one already."""
 
     def __init__(self) -> None:
         # Epoch of a capture -> the keys touched after it and before the next one, oldest first.
@@ -75,9 +79,20 @@ class TouchedKeys:
             self._written = {delta: keys for delta, keys in self._written.items() if delta >= base}
             if len(found) <= self.compared_max:
                 self._written[epoch] = frozenset(found)
+                self._written = dict(list(self._written.items())[-self.open_max :])
         self.newest = {}
         self._since[epoch] = self.newest
+        self._limit_sets(self.limit(keys))
         return found
+
+    def _limit_sets(self, keys_max: int) -> None:
+        """Put old sets together, and drop the oldest ones if no delta can hold all keys since."""
+        since = list(self._since)
+        if len(since) > self.open_max + 1:
+            self._since[since[0]] = self._since[since[0]] | self._since.pop(since[1])
+        total = sum(map(len, self._since.values()))
+        while total > keys_max:
+            total -= len(self._since.pop(next(iter(self._since))))
 
     def supersedes(self, epoch: Epoch, base: Epoch) -> bool:
         """Whether the delta of this capture holds all keys of the one that its base wrote.

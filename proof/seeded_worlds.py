@@ -37,7 +37,10 @@ class FewTracked(KeyedState):
 
 
 class ManyRecent(KeyedState):
-    """A state for which two recent values are many: a delta takes them as they are."""
+    """A state for which two recent values are many: a delta takes them as they are. So are two captures."""
+
+    class touched_class(TouchedKeys):
+        open_max = 2
 
     merged_at_once_max = 1
     apart_batches = 1

@@ -359,3 +359,37 @@ def test_values_of_a_delta_that_are_set_again_are_not_put_among_the_others():
         state.for_batch()
     assert [key for key, value in values.items() if value] == [9] and state.for_batch()[1] == {}
     assert [state.values[key] for key in range(11)] == [2] * 9 + [1, 0]
+
+
+def test_captures_that_are_all_aborted_are_not_remembered_for_ever():
+    """Their sets would hold the same keys again and again, as long as no cut completes."""
+    touched = TouchedKeys()
+    touched.begin(Epoch(1))
+    seen: set[int] = set()
+    for epoch in range(2, 3_000):
+        keys = range(epoch // 3, epoch // 3 + 100)
+        seen.update(keys)
+        assert touched.newest is not None
+        touched.newest.update(dict.fromkeys(keys))
+        assert set(touched.capture(Epoch(epoch), Epoch(1), keys=100_000) or ()) == seen
+    kept = touched._since, touched._written  # pyright: ignore[reportPrivateUsage]
+    assert [len(sets) for sets in kept] == [TouchedKeys.open_max + 1, TouchedKeys.open_max]
+    assert touched.newest is not None
+    touched.newest[7] = None
+    assert list(touched.capture(Epoch(4_000), Epoch(2_999), keys=100_000) or ()) == [7]
+
+
+@pytest.mark.parametrize("since", [1, 2])
+def test_keys_that_no_delta_can_hold_are_forgotten(since: int):
+    """All captures are aborted, or two are open at a time: so a delta would hold the keys of several sets."""
+    touched = TouchedKeys()
+    touched.begin(Epoch(1))
+    touched.capture(Epoch(2), Epoch(1), keys=2_000)
+    for epoch in range(3, 100):
+        assert touched.newest is not None
+        touched.newest.update(dict.fromkeys(range(epoch * 600, epoch * 600 + 600)))
+        base = 1 if since == 1 else epoch - since
+        assert touched.capture(Epoch(epoch), Epoch(base), keys=2_000) is None or epoch == 3
+    kept = touched._since  # pyright: ignore[reportPrivateUsage]
+    assert sum(map(len, kept.values())) <= touched.limit(2_000) and len(kept) <= 2
+    assert touched.has(Epoch(99), keys=2_000)

@@ -123,6 +123,19 @@ class TouchedDroppedOnAbort(TaskDriver):
                 operator.keyed_state._touched._since.pop(epoch, None)  # pyright: ignore[reportPrivateUsage]
 
 
+class OldSetsDropped(KeyedState):
+    """Drops the keys of old captures where there are many, instead of putting them together."""
+
+    class touched_class(TouchedKeys):
+        open_max = 2
+
+        def _limit_sets(self, keys_max: int) -> None:
+            since = list(self._since)
+            if len(since) > self.open_max + 1:
+                del self._since[since[1]]
+            super()._limit_sets(keys_max)
+
+
 class ReadsNotNoted(KeyedState):
     """Takes no read for a change, though the value that was read may be changed in place."""
 
@@ -216,6 +229,10 @@ STATE = {
         "a delta is relative to a capture that is in no complete cut", lambda: Parts(keyed_state=BaseNotComplete)
     ),
     "touched-keys-dropped-on-abort": Break("an abort drops touched keys", driver(TouchedDroppedOnAbort), "nested"),
+    "old-sets-dropped": Break(
+        "touched keys are dropped when many captures have been aborted",
+        lambda: Parts(keyed_state=OldSetsDropped),
+    ),
     "reads-not-noted": Break(
         "what is read and changed in place is in no delta", lambda: Parts(keyed_state=ReadsNotNoted)
     ),
