@@ -154,7 +154,8 @@ class RunDriver:
             return
         match effect:
             case Acknowledge(epoch, report):
-                self._keep_files(task, epoch, files)
+                if epoch in coordinator.open:
+                    self._keep_files(task, epoch, files)
                 self.obey(coordinator.on_acknowledge(task, attempt, epoch, report, now_ms))
             case AcknowledgeEnd():
                 self._keep_files(task, None, files)
@@ -274,6 +275,7 @@ class RunDriver:
             case Compact():
                 self.ports.actors.compact(order)
             case GivenUp(epoch, reason):
+                self.files = {name: kept for name, kept in self.files.items() if name[1] != epoch}
                 self.ports.observer.on_given_up(epoch, reason)
             case WriteManifest(manifest):
                 return self.supervisor.append(manifest)
