@@ -291,7 +291,8 @@ class Coordinator:
         cut = self.open.pop(epoch)
         self.failures = 0
         self.last_close_ms = now_ms
-        dropped = [earlier for earlier in self.completed if earlier not in cut.kept]
+        kept = frozenset(cut.kept)
+        dropped = [earlier for earlier in self.completed if earlier not in kept]
         self.completed = list(cut.kept)
         self.latest = epoch
         if cut.is_savepoint:

@@ -246,7 +246,8 @@ class Supervisor:
                 entry.attempt, transactions, entry.savepoint is not None, entry.named, entry.states
             )
             if entry.kept is not None:
-                self.kept = {epoch: cut for epoch, cut in self.kept.items() if epoch in entry.kept}
+                kept = frozenset(entry.kept)
+                self.kept = {epoch: cut for epoch, cut in self.kept.items() if epoch in kept}
 
     def _is_own(self, entry: Entry) -> bool:
         """Whether an entry is of this pipeline."""
@@ -356,7 +357,8 @@ class Supervisor:
     def append(self, entry: Entry) -> list[Order]:
         """Append an entry, under the next number. A manifest also keeps the savepoints of earlier attempts."""
         if isinstance(entry, Manifest) and entry.kept is not None:
-            savepoints = [epoch for epoch, cut in self.kept.items() if cut.is_savepoint and epoch not in entry.kept]
+            kept = frozenset(entry.kept)
+            savepoints = [epoch for epoch, cut in self.kept.items() if cut.is_savepoint and epoch not in kept]
             entry = replace(entry, kept=tuple(sorted((*savepoints, *entry.kept))))
         entry = replace(entry, claimant=self.claimant, pipeline=self.pipeline.name)
         return [AppendEntry(self.entries + 1, entry)]

@@ -191,15 +191,23 @@ class CutStore:
         parent = self._chain.parent_of(number)
         manifest = None
         if isinstance(entry, Manifest) and deployment is not None:
-            known = ChainMap(_layers_of(self._compacted), *self._layers.get(entry.pipeline, {}).values())
+            # The newest cut first, which knows most: there may be thousands.
+            cuts = reversed(self._layers.get(entry.pipeline, {}).values())
+            known = ChainMap(_layers_of(self._compacted), *cuts)
             files = {task: replace(of, below=self._below(of, entry, known)) for task, of in files.items()}
             document = manifest_document(entry, files, deployment, constants)
             manifest = self._write_manifest(number, entry, document, parent, self._unsettled(files.values()))
-            layers = {**self._layers.get(entry.pipeline, {}), entry.epoch: _layers_of(files)}
-            kept = layers if entry.kept is None else entry.kept
-            self._layers[entry.pipeline] = {cut: of_cut for cut, of_cut in layers.items() if cut in kept}
             self._named[entry.epoch] = frozenset(constants.values())
-        return self._chain.create(number, entry, parent, manifest)
+        is_ours = self._chain.create(number, entry, parent, manifest)
+        if is_ours and isinstance(entry, Manifest):
+            # Not before: if this cut is given up, the next one builds on those that it would have dropped.
+            self._keep_layers(entry, files)
+        return is_ours
+
+    def _keep_layers(self, entry: Manifest, files: Mapping[TaskId, TaskFiles]) -> None:
+        layers = {**self._layers.get(entry.pipeline, {}), entry.epoch: _layers_of(files)}
+        kept = layers if entry.kept is None else frozenset(entry.kept)
+        self._layers[entry.pipeline] = {cut: of_cut for cut, of_cut in layers.items() if cut in kept}
 
     def _below(self, files: TaskFiles, entry: Manifest, known: ChainMap[FileId, StateLayer]) -> tuple[StateLayer, ...]:
         """What the manifest names of a task's keyed state besides the cut's own files."""

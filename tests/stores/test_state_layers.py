@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from graphs.ids import Attempt, Epoch
 from graphs.routing import key_group
 from recovery.messages import Mode
 from recovery.orders import Manifest, StateFile
+from recovery.stores.chain import Chain
 from recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError
 from tests.stores.layered import TASK, Cuts, gone
 from tests.stores.snapshots import entries_of
@@ -89,6 +91,25 @@ def test_the_files_below_are_known_although_the_cut_of_which_the_delta_speaks_is
     with pytest.raises(NoSuchCutError):
         cuts.store.manifest_of(Epoch(1))
     assert cuts.values(4) == {**WHOLE, "a": 12}
+
+
+def test_a_manifest_that_could_not_be_written_drops_no_layers(cuts: Cuts, monkeypatch: pytest.MonkeyPatch):
+    """It would have kept only its own cut, which holds everything. The next cut builds on the one before it."""
+    cuts.complete(1, entries_of(WHOLE))
+    cuts.complete(2, entries_of({"a": 10}), base=1, kept=(2,))
+    cuts.complete(3, entries_of({"a": 11}), base=1, kept=(3,))
+    cuts.store.drop(Epoch(1))
+    cuts.store.drop(Epoch(2))
+    with monkeypatch.context() as full:
+        full.setattr(Chain, "create", disk_is_full)
+        with pytest.raises(OSError, match="disk full"):
+            cuts.complete(4, entries_of(WHOLE), kept=(4,))
+    cuts.complete(5, entries_of({"a": 12, "b": 20}), base=1, below=cuts.lists[1], kept=(5,))
+    assert cuts.values(5) == {**WHOLE, "a": 12, "b": 20}
+
+
+def disk_is_full(*_: object) -> bool:
+    raise OSError(errno.ENOSPC, "disk full")
 
 
 def test_dropping_a_cut_spares_what_later_cuts_are_on_top_of(cuts: Cuts):
