@@ -24,6 +24,7 @@ from tests.on_ray.fault_points import FaultPoint, Setting
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 RECORDS, KEYS, PER_KEY = 1_500_000, 20_000, 500
+AGAIN, PER_KEY_AGAIN = 50, 30_000
 COUNTS = TaskId("counts", 0)
 
 
@@ -135,3 +136,35 @@ def test_a_process_that_dies_in_a_compaction_loses_nothing(tmp_path: Path, evide
     evidence.cuts(tmp_path / "cuts")
     (restored,) = (lists_of(tmp_path / "cuts")[restore["epoch"]] for restore in result.restores)
     assert len(restored) > 1, "the restored cut is not the one that was being compacted, or a later one"
+
+
+def again(n: int) -> int:
+    """Many keys at the beginning; after that, the same ones again and again."""
+    return n if n < KEYS else n % AGAIN
+
+
+def count_again(count: int, n: int) -> tuple[int, tuple[int, int]]:
+    """One more of its key."""
+    return count + 1, (again(n), count + 1)
+
+
+def superseded(lists: dict[int, tuple[StateFile, ...]]) -> list[int]:
+    """The cuts whose own file has taken the place of that of the cut before."""
+    pairs = pairwise(lists.items())
+    return [epoch for (_, before), (epoch, files) in pairs if len(files) > 1 and files[:-1] == before[:-1]]
+
+
+def test_a_process_that_dies_restores_a_delta_that_has_taken_the_place_of_others(tmp_path: Path, evidence: Evidence):
+    flow = Flow("counting")
+    numbers = flow.read(Range(KEYS + AGAIN * PER_KEY_AGAIN), name="numbers").key_by(again)
+    counted = numbers.stateful_map(count_again, initial=0, name="counts")
+    counted.filter(lambda pair: pair[1] == PER_KEY_AGAIN + 1).write(Collect(), name="counted")
+    options = RunOptions(snapshots=tmp_path / "cuts", every=0.05, keep=2, progress=False)
+    result = run_with_faults(flow, Faults(kills=["counts@records=600000", "numbers@records=1000000"]), options)
+    evidence.happened("processes that died", len(result.kills))
+    lists = lists_of(tmp_path / "cuts")
+    evidence.happened("deltas that took the place of others", len(superseded(lists)))
+    restored = {restore["epoch"] for restore in result.restores}
+    evidence.happened("restores of such a delta", len(restored.intersection(superseded(lists))))
+    evidence.same(result.outputs["counted"], [(key, PER_KEY_AGAIN + 1) for key in range(AGAIN)])
+    evidence.cuts(tmp_path / "cuts")
