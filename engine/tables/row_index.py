@@ -21,7 +21,8 @@ Number = Callable[[Array], Array]
 """Gives the rows of new keys, of which it is passed the positions."""
 
 _SPREAD = np.uint64(0xD6E8FEB86659FD93)
-_SPAN_MIN, _SPAN_PER_KEY = 1 << 16, 8
+_SPAN_MIN, _SPAN_PER_KEY = 1 << 20, 8
+"""Integers that spread over the least span are never hashed. Their array takes 8 MB at most."""
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 
 

@@ -238,6 +238,8 @@ class TableState:
 
     def _add_blocks(self, groups: Array) -> None:
         """Add an empty block for each of these groups."""
+        if not len(groups):
+            return
         blocks = len(self._filled) + len(groups)
         if blocks << _SHIFT > len(self._changed_at):
             capacity = max(16, 2 * blocks) << _SHIFT
