@@ -158,7 +158,7 @@ def _judge(
             case "sink":
                 counted[epoch].sinks[row["operator"]] = row
             case "replaced":
-                found[epoch].add([(replaced_finding(cuts[epoch], row), row["keys"])])
+                found[epoch].add([(replaced_finding(cuts[epoch], row), 1)])
             case _:
                 counted[epoch].state[row["operator"], row["task_index"], row["layer"]] = row
     for epoch in roles.audited:
