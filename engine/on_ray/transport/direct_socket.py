@@ -129,8 +129,9 @@ class FrameReader:
 
     def read(self) -> list[Frame] | None:
         """The frames that have arrived, at most a few; None if the sender has closed the connection."""
+        size = min(max(READ_BYTES, self._missing), READ_BYTES_MAX) if self._parts else READ_BYTES
         try:
-            data = self._receive(min(max(READ_BYTES, self._missing), READ_BYTES_MAX), NOWAIT)
+            data = self._receive(size, NOWAIT)
         except BlockingIOError:
             return []
         except OSError:

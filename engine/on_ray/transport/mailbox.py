@@ -239,13 +239,17 @@ class Mailbox:
             link.look_after(attempt)
 
     def receive(self, messages_max: int, timeout_ms: int = 0) -> list[Message]:
-        """Return about `messages_max` messages at most; wait for the first until the timeout or `wake`."""
+        """Return about `messages_max` messages at most; wait for the first until the timeout or `wake`.
+
+        What arrives after the first message is left for the next call, so that a message costs one look.
+        """
         found: list[Message] = []
-        until_ns = time.monotonic_ns() + timeout_ms * 1_000_000
-        while len(found) < messages_max:
-            if not self._has_some() and (found or timeout_ms == 0 or not self._wait(until_ns)):
-                break
+        if self._has_some():
             self._take_what_came(messages_max, found)
+        if not found and timeout_ms > 0:
+            until_ns = time.monotonic_ns() + timeout_ms * 1_000_000
+            while not found and self._wait(until_ns):
+                self._take_what_came(messages_max, found)
         if found or timeout_ms > 0:
             self._is_awake = self._stays_awake and bool(found)
         return found
