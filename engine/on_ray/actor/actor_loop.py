@@ -65,7 +65,7 @@ from engine.task_driver import TaskDriver
 from engine.task_errors import TaskError
 from engine.task_load import TaskLoad, WorkTimes, load_of
 from graphs.deployment import Channel, Task
-from graphs.ids import ChannelId, Epoch, TaskId
+from graphs.ids import Epoch, TaskId
 from recovery.effects import Acknowledge, Effect
 from recovery.lines import LineEnd, Said
 from recovery.messages import Item
@@ -87,7 +87,7 @@ GOING_ROUND_RECORDS = 1_024
 
 MakeServices = Callable[[Callable[[str, str, list[Any]], None]], Services]
 TakeBack = Callable[[RestorePlan], TaskRestore]
-Delivery = tuple[ChannelId, Item]
+Receive = Callable[[Item], None]
 NO_JOURNALS: Mapping[TaskId, Journal] = {}
 
 
@@ -137,7 +137,8 @@ class ActorLoop:
     - has_left: it ends because the supervisor has died.
     - is_started: the tasks run. early: messages for them that arrived before. has_cut: there is a cut to restore.
     - is_waiting_to_die: a planned fault is due here, and nothing is done any more.
-    - deliveries: messages between tasks of this actor that are not yet received.
+    - receiving: what receives the items of a channel, by its index; deliveries: items between tasks of this actor that
+      are not yet received.
     - journals: those of the tasks whose inputs are kept.
     - links: the links to the other actors and to the supervisor. line: numbers the reports, and accepts the orders.
     - missing: the peers that have not been heard from; connected_by_s: the deadline for that. lost_at_s: when a broken
@@ -172,7 +173,8 @@ class ActorLoop:
         self.has_cut = any(begin.restores.values())
         self.is_waiting_to_die = False
         self.early: list[tuple[bytes, bytes]] = []
-        self.deliveries: deque[Delivery] = deque()
+        self.receiving: dict[int, Receive] = {}
+        self.deliveries: deque[tuple[Receive, Item]] = deque()
         self.background = Background(store, mailbox.wake, call_spans(begin.options.job))
         self.services = make_services(self._publish)
         self.take_back = take_back
@@ -218,6 +220,11 @@ class ActorLoop:
                 restored = None if plan is None else self.take_back(plan)
                 driver = self.drivers[task.id] = self._driver(task, restored)
                 self.clock.at_least(driver.runtime.restored_ms)
+        self.receiving = {
+            index: partial(self.drivers[channel.id.receiver].receive, channel.id, self.attempt)
+            for index, channel in enumerate(self.channels)
+            if channel.id.receiver in self.drivers
+        }
         self.turns = list(self.drivers.values())
         self.labels = [label_of(self.begin.options.job, driver.core.task) for driver in self.turns]
         self.reading = [driver for driver in self.turns if driver.is_source]
@@ -302,9 +309,9 @@ class ActorLoop:
     def _turn(self, wait_ms: int) -> bool:
         """Serve everything once; return whether there may be more to do before anything arrives."""
         messages = self.mailbox.receive(MESSAGES_MAX, wait_ms)
-        self.now_ms = self.clock.now_ms()
         self.turn_ns = began_ns = self.clock_ns()
         self.steady_ms = began_ns // 1_000_000
+        self.now_ms = self.steady_ms + self.clock.ahead_ms
         for header, payload in messages:
             self._on_message(header, payload)
         if self.is_waiting_to_die:
@@ -387,18 +394,22 @@ class ActorLoop:
         for driver in self.reading:
             if not driver.core.ended:
                 return READ_PAUSE_MS
-        cores = [driver.core for driver in self.turns]
-        left = [core.patience_until_ms - self.steady_ms for core in cores if core.awaits_time]
-        due = [timer for driver in self.waiting if (timer := driver.runtime.next_timer_ms) is not None]
-        left += [timer - self.now_ms for timer in due]
-        return min(IDLE_MS, max(0, min(left))) if left else IDLE_MS
+        idle_ms = IDLE_MS
+        for driver in self.turns:
+            if driver.core.awaits_time:
+                idle_ms = min(idle_ms, driver.core.patience_until_ms - self.steady_ms)
+        for driver in self.waiting:
+            timer_ms = driver.runtime.next_timer_ms
+            if timer_ms is not None:
+                idle_ms = min(idle_ms, timer_ms - self.now_ms)
+        return max(0, idle_ms)
 
     def _deliver(self) -> None:
         """Let the tasks of this actor receive each other's messages."""
-        deliveries, drivers, attempt = self.deliveries, self.drivers, self.attempt
+        deliveries = self.deliveries
         while deliveries:
-            channel, item = deliveries.popleft()
-            drivers[channel.receiver].receive(channel, attempt, item)
+            receive, item = deliveries.popleft()
+            receive(item)
 
     # -- messages ------------------------------------------------------------------------------------------------
 
@@ -410,8 +421,7 @@ class ActorLoop:
             if not self.is_started:
                 self.early.append((header, payload))
                 return
-            channel = self.channels[index].id
-            self.drivers[channel.receiver].receive(channel, self.attempt, unpack_item(kind, number, payload))
+            self.receiving[index](unpack_item(kind, number, payload))
         elif kind == Kind.CREDIT:
             channel = self.channels[index].id
             self.drivers[channel.sender].on_credit(channel, unpack_credit(number, payload))
@@ -468,12 +478,11 @@ class ActorLoop:
 
     def way(self, channel: Channel) -> SendItem:
         """The way into the queue of this actor, or over the network to another one."""
-        id = channel.id
+        index, attempt = self.index_of[channel.id], self.attempt
         if channel.within_actor:
-            deliver = self.deliveries.append
-            return lambda item: deliver((id, item))
-        index, attempt = self.index_of[id], self.attempt
-        post = self.links[self.begin.deployment.tasks[id.receiver].actor].post
+            deliver, receive = self.deliveries.append, self.receiving[index]
+            return lambda item: deliver((receive, item))
+        post = self.links[self.begin.deployment.tasks[channel.id.receiver].actor].post
         return lambda item: post(pack_item(attempt, index, item))
 
     def credit_way(self, channel: Channel) -> SendCredit | None:
@@ -490,7 +499,11 @@ class ActorLoop:
 
     def is_going_round(self) -> bool:
         """Whether loops within this actor have enough to do for a turn."""
-        return any(arrivals.batches_waiting() >= GOING_ROUND_BATCHES for arrivals in self.going_round)
+        # Most actors have no loop of their own: a loop is faster than a generator.
+        for arrivals in self.going_round:  # noqa: SIM110
+            if arrivals.batches_waiting() >= GOING_ROUND_BATCHES:
+                return True
+        return False
 
     def tell(self, report: Report) -> None:
         """Send a report to the supervisor."""

@@ -16,6 +16,8 @@ from collections.abc import Callable
 class RunClock:
     """Shows milliseconds since 1970.
 
+    - ahead_ms: the difference between this clock and the monotonic one.
+
     >>> system_ms, monotonic_ms = iter([1_000]), iter([50, 60, 65])
     >>> clock = RunClock(lambda: next(system_ms), lambda: next(monotonic_ms))
     >>> clock.now_ms(), clock.now_ms()
@@ -26,16 +28,15 @@ class RunClock:
         self, system_ms: Callable[[], int] | None = None, monotonic_ms: Callable[[], int] | None = None
     ) -> None:
         self._monotonic_ms = monotonic_ms or _monotonic_ms
-        # The difference between this clock and the monotonic one.
-        self._ahead_ms = (system_ms or _system_ms)() - self._monotonic_ms()
+        self.ahead_ms = (system_ms or _system_ms)() - self._monotonic_ms()
 
     def now_ms(self) -> int:
         """The time."""
-        return self._monotonic_ms() + self._ahead_ms
+        return self._monotonic_ms() + self.ahead_ms
 
     def at_least(self, now_ms: int) -> None:
         """Advance to this time, if it is later."""
-        self._ahead_ms = max(self._ahead_ms, now_ms - self._monotonic_ms())
+        self.ahead_ms = max(self.ahead_ms, now_ms - self._monotonic_ms())
 
 
 def _system_ms() -> int:

@@ -52,6 +52,7 @@ class Kind(IntEnum):
 
 
 NO_CHANNEL = 0xFFFFFFFF
+BATCH = int(Kind.BATCH)
 
 LINK_BYTES = _LINK.size
 HEADER_BYTES = _HEADER.size
@@ -75,17 +76,17 @@ def pack_item(attempt: Attempt, channel: int, item: Item) -> Message:
     >>> unpack_item(Kind.END, 0, pack_item(Attempt(1), 3, End(7, 1))[1])
     End(count=7, digest=1)
     """
-    if isinstance(item, Data):
-        kind = Kind.BATCH if item.marker is None else Kind.MARKER
-        return pack_header(kind, attempt, channel, item.seq), item.payload
+    if type(item) is Data:
+        seq, payload, marker = item
+        return pack_header(BATCH if marker is None else Kind.MARKER, attempt, channel, seq), payload
     kind = Kind.BARRIER if isinstance(item, Barrier) else Kind.END
     return pack_header(kind, attempt, channel, 0), pickle.dumps(tuple(item), 5)
 
 
 def unpack_item(kind: int, number: int, payload: bytes) -> Item:
     """Unpack an item from a channel."""
-    if kind == Kind.BATCH:
-        return Data(number, payload)
+    if kind == BATCH:
+        return Data._make((number, payload, None))
     if kind == Kind.MARKER:
         return Data(number, payload, marker_in(payload))
     if kind == Kind.BARRIER:
