@@ -98,13 +98,14 @@ class Observer:
 
     __slots__ = ()
 
-    def on_taken(self, task: TaskId, channel: ChannelId, seq: int) -> None:
-        """All batches of the channel up to number `seq` have left its queue."""
+    def on_taken(self, task: TaskId, channel: ChannelId) -> None:
+        """A marker or a batch set aside has left the queue of the channel: no user code runs."""
 
     def on_run(self, task: TaskId, what: str, channel: ChannelId | None, batch: Batch | None, detail: Any) -> None:
         """User code is about to run. `what` and `detail` are those of `Ran` (`engine/simulation/record.py`).
 
-        Except: the detail of a batch is the number of batches taken together, and that of an answer the call's id.
+        Except: the detail of a batch is the number of batches taken together, and that of an answer the call's id. What
+        user code gets of a channel has left its queue.
         """
 
     def on_sent(self, task: TaskId, channel: ChannelId, item: Item) -> None:

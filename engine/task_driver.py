@@ -52,17 +52,38 @@ UNBOUNDED = 2**62
 PARTS = 64
 
 
+class Intake:
+    """What a driver knows of one input of its task.
+
+    - id: the input. channel: its channel; a log was restored from the channel that is described here.
+    - arrivals: the receiving end; None for a restored log. pace: how many records to pass to user code at a time.
+    - rounds_seen: how often the records of its loop have gone round, if the loop counts that.
+    - opened: the front batch, decoded once for all its parts, with its payload.
+    """
+
+    __slots__ = ("arrivals", "channel", "id", "opened", "pace", "rounds_seen")
+
+    def __init__(
+        self, id: ChannelId, channel: Channel, arrivals: Arrivals | None, pace: Pace, rounds_seen: RoundsSeen | None
+    ) -> None:
+        self.id = id
+        self.channel = channel
+        self.arrivals = arrivals
+        self.pace = pace
+        self.rounds_seen = rounds_seen
+        self.opened: tuple[Any, Batch] | None = None
+
+
 class TaskDriver:
     """One task of one attempt.
 
-    - inputs: the live inputs, and those restored from a log, which represent the edge that they were logged on.
+    - intakes: the live inputs, and those restored from a log.
     - outputs, bounded: the sending ends, and those of them that can be full. arrivals: the receiving ends of the live
       inputs. looping: those of the back edges.
     - room: whether the task may send. calls_max: the maximum number of open calls; 0 if no operator calls outside.
     - waits, acts_by_itself: whether there may be timers or calls, and whether the task may do anything without input.
     - called: the calls that were made and have no answer yet.
-    - paces, read_pace: how many records to pass to user code at a time, per input and for the source.
-    - opened: the front batch of an input, decoded once for all its parts, with its payload.
+    - read_pace: how many records to read at a time.
     - records, hops: the number of records processed or read in this attempt, and how many of them came round a loop.
     - rounds_seen: how often the records that came round a loop had gone round, for each loop that counts it.
     - is_held: whether the last turn left something undone because a receiver had no room, or because an epoch or a
@@ -85,9 +106,6 @@ class TaskDriver:
         core.limit_logs(limits.log_budget_bytes)
         self.id = core.task.id
         self.is_source = core.task.is_source
-        self.inputs: dict[ChannelId, Channel] = {c.id: c for c in core.task.inputs}
-        for id in core.inboxes.keys() - self.inputs.keys():
-            self.inputs[id] = next(c for c in core.task.inputs if c.id.edge == id.edge)
         self.outputs: dict[ChannelId, OutChannel] = {}
         self.bounded: list[OutChannel] = []
         self.room = self.room_class()
@@ -102,9 +120,7 @@ class TaskDriver:
         self.waits = runtime.waits
         self.acts_by_itself = self.is_source or self.waits
         self.turns = InputTurns(in_rounds=core.rounds is not None)
-        self.paces = {channel: Pace(unit) for channel in self.inputs}
         self.read_pace = Pace(unit)
-        self.opened: dict[ChannelId, tuple[Any, Batch]] = {}
         self.records = 0
         self.hops = 0
         self.rounds_seen = {
@@ -112,6 +128,12 @@ class TaskDriver:
             for loop, trip in plan.trips.items()
             if trip.digit is not None and any(c.edge.loop == loop for c in core.task.inputs)
         }
+        described = {c.id: c for c in core.task.inputs}
+        self.intakes: dict[ChannelId, Intake] = {}
+        for id in core.inboxes:
+            channel = described.get(id) or next(c for c in core.task.inputs if c.id.edge == id.edge)
+            seen = None if channel.edge.loop is None else self.rounds_seen.get(channel.edge.loop)
+            self.intakes[id] = Intake(id, channel, self.arrivals.get(id), Pace(unit), seen)
         self.is_held = False
         self.free_ns = 0
         self._read_before = runtime.records_read
@@ -197,19 +219,20 @@ class TaskDriver:
         if core.awaits_time:
             self.carry_out(core.on_tick(clock.steady_ms))
         has_more = bool(self.snapshots.captures) and self.snapshots.encode_some(clock.clock_ns)
-        ready = core.ready() if core.has_queued() else None
-        self.is_held = ready is not None and not ready
-        for channel in turns.in_turn(ready) if ready else ():
+        ready = core.ready()
+        self.is_held = not ready and core.has_queued()
+        for channel in turns.in_turn(ready):
+            intake = self.intakes[channel]
             if self.has_no_room():
                 self.is_held = True
                 break
-            if self._is_held_up(self.inputs[channel]):
+            if self._is_held_up(intake.channel):
                 has_more = True
                 continue
-            self._take_in_time(channel, taken_max, until_ns)
+            self._take_in_time(intake, taken_max, until_ns)
             if core.is_marker_next(channel) and not self.has_no_room():
                 # The last batch of a round: take the marker with it, because all other tasks wait for the marker.
-                self._take_in_time(channel, taken_max, until_ns)
+                self._take_in_time(intake, taken_max, until_ns)
             if clock.clock_ns() >= until_ns:
                 turns.last_taken, has_more = channel, True
                 break
@@ -244,6 +267,8 @@ class TaskDriver:
     def _is_held_up(self, channel: Channel) -> bool:
         """Whether an input must wait a little because a loop has enough to do already."""
         turns = self.turns
+        if channel.is_back:
+            return False
         if turns.waits_for_loops_within(channel) and self.ports.channels.is_going_round():
             return True
         if not self.looping:
@@ -255,12 +280,12 @@ class TaskDriver:
 
     def take(self, channel: ChannelId, records_max: int) -> None:
         """Take the front item, and the batches behind it up to `records_max` records."""
-        core, clock_ns = self.core, self.ports.clock.clock_ns
+        core, clock_ns, intake = self.core, self.ports.clock.clock_ns, self.intakes[channel]
         taken = core.take(channel)
         if len(taken) != 1 or type(taken[0]) is not Process:
             # A marker, or a batch set aside for a later round: no user code runs.
-            self.ports.observer.on_taken(self.id, channel, core.consumed(channel))
-            self._on_consumed(channel, clock_ns())
+            self.ports.observer.on_taken(self.id, channel)
+            self._on_consumed(intake, clock_ns())
             self.carry_out(taken)
             return
         batches = [self._batch(taken[0].payload).rest(taken[0].skip)]
@@ -269,26 +294,27 @@ class TaskDriver:
             batches.append(self._batch(payload))
             records += len(batches[-1])
         began_ns = clock_ns()
-        emitted = self._process(channel, batches)
+        emitted = self._process(intake, batches)
         now_ns = clock_ns()
-        self.paces[channel].note(records, now_ns - began_ns)
-        self._on_consumed(channel, now_ns)
-        self._took(channel, records, emitted)
+        intake.pace.note(records, now_ns - began_ns)
+        self._on_consumed(intake, now_ns)
+        self._took(intake, records, emitted)
 
     def may_take_part(self, channel: ChannelId) -> bool:
         """Whether the front batch has a record that is not its last one."""
         front = self.core.front(channel)
-        return front is not None and len(self._opened(channel, front[0])) - front[1] > 1
+        return front is not None and len(self._opened(self.intakes[channel], front[0])) - front[1] > 1
 
     def take_part(self, channel: ChannelId, records_max: int) -> None:
         """Take up to `records_max` more records of the channel; its front is a batch."""
-        records, emitted = self._chunk(channel, self.core.front(channel), records_max)
-        self._on_consumed(channel, self.ports.clock.clock_ns())
-        self._took(channel, records, emitted)
+        intake = self.intakes[channel]
+        records, emitted = self._chunk(intake, self.core.front(channel), records_max)
+        self._on_consumed(intake, self.ports.clock.clock_ns())
+        self._took(intake, records, emitted)
 
-    def _take_in_time(self, channel: ChannelId, records_max: int, until_ns: int) -> None:
+    def _take_in_time(self, intake: Intake, records_max: int, until_ns: int) -> None:
         """Take the batches that have arrived on a channel, while there is time."""
-        core, clock_ns, pace = self.core, self.ports.clock.clock_ns, self.paces[channel]
+        core, clock_ns, pace, channel = self.core, self.ports.clock.clock_ns, intake.pace, intake.id
         if pace.is_cheap and not self.calls_max:
             self.take(channel, pace.chunk(records_max))
             return
@@ -299,27 +325,27 @@ class TaskDriver:
         emitted: Emitted = []
         records, began_ns = 0, clock_ns()
         while True:
-            count, out = self._chunk(channel, front, pace.chunk(self._within_calls(records_max)))
+            count, out = self._chunk(intake, front, pace.chunk(self._within_calls(records_max)))
             emitted += out
             records += count
             now_ns = clock_ns()
             pace.note(count, now_ns - began_ns)
-            if now_ns >= until_ns or self._within_calls(records_max - records) <= 0 or core.more(channel) is None:
+            if now_ns >= until_ns or core.more(channel) is None or self._within_calls(records_max - records) <= 0:
                 break
             front, began_ns = core.front(channel), now_ns
-        self._on_consumed(channel, now_ns)
-        self._took(channel, records, _merged(emitted))
+        self._on_consumed(intake, now_ns)
+        self._took(intake, records, _merged(emitted))
 
-    def _chunk(self, channel: ChannelId, front: tuple[Any, int] | None, records_max: int) -> tuple[int, Emitted]:
+    def _chunk(self, intake: Intake, front: tuple[Any, int] | None, records_max: int) -> tuple[int, Emitted]:
         """Run user code on the next records of a channel: as many batches as fit, or a part of the one at its front.
 
         Returns how many records there were, and what user code emitted.
         """
-        core = self.core
+        core, channel = self.core, intake.id
         if front is None:
             raise ProtocolError(f"task {self.id}: no batch of channel {channel} may be processed now")
         payload, skip = front
-        batch = self._opened(channel, payload)
+        batch = self._opened(intake, payload)
         end = skip + records_max
         if len(batch) > end:
             core.take_part(channel, records_max)
@@ -327,37 +353,35 @@ class TaskDriver:
             if batch is payload and isinstance(batch.records, list):
                 # User code may have changed these records in any way, so they must not be used again.
                 batch.records[skip:end] = [None] * records_max
-            return records_max, self._process(channel, [part], "part")
+            return records_max, self._process(intake, [part], "part")
         core.take(channel)
-        batches = [batch.rest(skip)]
-        left = records_max - len(batches[0])
-        while left > 0 and (payload := core.more(channel)) is not None:
-            batch = self._opened(channel, payload)
-            left -= len(batch)
-            if left >= 0:
-                core.take_more(channel)
-                batches.append(batch)
-        return sum(map(len, batches)), self._process(channel, batches)
+        batches, records = [batch.rest(skip)], len(batch) - skip
+        while records < records_max and (payload := core.more(channel)) is not None:
+            batch = self._opened(intake, payload)
+            if records + len(batch) > records_max:
+                break
+            core.take_more(channel)
+            batches.append(batch)
+            records += len(batch)
+        return records, self._process(intake, batches)
 
-    def _process(self, channel: ChannelId, batches: list[Batch], what: str = "batch") -> Emitted:
+    def _process(self, intake: Intake, batches: list[Batch], what: str = "batch") -> Emitted:
         """Run user code on batches that were taken together."""
-        described, now_ms, observer = self.inputs[channel], self.ports.clock.now_ms, self.ports.observer
-        observer.on_taken(self.id, channel, self.core.consumed(channel))
-        loop = described.edge.loop
-        if loop is not None and loop in self.rounds_seen:
+        now_ms, observer = self.ports.clock.now_ms, self.ports.observer
+        if intake.rounds_seen is not None:
             for batch in batches:
-                self.rounds_seen[loop].note(batch)
+                intake.rounds_seen.note(batch)
         emitted: Emitted = []
         for batch in merge(batches) if len(batches) > 1 else batches:
-            observer.on_run(self.id, what, channel, batch, len(batches))
-            emitted += self.runtime.process(described, batch, now_ms)
+            observer.on_run(self.id, what, intake.id, batch, len(batches))
+            emitted += self.runtime.process(intake.channel, batch, now_ms)
         return emitted
 
-    def _opened(self, channel: ChannelId, payload: Any) -> Batch:
+    def _opened(self, intake: Intake, payload: Any) -> Batch:
         """The front batch, decoded once for all its parts."""
-        opened = self.opened.get(channel)
+        opened = intake.opened
         if opened is None or opened[0] is not payload:
-            opened = self.opened[channel] = payload, self._batch(payload)
+            opened = intake.opened = payload, self._batch(payload)
         return opened[1]
 
     def _batch(self, payload: Any) -> Batch:
@@ -375,21 +399,19 @@ class TaskDriver:
         """How many of these records may be passed to operators that call outside: each may become a call."""
         return min(records, self.calls_max - len(self.runtime.unanswered)) if self.calls_max else records
 
-    def _on_consumed(self, channel: ChannelId, now_ns: int) -> None:
-        arrivals = self.arrivals.get(channel)
-        if arrivals is not None:
-            arrivals.on_consumed(self.core.consumed(channel), now_ns, self.free_ns)
+    def _on_consumed(self, intake: Intake, now_ns: int) -> None:
+        if intake.arrivals is not None:
+            intake.arrivals.on_consumed(self.core.consumed(intake.id), now_ns, self.free_ns)
 
-    def _took(self, channel: ChannelId, records: int, emitted: Emitted) -> None:
+    def _took(self, intake: Intake, records: int, emitted: Emitted) -> None:
         """User code has processed these records: send its output, and only then look at what is behind them."""
         self.records += records
-        if self.inputs[channel].is_back:
+        if intake.channel.is_back:
             self.hops += records
-        arrivals = self.arrivals.get(channel)
-        if arrivals is not None:
-            arrivals.records += records
+        if intake.arrivals is not None:
+            intake.arrivals.records += records
         self.emit(emitted)
-        behind = self.core.on_processed(channel)
+        behind = self.core.on_processed(intake.id)
         if behind:
             self.carry_out(behind)
 

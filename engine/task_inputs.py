@@ -42,7 +42,7 @@ class TaskInputs:
 
     def is_marker_next(self, channel: ChannelId) -> bool:
         """Whether the next item of this channel is a round marker."""
-        return self.inboxes[channel].has_marker()
+        return self.rounds is not None and self.inboxes[channel].has_marker()
 
     def has_several(self, channel: ChannelId) -> bool:
         """Whether the first two items of this channel are batches."""
@@ -95,12 +95,12 @@ class TaskInputs:
     def take_more(self, channel: ChannelId) -> Any | None:
         """The payload of the next batch, to be processed with the last one; None if another item comes first."""
         inbox = self.inboxes[channel]
-        return inbox.consume().payload if self._has_more(inbox) else None
+        return inbox.consume().payload if inbox.queue and self._has_more(inbox) else None
 
     def more(self, channel: ChannelId) -> Any | None:
         """The payload that `take_more` would return."""
         inbox = self.inboxes[channel]
-        return inbox.front().payload if self._has_more(inbox) else None
+        return inbox.front().payload if inbox.queue and self._has_more(inbox) else None
 
     def _has_more(self, inbox: Inbox) -> bool:
         if not self.life.takes or not inbox.has_batch():

@@ -229,15 +229,18 @@ class Host(Observer):
 
     # -- the trace -----------------------------------------------------------------------------------------------
 
-    def on_taken(self, task: TaskId, channel: ChannelId, seq: int) -> None:
+    def on_taken(self, task: TaskId, channel: ChannelId) -> None:
         """Note each batch that has left its queue."""
         if self.around.traces:
+            seq = self.core.consumed(channel)
             for taken in range(self.taken.get(channel, 0) + 1, seq + 1):
                 self.around.note(Took(self.attempt, task, channel, taken))
             self.taken[channel] = seq
 
     def on_run(self, task: TaskId, what: str, channel: ChannelId | None, batch: Batch | None, detail: Any) -> None:
         """Note what user code gets, as it is now."""
+        if channel is not None:
+            self.on_taken(task, channel)
         if what == "batch":
             if detail > 1:
                 self.around.count("taken_together")

@@ -325,7 +325,8 @@ def test_a_fault_by_records_strikes_at_exactly_that_record_of_the_run(is_slow: b
         run.until(lambda: len(run.restored()) == 2, "both are restored")
         if is_slow:
             (sink,) = run.loops["kept/0"].turns
-            sink.paces = dict.fromkeys(sink.paces, InTens())  # type: ignore[arg-type]
+            for intake in sink.intakes.values():
+                intake.pace = InTens()  # type: ignore[assignment]
         run.begin()
         run.until(lambda: any(isinstance(report, FaultReached) for _, report in run.reports), "the fault is due")
         run.trigger(1)

@@ -103,7 +103,7 @@ def test_cheap_records_travel_in_batches_as_large_as_they_came():
     for seq in range(2, 20):
         task.receive(Data(seq, encode(Batch(task.records, 0))))
         task.turn()
-    assert task.driver.paces[task.channel].is_cheap
+    assert task.driver.intakes[task.channel].pace.is_cheap
     before = len(task.slow.seen)
     for out in task.outputs:
         out.clear()
@@ -121,7 +121,7 @@ def test_a_batch_is_not_cut_to_make_up_a_turn():
     while task.inbox.queue:
         task.driver.turn(1_024, 1_024, task.around.time_ns + SLICE_NS)
         seen.append(len(task.slow.seen))
-    assert not task.driver.paces[task.channel].is_cheap
+    assert not task.driver.intakes[task.channel].pace.is_cheap
     assert len(seen) > 10
     assert {records % 700 for records in seen[-10:]} == {0}, "two whole batches a turn, not 1,024 records"
 
@@ -136,7 +136,7 @@ def test_records_of_a_slice_leave_in_one_batch_for_each_channel():
 def test_time_that_runs_out_on_one_channel_is_given_to_the_next_one_first():
     task = Task(50 * MS, records=10)
     batch = Batch(["other"] * 10, 0)
-    is_local = task.driver.inputs[task.other].within_actor
+    is_local = task.driver.intakes[task.other].channel.within_actor
     task.driver.receive(task.other, ATTEMPT, Data(1, batch if is_local else encode(batch)))
     for _ in range(4):
         task.turn()
