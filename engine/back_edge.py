@@ -88,6 +88,8 @@ def counting_hops(edge: Edge, trip: Trip, send: Send, send_dead: Send) -> Send:
     letter. If no loop has a limit, nothing is counted, and batches stay together.
     """
     digit, after, rounds_max = trip.digit, trip.after, edge.max_rounds
+    if digit is None and not trip.within:
+        return send
 
     def send_back(records: Records, hops: Hops) -> None:
         if not isinstance(hops, int):

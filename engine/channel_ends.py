@@ -161,8 +161,8 @@ class RemoteBackEdge(RemoteChannel):
 
     def send(self, item: Item) -> None:
         """Transmit an item, or queue it behind waiting ones."""
-        if not self.waiting and not super().is_full():
-            super().send(item)
+        if not self.waiting and not Allowance.is_full(self):
+            RemoteChannel.send(self, item)
             return
         if type(item) is Data:
             size = len(item.payload)
@@ -180,7 +180,7 @@ class RemoteBackEdge(RemoteChannel):
     def on_credit(self, credit: Credit) -> bool:
         """The receiver has reported what it has received: transmit waiting items."""
         is_news = Allowance.on_credit(self, credit)
-        while self.waiting and not super().is_full():
+        while self.waiting and not Allowance.is_full(self):
             item = self.waiting.popleft()
             if type(item) is Data:
                 if isinstance(item.payload, Stored):
@@ -188,7 +188,7 @@ class RemoteBackEdge(RemoteChannel):
                 else:
                     self._memory -= len(item.payload)
                 self.bytes_waiting -= len(item.payload)
-            super().send(item)
+            RemoteChannel.send(self, item)
         return is_news
 
 

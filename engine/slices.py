@@ -47,12 +47,12 @@ class Pace:
 
     def note(self, records: int, took_ns: int) -> None:
         """Adapt the pace: processing `records` took `took_ns`."""
-        fit = records * CHUNK_NS // max(took_ns, 1)
+        fit = records * CHUNK_NS // (took_ns or 1)
         if took_ns > SLICE_NS:
             self._records = max(1, fit)
         elif took_ns > CHUNK_NS:
             self._records = max(1, fit, min(records, self._records) // 2)
-        else:
+        elif fit > self._records:
             # A few records say little about the cost of many, so they do not slow the pace down.
             self._records = max(self._records, min(fit, 2 * max(records, self._records), CHEAP_RECORDS * 8))
 

@@ -263,7 +263,7 @@ class TaskCore(TaskInputs):
             raise ProtocolError(f"channel {channel} is not ready: its task is {self.life.label}")
         if self.rounds is None:
             skip = inbox.skip
-            return [Process(channel, inbox.consume().payload, skip)]
+            return [Process._make((channel, inbox.consume().payload, skip, None))]
         return self._take_in_rounds(inbox, self.rounds)
 
     def _take_in_rounds(self, inbox: Inbox, rounds: Rounds) -> Sequence[Effect]:

@@ -215,7 +215,7 @@ class Outlet:
         self.sent += 1
         if not self.within_actor:
             self.digest = crc32(payload, self.digest)
-        return Data(self.sent, payload, marker)
+        return Data._make((self.sent, payload, marker))
 
     def record(self) -> OutputRecord:
         """The state of this end, for a cut."""
