@@ -266,7 +266,7 @@ class Arrivals(Grant):
 
     def on_received(self, payload: Any, now_ns: int) -> None:
         """A batch has arrived."""
-        size = len(payload) if isinstance(payload, bytes) else LOCAL_RECORD_BYTES * len(payload)
+        size = len(payload) if type(payload) is bytes else LOCAL_RECORD_BYTES * len(payload)
         if not self._waiting:
             self.since_ns = now_ns
         self._waiting.append((size, now_ns))

@@ -385,10 +385,12 @@ class TaskDriver:
         return opened[1]
 
     def _batch(self, payload: Any) -> Batch:
+        if isinstance(payload, Batch):
+            return payload
         if isinstance(payload, Stored):
             payload = payload.load()
         try:
-            return decode(payload) if isinstance(payload, bytes) else payload
+            return decode(payload)
         except (UnpicklingError, EOFError) as error:
             raise ChannelIntegrityError(
                 f"task {self.id}: {len(payload)} bytes are not a batch ({error}): it was damaged in transit; the "
@@ -626,7 +628,7 @@ class TaskDriver:
         """
         sent, outputs, observer = self.core.sent, self.outputs, self.ports.observer
         for channel, batch in emitted:
-            out, records = outputs[channel], len(batch)
+            out, records = outputs[channel], len(batch.records)
             records_max = out.batch_records_max
             out.records += records
             if records <= records_max:

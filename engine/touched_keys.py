@@ -113,7 +113,7 @@ class TouchedKeys:
 
     def noting(self, keys: int) -> dict[Any, Any] | None:
         """The set of keys touched since the newest capture; None if the next capture writes everything anyway."""
-        if self.newest is not None and len(self.newest) > self.limit(keys):
+        if self.newest and len(self.newest) > self.limit(keys):
             self._forget()
         return self.newest
 

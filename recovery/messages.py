@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple
 
 from graphs.ids import Epoch, TaskId
@@ -48,6 +50,10 @@ class Data(NamedTuple):
     seq: int
     payload: Any
     marker: Marker | None = None
+
+
+new_data: Callable[[tuple[int, Any, Marker | None]], Data] = partial(tuple[Any].__new__, Data)
+"""`Data` from its fields, without running Python code as its constructor does: one is made at each end of a channel."""
 
 
 class Barrier(NamedTuple):

@@ -59,7 +59,8 @@ class FrameWriter:
 
     def send(self, frame: bytes, payload: bytes = b"") -> bool:
         """Send a frame, whose payload may come apart so that it is not copied."""
-        data = _pack_length(len(frame) + len(payload)) + frame
+        size = len(frame) + len(payload)
+        data = _pack_length(size) + frame
         if self._left:
             self._keep(data, payload, 0)
             return True
@@ -69,7 +70,7 @@ class FrameWriter:
             sent = 0
         except OSError:
             return True
-        if sent < len(data) + len(payload):
+        if sent < _LENGTH_BYTES + size:
             self._keep(data, payload, sent)
             self._await_room(self)
         return True

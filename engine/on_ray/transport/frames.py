@@ -23,7 +23,7 @@ from typing import Any
 
 from graphs.ids import Attempt
 from recovery.credit import Credit
-from recovery.messages import Barrier, Data, End, Item, marker_in
+from recovery.messages import Barrier, Data, End, Item, marker_in, new_data
 
 _LINK = struct.Struct("<IQ")
 pack_link: Callable[[int, int], bytes] = _LINK.pack
@@ -86,7 +86,7 @@ def pack_item(attempt: Attempt, channel: int, item: Item) -> Message:
 def unpack_item(kind: int, number: int, payload: bytes) -> Item:
     """Unpack an item from a channel."""
     if kind == BATCH:
-        return Data._make((number, payload, None))
+        return new_data((number, payload, None))
     if kind == Kind.MARKER:
         return Data(number, payload, marker_in(payload))
     if kind == Kind.BARRIER:
