@@ -144,8 +144,8 @@ class ActorLoop:
     - missing: the peers that have not been heard from; connected_by_s: the deadline for that. lost_at_s: when a broken
       link was found.
     - take_max, read_max: how many records a task takes from a channel, or reads, in a turn.
-    - turns, first_turn: the drivers in their order, and the index of the next one. times: how they spend their time.
-      labels: how their output is named. observers: those of the tasks. reading, waiting: those of sources,
+    - turns, first_turn: the drivers in their order, and the index of the next one. seats: each with the name of its
+      output, and how it spends its time. observers: those of the tasks. reading, waiting: the drivers of sources,
       and those with timers or calls. going_round: the receiving ends of the loops within this actor.
     """
 
@@ -201,8 +201,7 @@ class ActorLoop:
         )
         self.drivers: dict[TaskId, TaskDriver] = {}
         self.turns: list[TaskDriver] = []
-        self.times: list[WorkTimes] = []
-        self.labels: list[str] = []
+        self.seats: list[tuple[TaskDriver, str, WorkTimes]] = []
         self.observers: dict[TaskId, _EpochObserver] = {}
         self.first_turn = 0
         self.reading: list[TaskDriver] = []
@@ -226,7 +225,6 @@ class ActorLoop:
             if channel.id.receiver in self.drivers
         }
         self.turns = list(self.drivers.values())
-        self.labels = [label_of(self.begin.options.job, driver.core.task) for driver in self.turns]
         self.reading = [driver for driver in self.turns if driver.is_source]
         self.waiting = [driver for driver in self.turns if driver.waits]
         self.going_round = [
@@ -319,10 +317,10 @@ class ActorLoop:
         while self.background.done:
             self._on_done()
         self._deliver()
-        has_more = bool(self.background.done)
+        has_more = False
         if self.is_started:
             try:
-                has_more |= self._take_turns(began_ns + SLICE_NS)
+                has_more = self._take_turns(began_ns + SLICE_NS)
             except RecordsDue as due:
                 self._on_records_due(due)
         elif self.missing and time.monotonic() > self.connected_by_s:
@@ -369,21 +367,21 @@ class ActorLoop:
     def _take_turns(self, until_ns: int) -> bool:
         """Give every task a turn until time is up. Then the mailbox comes first, and the next task after it."""
         has_more = False
-        turns, times, first = self.turns, self.times, self.first_turn
+        seats, first = self.seats, self.first_turn
         now_ns = self.clock_ns()
-        for place in range(first, first + len(turns)):
-            began_ns, driver = now_ns, turns[place % len(turns)]
+        for place, (driver, label, times) in enumerate(seats[first:] + seats[:first], first):
             if not driver.has_work():
                 continue
-            printing_as.set(self.labels[place % len(turns)])
+            began_ns = now_ns
+            printing_as.set(label)
             has_more |= driver.turn(self.take_max, self.read_max, until_ns)
             self._deliver()
             # Receivers of this output need not wait for the other tasks of this actor.
             self.mailbox.flush()
             now_ns = self.clock_ns()
-            times[place % len(turns)].on_turn(began_ns, now_ns, driver.is_held)
+            times.on_turn(began_ns, now_ns, driver.is_held)
             if now_ns >= until_ns:
-                self.first_turn = (place + 1) % len(turns)
+                self.first_turn = (place + 1) % len(seats)
                 return True
         self.first_turn = 0
         return has_more
@@ -455,7 +453,8 @@ class ActorLoop:
 
     def _start(self) -> None:
         self.is_started = True
-        self.times = [WorkTimes(self.clock_ns()) for _ in self.turns]
+        job, now_ns = self.begin.options.job, self.clock_ns()
+        self.seats = [(driver, label_of(job, driver.core.task), WorkTimes(now_ns)) for driver in self.turns]
         self.mailbox.all_are_connected()
         for driver in self.turns:
             driver.start()
@@ -573,8 +572,7 @@ class ActorLoop:
             return ()
         self.load_told_at_ms = self.now_ms
         now_ns = self.clock_ns()
-        pairs = zip(self.turns, self.times, strict=True)
-        return tuple(load_of(driver, times, self.index_of, now_ns) for driver, times in pairs)
+        return tuple(load_of(driver, times, self.index_of, now_ns) for driver, _, times in self.seats)
 
 
 def _monotonic_ms() -> int:
