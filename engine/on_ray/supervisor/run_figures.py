@@ -277,8 +277,10 @@ class RunFigures:
                 loops=logs,
             )
             for epoch, other in self._epochs.items():
-                if other.told.state == "complete":
-                    other.told = replace(other.told, is_kept=manifest.kept is None or epoch in manifest.kept)
+                is_kept = manifest.kept is None or epoch in manifest.kept
+                # Few change: those of a hundred epochs are not made again at each cut.
+                if other.told.state == "complete" and other.told.is_kept != is_kept:
+                    other.told = replace(other.told, is_kept=is_kept)
 
     # -- the document --------------------------------------------------------------------------------------------
 
