@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import takewhile
 from typing import NamedTuple, TypeVar, cast
 
@@ -73,6 +74,10 @@ class Chain:
     def links(self) -> list[Link]:
         """The entries in order. An entry that is torn, changed or missing is an error."""
         return self._know(self._while_unshortened(self._read_on))
+
+    def links_by_name(self) -> list[Link]:
+        """The entries up to the first that is missing. Like `links`, but nothing is listed: this takes much less."""
+        return self._know(self._while_unshortened(partial(self._read_on, finds_gaps=False)))
 
     def find(self, epoch: Epoch) -> Link:
         """The entry of a complete cut. Reads from the end, so that a task need not read the whole chain."""
@@ -197,7 +202,7 @@ class Chain:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def _read_on(self, past: Past) -> _Known:
+    def _read_on(self, past: Past, *, finds_gaps: bool = True) -> _Known:
         links = [link for link in self._known.links if link.number > past.number]
         parent = links[-1].sha256 if links else past.sha256
         number = past.number + len(links) + 1
@@ -209,7 +214,7 @@ class Chain:
                 # A chain that was read before has few new entries, a long one is opened many at a time.
                 count = min(2 * count, self._store.reads_at_once)
             if not ahead:
-                if self._ends_before(number, past):
+                if not finds_gaps or self._ends_before(number, past):
                     return _Known(past, links)
                 continue
             link = ahead.pop(0)

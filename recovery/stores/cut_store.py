@@ -514,8 +514,11 @@ class CutStore:
         }
 
     def _others(self, epoch: Epoch) -> list[Manifest]:
-        """The other cuts: those that the last manifest of each pipeline keeps."""
-        cuts = [entry for entry in self.chain() if isinstance(entry, Manifest)]
+        """The other cuts: those that the last manifest of each pipeline keeps.
+
+        Of a cut that is dropped, later manifests name no more than those do that are known here.
+        """
+        cuts = [link.entry for link in self._chain.links_by_name() if isinstance(link.entry, Manifest)]
         kept = {cut.pipeline: cut.kept for cut in cuts}
         return [cut for cut in cuts if cut.epoch != epoch and cut.epoch in (kept[cut.pipeline] or (cut.epoch,))]
 

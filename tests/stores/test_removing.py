@@ -10,6 +10,7 @@ import pytest
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.stores.cut_store import CutStore
 from recovery.stores.folder_store import FolderStore
+from recovery.stores.names import CHAIN
 from recovery.stores.store_errors import NoSuchCutError
 from recovery.stores.store_protocol import FileFacts
 from tests.stores.snapshots import (
@@ -48,6 +49,31 @@ def test_a_dropped_cut_is_gone_and_the_others_stay(store: CutStore):
         store.cut(Epoch(2))
     for epoch in (1, 3):
         assert store.cut(Epoch(epoch)).epoch == epoch
+
+
+class ListingNoted(FolderStore):
+    """Notes which folders were listed."""
+
+    listed: list[str]
+
+    def list(self, folder: str = "") -> list[str]:
+        self.listed.append(folder)
+        return super().list(folder)
+
+
+def test_to_drop_a_cut_the_chain_is_not_listed(tmp_path: Path):
+    """A run with ten cuts a second would list hundreds of entries for each."""
+    at = ListingNoted(str(tmp_path))
+    at.listed = []
+    store = CutStore(at, "job")
+    begin(store)
+    for epoch in (1, 2):
+        complete(store, epoch)
+    at.listed.clear()
+    store.drop(Epoch(1))
+    assert at.listed
+    assert CHAIN not in at.listed
+    assert folders(store) == ["chain", "epoch=2"]
 
 
 def test_the_chain_still_tells_a_dropped_cut_and_dropping_it_again_does_no_harm(store: CutStore):
