@@ -43,8 +43,12 @@ class OneActor:
 
     def __init__(self) -> None:
         self.store = Noting()
-        self.background = Background(self.store, lambda: None)
+        self.woken = 0
+        self.background = Background(self.store, self._wake)
         self.epoch = 0
+
+    def _wake(self) -> None:
+        self.woken += 1
 
     def write(self, task: TaskId = TASK, *, is_last: bool = False) -> str:
         """Write the next one; says where that was done."""
@@ -94,6 +98,13 @@ def test_the_loop_writes_when_it_is_told_to_or_before_it_removes_what_was_writte
         assert time.monotonic() < deadline_s, "nothing is removed"
         time.sleep(0.001)
     assert store.discarded == [(3, 3)], "after all writes"
+
+
+def test_only_a_thread_wakes_the_loop(written: OneActor):
+    """The loop looks at what it has written itself. To be woken, it would be pushed off its core."""
+    assert [written.write() for _ in range(4)] == ["beside", "loop", "loop", "loop"]
+    written.background.close()
+    assert written.woken == 1
 
 
 def test_where_the_disk_is_waited_for_the_loop_does_not_wait(written: OneActor):

@@ -290,6 +290,7 @@ class ActorLoop:
             self.background.close()
             for driver in self.drivers.values():
                 driver.runtime.close()
+            self.links[SUPERVISOR].flush()
             self.mailbox.close(last=None if self.has_left else self.links[SUPERVISOR])
 
     def leave(self) -> None:
@@ -303,6 +304,7 @@ class ActorLoop:
         self._tell_progress()
         for name in self.missing:
             self.links[name].send(pack_note(Kind.HELLO, self.attempt, self.begin.actor))
+        self.mailbox.flush()
 
     def _turn(self, wait_ms: int) -> bool:
         """Serve everything once; return whether there may be more to do before anything arrives."""
@@ -342,7 +344,7 @@ class ActorLoop:
                 self._replace(self.begin.leader)
         if self.mailbox.lost:
             self._on_lost_link()
-        return has_more or any(map(TaskDriver.can_go_on, self.turns))
+        return has_more or bool(self.background.done) or any(map(TaskDriver.can_go_on, self.turns))
 
     def _on_lost_link(self) -> None:
         """Messages on the link are lost and cannot be sent again: fail the attempt.
@@ -510,7 +512,8 @@ class ActorLoop:
 
     def _send_report(self, said: Said) -> None:
         note = (self.begin.actor, self.line.confirm(), said)
-        self.links[SUPERVISOR].send(pack_note(Kind.REPORT, self.attempt, note))
+        # Those of a turn leave together: each message wakes the supervisor, which takes a core from a task.
+        self.links[SUPERVISOR].post(pack_note(Kind.REPORT, self.attempt, note))
 
     def report(self, task: TaskId, effect: Effect, files: Any = None) -> None:
         """Report an effect of a task's core to the coordinator."""
@@ -540,6 +543,7 @@ class ActorLoop:
             self.is_waiting_to_die = True
             self._tell_progress()
             self.tell(FaultReached(os.getpid(), kill, task))
+            self.links[SUPERVISOR].flush()
 
     def _publish(self, sink: str, transaction: str, records: list[Any]) -> None:
         is_kept = self.begin.deployment.plan.operators[sink].function.keeps

@@ -91,7 +91,7 @@ class Background:
         self._compactor = ThreadPoolExecutor(1, "compaction")
         self._quick: set[TaskId] = set()
         # Writes that the loop does when the tasks have had their turn.
-        self._due: deque[Callable[[], None]] = deque()
+        self._due: deque[Callable[[], Written]] = deque()
         self._events: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 
@@ -99,15 +99,17 @@ class Background:
         """Write a snapshot: in the loop with `write_due`, if the task's last one was quick."""
         if self._store is None:
             self._finish(Written(task, epoch, None, None))
-        elif epoch is not None and task in self._quick:
-            self._due.append(partial(self._write, self._store, attempt, epoch, task, snapshot))
+            return
+        write = partial(self._write, self._store, attempt, epoch, task, snapshot)
+        if epoch is not None and task in self._quick:
+            self._due.append(write)
         else:
-            self._writer.submit(self._write, self._store, attempt, epoch, task, snapshot)
+            self._writer.submit(lambda: self._finish(write()))
 
     def write_due(self) -> None:
-        """Write the snapshots that the loop writes itself."""
+        """Write the snapshots that the loop writes itself. It looks at `done` afterwards, so nothing need wake it."""
         while self._due:
-            self._due.popleft()()
+            self.done.append(self._due.popleft()())
 
     def _write(
         self,
@@ -116,19 +118,18 @@ class Background:
         epoch: Epoch | None,
         task: TaskId,
         snapshot: Callable[[], TaskSnapshot],
-    ) -> None:
+    ) -> Written:
         self._quick.discard(task)
         began_ns = time.thread_time_ns()
         try:
             files = store.write_task(attempt, epoch, snapshot())
             if not files.is_settled and time.thread_time_ns() - began_ns < QUICK_NS:
                 self._quick.add(task)
-            written = Written(task, epoch, files, None)
+            return Written(task, epoch, files, None)
         except Exception as error:  # noqa: BLE001 - in any case the epoch is declined and the run goes on
             if epoch is None:
                 time.sleep(RETRY_PAUSE_S)
-            written = Written(task, epoch, None, f"{type(error).__name__}: {error}")
-        self._finish(written)
+            return Written(task, epoch, None, f"{type(error).__name__}: {error}")
 
     def discard(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
         """Remove what was written for an aborted epoch, after the writes in progress."""
