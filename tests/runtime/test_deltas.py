@@ -348,6 +348,18 @@ def test_a_delta_of_many_recent_values_does_not_look_at_the_others():
     assert sum(state.values.values()) == 10
 
 
+def test_values_that_were_all_set_again_are_forgotten_in_the_batch_before():
+    """A look at each of them again, some with each batch, would take longer than to find that none is left."""
+    state, values = with_ten_recent_of_a_hundred(range(10), apart_batches=2)
+    state.capture(Epoch(2), Epoch(1)).release()
+    _, older, recent = state.for_batch()
+    assert (len(older), recent) == (10, {})
+    recent.update(dict.fromkeys(range(10), 2))
+    _, older, _ = state.for_batch()
+    assert (older, set(values.values())) == ({}, {0})
+    assert sum(state.values.values()) == 20
+
+
 def test_values_of_a_delta_that_are_set_again_are_not_put_among_the_others():
     state, values = with_ten_recent_of_a_hundred(range(10), apart_batches=2)
     state.capture(Epoch(2), Epoch(1)).release()
