@@ -128,6 +128,7 @@ class Job:
         self._printed = 0
         self._seen: Story | None = None
         self._earlier: Story | None = None
+        self._gone: set[str] = set()
         self._following = Lock()
         self.result: RunResult | None = None
         """The result, once the run has finished, failed or been cancelled."""
@@ -143,7 +144,7 @@ class Job:
 
     def status(self) -> Story:
         """The progress of the run."""
-        return self._look(0, 0)
+        return self._look(all_lines=True)
 
     def _repr_html_(self) -> str:
         """The table that a notebook shows: the result, or how far each task has come."""
@@ -154,18 +155,38 @@ class Job:
         caption = f"{story.job}: {story.state}, attempt {story.attempt}, {cut}, {story.seconds:.3g} s"
         return html_table(caption, ["task", "records"], story.by_task().items())
 
-    def _look(self, lines_from: int, printed_from: int) -> Story:
+    def _look(self, *, all_lines: bool) -> Story:
+        """The progress of the run, with all lines of its supervisor or those that this process has not shown yet."""
         while True:
+            with self._following:
+                known = self._seen
+                first = (0, 0) if all_lines else (self._lines, self._printed)
             try:
-                story = cast(Story, self._answer(self._supervisor.look.remote(lines_from, printed_from)))
+                story = cast(Story, self._answer(self._supervisor.look.remote(*first)))
             except cluster.ActorUnavailableError:
-                if self._follow_successor():
-                    lines_from = printed_from = 0
-                else:
+                if not self._follow_successor():
                     time.sleep(REPEAT_S)
                 continue
-            self._seen = story
-            return story if self._earlier is None else _continued(story, self._earlier)
+            is_new = known is None or known.supervisor != story.supervisor
+            # Of a successor, the first lines are new, too.
+            if self._note(story) and (first == (0, 0) or not is_new):
+                return story if self._earlier is None else _continued(story, self._earlier)
+
+    def _note(self, story: Story) -> bool:
+        """Note what the supervisor reports, and if it is a successor, keep what the one before has reported.
+
+        A successor may answer before this process hears of the death of the one before. Returns False for a late
+        report of one that has been succeeded.
+        """
+        with self._following:
+            if story.supervisor in self._gone:
+                return False
+            before, self._seen = self._seen, story
+            if before is not None and before.supervisor != story.supervisor:
+                self._earlier = before if self._earlier is None else _continued(before, self._earlier)
+                self._gone.add(before.supervisor)
+                self._lines = self._printed = 0
+            return True
 
     def _answer(self, asked: cluster.Pending) -> Any:
         """The answer of the supervisor. Says so if it takes long: its process may be stopped, or be replaced."""
@@ -185,11 +206,6 @@ class Job:
             try:
                 cluster.get(self._over)
             except cluster.ActorUnavailableError:
-                seen = self._seen
-                if seen is not None:
-                    self._earlier = seen if self._earlier is None else _continued(seen, self._earlier)
-                self._seen = None
-                self._lines = self._printed = 0
                 self._over = self._wait_for_end()
                 return True
             except cluster.RayError:
@@ -321,7 +337,7 @@ class Job:
             if self.is_detached and not self._has_ended:
                 self._progress.say("the run is detached: Ctrl-C leaves it alone")
             while not self._is_over(LOOK_S):
-                self._show(self._look(self._lines, self._printed))
+                self._show(self._look(all_lines=False))
                 for line in () if self._auditor is None else self._auditor.news():
                     self._progress.say(line)
             story = cast(Story, cluster.get(self._over))
@@ -366,6 +382,7 @@ class Job:
         self._progress.show(story)
 
     def _close(self, story: Story) -> RunResult:
+        self._note(story)
         known = max(self._printed - story.printed_before, 0)
         self._tell(story.lines[self._lines :], story.printed_before + known, story.printed[known:])
         self._progress.make_room()

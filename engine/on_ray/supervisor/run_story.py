@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,8 @@ class Story:
     """Grows during the run; the driver gets it as it is at the time."""
 
     job: str
+    # Which of the supervisors of the run reports this: a successor begins a story of its own.
+    supervisor: str = field(default_factory=lambda: secrets.token_hex(4))
     state: str = "starting"
     error: Exception | None = None
     attempt: int = 0
@@ -200,6 +203,7 @@ def united(stories: Sequence[Story]) -> Story:
     first = stories[0]
     return Story(
         first.job,
+        first.supervisor,
         state=min((story.state for story in living), key=STATES.index),
         error=next((story.error for story in stories if story.error is not None), None),
         attempt=max(story.attempt for story in stories),
