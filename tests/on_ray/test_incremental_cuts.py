@@ -156,11 +156,11 @@ def superseded(lists: dict[int, tuple[StateFile, ...]]) -> list[int]:
 
 def test_a_process_that_dies_restores_a_delta_that_has_taken_the_place_of_others(tmp_path: Path, evidence: Evidence):
     flow = Flow("counting")
-    numbers = flow.read(Range(KEYS + AGAIN * PER_KEY_AGAIN), name="numbers").key_by(again)
+    numbers = flow.read(Range(KEYS + AGAIN * PER_KEY_AGAIN, rate=500_000), name="numbers").key_by(again)
     counted = numbers.stateful_map(count_again, initial=0, name="counts")
     counted.filter(lambda pair: pair[1] == PER_KEY_AGAIN + 1).write(Collect(), name="counted")
     options = RunOptions(snapshots=tmp_path / "cuts", every=0.05, keep=2, progress=False)
-    result = run_with_faults(flow, Faults(kills=["counts@records=600000", "numbers@records=1000000"]), options)
+    result = run_with_faults(flow, Faults(kills=["counts@epoch=5", "numbers@epoch=9"]), options)
     evidence.happened("processes that died", len(result.kills))
     lists = lists_of(tmp_path / "cuts")
     evidence.happened("deltas that took the place of others", len(superseded(lists)))
