@@ -17,9 +17,13 @@ from engine.state import keyed_entries
 from graphs.ids import Epoch
 from graphs.routing import key_group
 from proof.runner import compacts, run_seed
+from recovery.orders import Manifest
 from recovery.spark import register
+from recovery.spark.audit.cut_roles import CutRoles
 from recovery.spark.audit.file_verification import check_file
 from recovery.spark.audit.job_documents import judge_documents, read_documents
+from recovery.spark.audit.manifest_checks import CutDocuments
+from recovery.spark.audit.replaced_files import replaced_files
 from recovery.spark.cut_tables.cut_tables import cut_tables
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.stores.cut_store import CutStore
@@ -190,6 +194,25 @@ def test_keys_that_cannot_be_read_hide_none_below(tmp_path: Path):
     cuts.complete(2, {group: pickle.dumps((7, [2]), 5)[:-1] + b"\x97."}, base=1)
     found = list(CutContents(cuts.store, cuts.store.manifest_of(Epoch(2))).state("rank"))
     assert [(entry.kind, entry.key) for entry in found] == [("value", None)] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [0, 3])
+def test_keys_of_every_kind_that_a_cut_loses_with_a_file_are_found(spark: SparkSession, tmp_path: Path, lost: int):
+    keys: list[Any] = [7, "a", (1, 2), 8]
+    cuts = Cuts(tmp_path)
+    cuts.complete(1, entries_of(dict.fromkeys(keys, 1)))
+    cuts.complete(2, entries_of(dict.fromkeys(keys, 2)), base=1)
+    cuts.complete(3, entries_of(dict.fromkeys(keys[lost:], 3)), base=1)
+    folder = JobFolder.open(str(tmp_path))
+    recorded = [(link, link.entry) for link in folder.links() if isinstance(link.entry, Manifest)]
+    documents = {
+        entry.epoch: CutDocuments(link, entry, folder.manifest(entry.epoch), {}, {}) for link, entry in recorded
+    }
+    roles = CutRoles(cut_tables(spark, folder, [2, 3]), (3,), {}, {3: 2}, {}, {})
+    found = replaced_files(spark, roles, documents)
+    assert found is not None
+    assert [(row.epoch, row["keys"]) for row in found.collect()] == ([(3, lost)] if lost else [])
 
 
 @pytest.mark.slow

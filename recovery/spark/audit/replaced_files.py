@@ -42,7 +42,7 @@ def replaced_files(spark: SparkSession, roles: CutRoles, cuts: Mapping[int, CutD
         return None
     rows = identified(roles.tables["state_layers"].where("key_group IS NOT NULL"))
     # A key that cannot be read may be any key.
-    known = rows.where("coalesce(key_int, key_str, _pickled) IS NOT NULL OR data IS NULL")
+    known = rows.where("key_int IS NOT NULL OR key_str IS NOT NULL OR _pickled IS NOT NULL OR data IS NULL")
     of_place = known.join(F.broadcast(local_frame(spark, places, _PLACES)), _NAMES)
     by_key = aggregated(
         of_place,
