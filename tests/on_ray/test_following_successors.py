@@ -30,7 +30,7 @@ class Method:
 
 @dataclass
 class Supervisors:
-    """A run whose supervisor dies after so many looks; Ray starts its successor before it tells of the death."""
+    """A run whose supervisor dies after a number of looks; Ray starts the successor before it reports the death."""
 
     looks_left: list[int]
     stories: list[Story]

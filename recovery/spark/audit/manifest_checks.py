@@ -324,6 +324,11 @@ def _check_files(cut: CutDocuments) -> Iterator[Finding]:
             yield from (finding(5, story, cut.epoch, task=str(id)) for story in _disordered(files))
 
 
+def layer_names(task: Facts) -> list[tuple[int, int | None]]:
+    """The attempt of each file of a task's keyed state, and the epoch that it is filed under, in order."""
+    return [(layer["attempt"], layer["filed"]) for layer in (*task["below"], task)]
+
+
 def _layer_stories(cut: CutDocuments, id: TaskId, task: Facts) -> Iterator[str]:
     """Faults in the list of files that make up the keyed state of a task.
 
@@ -331,7 +336,7 @@ def _layer_stories(cut: CutDocuments, id: TaskId, task: Facts) -> Iterator[str]:
     one. So a file that was left out, put in twice or put elsewhere leaves a gap. The chain records the same list.
     """
     layers = [*task["below"], task]
-    names = [(layer["attempt"], layer["filed"]) for layer in layers]
+    names = layer_names(task)
     if layers[0]["base"] is not None:
         yield f"its first file has the base {layers[0]['base']}, and no file is below it"
     for before, layer in pairwise(layers):

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from graphs.wording import counted
 from recovery.spark.audit.cut_roles import CutRoles, aggregated
-from recovery.spark.audit.manifest_checks import CutDocuments
+from recovery.spark.audit.manifest_checks import CutDocuments, layer_names
 from recovery.spark.cut_tables.cut_tables import identified
 from recovery.spark.cut_tables.local_rows import local_frame
 from recovery.spark.report.verdict import Facts, Finding, finding
@@ -67,7 +67,7 @@ def _places(before: CutDocuments, cut: CutDocuments) -> Iterator[_Place]:
         earlier = before.tasks.get(id)
         if earlier is None or not task["below"]:
             continue
-        former, now = _layers(earlier), _layers(task)
+        former, now = layer_names(earlier), layer_names(task)
         left_out = [layer for layer, name in enumerate(former) if name not in now]
         instead = [layer for layer, name in enumerate(now[:-1]) if name not in former]
         sides = [
@@ -78,10 +78,6 @@ def _places(before: CutDocuments, cut: CutDocuments) -> Iterator[_Place]:
         for operator in (facts["name"] for facts in task["operators"] if left_out):
             for of_cut, layer, side in sides:
                 yield of_cut.epoch, operator, id.index, layer, cut.epoch, side, 0 in instead
-
-
-def _layers(task: Facts) -> list[tuple[int, int | None]]:
-    return [(layer["attempt"], layer["filed"]) for layer in (*task["below"], task)]
 
 
 def replaced_finding(cut: CutDocuments, row: Facts) -> Finding:

@@ -131,8 +131,8 @@ def _merged(layers: DataFrame) -> DataFrame:
     of_key = Window.partitionBy("epoch", "operator", "task_index", "key_group", "_identity")
     is_last = F.col("layer") == F.max("layer").over(of_key)
     keyed = identified(layers.where(F.col("key_group").isNotNull())).withColumn("_is_last", is_last)
-    last = keyed.where(F.col("_is_last") & (F.col("kind") != "gone")).drop("_is_last", "_identity")
-    return last.unionByName(layers.where(F.col("key_group").isNull()), allowMissingColumns=True)
+    last = keyed.where(F.col("_is_last") & (F.col("kind") != "gone")).drop("_is_last", "_identity", "_pickled")
+    return last.unionByName(layers.where(F.col("key_group").isNull()))
 
 
 def identified(layers: DataFrame) -> DataFrame:
