@@ -1,20 +1,23 @@
-"""All uses of Ray, with the types that we rely on."""
+"""All uses of Ray, with the types that we rely on.
+
+Ray is imported when it is first used. That takes half a second, and flows that are drawn or simulated, and commands
+that look at cuts or audit them, do without.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from importlib import import_module
 from threading import current_thread, main_thread
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-import ray as untyped_ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, AuthenticationError, RayError, RayTaskError
-from ray.util import metrics
 
 from engine.on_ray.attaching import (
     ClusterError,
@@ -24,6 +27,9 @@ from engine.on_ray.attaching import (
     check_unambiguous,
     is_gone,
 )
+
+if TYPE_CHECKING:
+    from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayTaskError
 
 __all__ = [
     "ActorDiedError",
@@ -35,7 +41,25 @@ __all__ = [
     "TokenRefusedError",
 ]
 
-ray = cast(Any, untyped_ray)
+ERRORS = ("ActorDiedError", "ActorUnavailableError", "RayError", "RayTaskError")
+
+
+class _Ray:
+    """The module `ray`, imported when something of it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module("ray"), name)
+
+
+ray: Any = _Ray()
+
+
+def __getattr__(name: str) -> Any:
+    if name in ERRORS:
+        return getattr(ray.exceptions, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 Actor = Any
 Pending = Any
 
@@ -133,9 +157,9 @@ def _check_token(address: str | None) -> None:
     cast(Any, untyped_setup).maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
     try:
         cast(Any, untyped_core).GcsClient(address=found)
-    except AuthenticationError as error:
+    except ray.exceptions.AuthenticationError as error:
         raise TokenRefusedError(found) from error
-    except RayError:
+    except ray.exceptions.RayError:
         return  # Ray asks again, and reports what is wrong
 
 
@@ -168,7 +192,7 @@ def ends_with_us() -> bool:
 
 def is_connected() -> bool:
     """Whether this process is connected to a cluster."""
-    return bool(ray.is_initialized())
+    return "ray" in sys.modules and bool(ray.is_initialized())
 
 
 def disconnect() -> None:
@@ -356,7 +380,7 @@ def succeeded(over: Pending) -> bool:
     """Whether a call that is over has succeeded: the actor was alive."""
     try:
         ray.get(over)
-    except RayError:
+    except ray.exceptions.RayError:
         return False
     return True
 
@@ -370,6 +394,8 @@ def metric(
     name: str, meaning: str, tags: tuple[str, ...], is_counter: bool
 ) -> Callable[[float, Mapping[str, str]], None]:
     """A metric that Ray's agents serve to Prometheus, as `ray_NAME`. The result adds to a counter or sets a gauge."""
+    from ray.util import metrics
+
     made = (metrics.Counter if is_counter else metrics.Gauge)(name, meaning, tags)
     return cast(Any, made).inc if is_counter else cast(Any, made).set
 

@@ -145,6 +145,17 @@ def test_command_runs_as_a_module():
     assert said.stdout == f"backedge {VERSION}\n"
 
 
+@pytest.mark.slow
+def test_only_what_needs_a_cluster_loads_ray(module: str):
+    code = (
+        "import sys; from backedge.command import main; from engine.on_ray import cluster;"
+        f"print(main(['graph', '{module}:flow', '--format', 'dot']), cluster.is_connected(), 'ray' in sys.modules);"
+        "print(cluster.RayError.__module__, 'ray' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines()[-2:] == ["0 False False", "ray.exceptions True"]
+
+
 INTERRUPTED_WHILE_LOADING = """
 import os, signal, sys
 
@@ -163,7 +174,7 @@ sys.meta_path.insert(0, Interrupts())
     [
         ("backedge", ["-c", "from backedge_command import main; main()"]),
         ("backedge.command", ["-c", "from backedge_command import main; main()"]),
-        ("ray", ["-m", "backedge", "--version"]),
+        ("pyarrow", ["-m", "backedge", "--version"]),
         ("backedge.command", ["-m", "backedge", "--version"]),
     ],
 )
