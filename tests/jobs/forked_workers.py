@@ -3,8 +3,8 @@
 A worker of Ray imports Ray, and ours the engine: nine tenths of the processor time of a short run on Ray, and tests
 start more than a thousand workers. Here Ray starts a small program instead of Python. It hands its arguments,
 environment and open files to the template, which forks; the child is a worker like any other. Everything else that Ray
-starts is started as usual, and so is a worker whose environment differs from that of the template, such as one of
-another driver.
+starts is started as usual. Workers of another driver have another environment, which Ray's C++ reads once, when it is
+imported: the first template starts one for each environment, and sends the program there.
 
 Rays that tests start for themselves, such as those of submitted jobs, fork nothing: they show what users run.
 """
@@ -51,24 +51,22 @@ TITLE = " " * 300
 PROGRAM = """#!{python} -IS
 import os, sys
 python, arguments, environment = {python!r}, sys.argv[1:], dict(os.environ)
-if arguments[0].endswith("/default_worker.py") and environment.get("RAY_JOB_ID") == {job!r}:
+if arguments[0].endswith("/default_worker.py"):
     import json, socket
-    template = socket.socket(socket.AF_UNIX)
-    template.connect({address!r})
-    request = json.dumps([arguments, environment, os.getcwd()]).encode()
-    socket.send_fds(template, [len(request).to_bytes(8, "big") + request], [0, 1, 2])
-    code = int(template.recv(16) or 1)
+    request, answer = json.dumps([arguments, environment, os.getcwd()]).encode(), {address!r}
+    while answer.startswith("/"):
+        template = socket.socket(socket.AF_UNIX)
+        template.connect(answer)
+        socket.send_fds(template, [len(request).to_bytes(8, "big") + request], [0, 1, 2])
+        answer = template.recv({answer_bytes}).decode() or "1"
+    code = int(answer)
     if code < 0:
         os.kill(os.getpid(), -code)
-    if code != {refused}:
-        os._exit(code)
+    os._exit(code)
 os.execv(python, [python, *arguments])
 """
-JOB = "01000000"
-"""What Ray calls the driver that started it. Ray's C++ reads it from the environment once, when it is imported."""
-
-REFUSED = 256
-"""Instead of an exit code: the worker has to be started as usual."""
+ANSWER_BYTES = 108
+"""An answer is an exit code, or the address of the template for this environment: so many bytes at most."""
 
 
 class ForkedWorkers:
@@ -78,33 +76,43 @@ class ForkedWorkers:
         self.folder = folder
         self.python = os.path.join(folder, "python")
         address = os.path.join(folder, "template")
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(address)
-            listener.listen(64)
-            # The template ends when this process does: then its input ends.
-            self._template = subprocess.Popen(
-                [sys.executable, __file__, str(listener.fileno()), TITLE],
-                stdin=subprocess.PIPE,
-                pass_fds=[listener.fileno()],
-                # What is in the module's folder is not at the top for others; and titles leave the environment alone.
-                env={**os.environ, "PYTHONSAFEPATH": "1", "SPT_NOENV": "1"},
-                cwd=ROOT,
-            )
-        program = PROGRAM.format(python=sys.executable, address=address, job=JOB, refused=REFUSED)
+        # It ends when this process does: then its input ends.
+        self._template = start_template(address, subprocess.PIPE)
+        program = PROGRAM.format(python=sys.executable, address=address, answer_bytes=ANSWER_BYTES)
         Path(self.python).write_text(program)
         Path(self.python).chmod(0o700)
 
     def end(self) -> None:
-        """End the template."""
+        """End the templates."""
         self._template.communicate()
 
 
+def start_template(address: str, stdin: int | None) -> subprocess.Popen[bytes]:
+    """Start a template at this address, where workers may ask at once. It ends when its input does."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(64)
+        return subprocess.Popen(
+            [sys.executable, __file__, str(listener.fileno()), TITLE],
+            stdin=stdin,
+            pass_fds=[listener.fileno()],
+            # What is in the module's folder is not at the top for others; and titles leave the environment alone.
+            env={**os.environ, "PYTHONSAFEPATH": "1", "SPT_NOENV": "1"},
+            cwd=ROOT,
+        )
+
+
 class Template:
-    """Forks a worker for each request. The first one's environment is the template's, before it imports Ray."""
+    """Forks a worker for each request. The first one's environment is the template's, before it imports Ray.
+
+    For every other environment it starts another template.
+    """
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
         self._environment: dict[str, str] = {}
+        self._others: list[tuple[dict[str, str], str, subprocess.Popen[bytes]]] = []
+        """The templates of other environments: the environment, the address, and the process."""
         self._waiting: dict[int, socket.socket] = {}
         """Who waits for the end of which worker."""
 
@@ -146,10 +154,20 @@ class Template:
                 self._become_worker(asking, files, arguments, folder)
             self._waiting[pid] = asking
         else:
-            asking.send(str(REFUSED).encode())
+            asking.send(self._address_for(environment).encode())
             asking.close()
         for file in files:
             os.close(file)
+
+    def _address_for(self, environment: dict[str, str]) -> str:
+        """The address of the template of another environment."""
+        for known, address, _ in self._others:
+            if known == environment:
+                return address
+        address = f"{self._listener.getsockname()}-{len(self._others)}"
+        # It has the input of this one, and ends when that does.
+        self._others.append((environment, address, start_template(address, None)))
+        return address
 
     def _become_worker(self, asking: socket.socket, files: list[int], arguments: list[str], folder: str) -> None:
         signal.set_wakeup_fd(-1)

@@ -58,7 +58,7 @@ QUIET_RAY = {
     "LOG_NAME_UPDATE_INTERVAL_S": str(DAY_S),
     "REPORTER_UPDATE_INTERVAL_MS": str(1000 * DAY_S),
     "AUTOSCALER_UPDATE_INTERVAL_S": str(DAY_S),
-    # Workers that belong to no driver yet cannot be forked.
+    # Workers that belong to no driver yet would need a template of their own.
     "RAY_prestart_worker_first_driver": "0",
 }
 """What the daemons of the shared Ray do for people who watch it takes as much processor time as some tests."""
