@@ -270,7 +270,7 @@ class ChangingVerticesOperator(VertexGraphOperator):
             raise MisuseError(
                 f"operator {self.name!r}: along made {arrived[first]} of {sent[first]}, but on a changing graph a "
                 f"value may not become better or undefined on its way ({self._program.combine!r} is best): check the "
-                "weights, and that values fit into their type"
+                "weights"
             )
         return arrived
 

@@ -149,14 +149,14 @@ class VertexGraphOperator(OperatorRuntime, ABC):
             )
         if not self._is_one_each(values[name]):
             raise self._returned(f"start as {name!r}", values[name], "an array with one number for each vertex")
-        return values[name].astype(self._message)
+        return self._as_messages("start", values[name]).copy()
 
     def _sent(self) -> Array:
         """What each vertex sends."""
         sent: Any = self._call("send", self._program.send, self._built)
         if not self._is_one_each(sent):
             raise self._returned("send", sent, f"an array with one item for each of the {len(self._built)} vertices")
-        return sent.astype(self._message, copy=False)
+        return self._as_messages("send", sent)
 
     def _arrived(self, sent: Array, weights: Array | None) -> Array:
         """What arrives at the ends of edges."""
@@ -164,8 +164,20 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         if not isinstance(arrived, np.ndarray) or np.shape(cast("Array", arrived)) != sent.shape:
             raise self._returned("along", arrived, f"an array with one item for each of the {len(sent)} edges")
         # The sum of truth values would be a truth value, and the sum of small numbers too large for their type.
+        return self._as_messages("along", cast("Array", arrived))
+
+    def _as_messages(self, hook: str, array: Array) -> Array:
+        message = self._message
         with np.errstate(invalid="ignore"):
-            return cast("Array", arrived).astype(self._message, copy=False)
+            messages = array.astype(message, copy=False)
+        if message.kind != "f" and not np.can_cast(array.dtype, message):
+            lost = array[messages != array]
+            if len(lost):
+                raise MisuseError(
+                    f"operator {self.name!r}: {hook} returned {lost[0]}, but messages are {message}, which cannot hold "
+                    f"it: set message in {type(self._program).__name__} to a type that can"
+                )
+        return messages
 
     def _is_one_each(self, array: Any) -> bool:
         """Whether an array has one plain item for each vertex."""

@@ -207,7 +207,7 @@ def test_a_value_that_does_not_fit_into_its_type_is_refused():
         def start(self, vertices: Vertices) -> Any:
             return {"lowest": np.where(vertices.ids == 0, 0, 127).astype(np.int8)}
 
-    with pytest.raises(MisuseError, match=r"along made -56 of 100"):
+    with pytest.raises(MisuseError, match=r"along returned 200\.0, but messages are int8"):
         emitted(Small, rows_of(0, [(0, 1, 100.0), (1, 2, 100.0)]), weight="km")
 
 

@@ -392,6 +392,27 @@ def test_a_best_value_of_several_numbers_is_named():
         messages_of(flow_of(wrong), 1)
 
 
+@pytest.mark.parametrize(
+    ("hook", "function"),
+    [
+        ("start", lambda self, vertices: {"lowest": vertices.ids + 0.5}),
+        ("send", lambda self, vertices: vertices["lowest"] + 0.5),
+        ("along", lambda self, sent, weights: sent + np.inf),
+        ("along", lambda self, sent, weights: sent.astype(np.uint64) + (1 << 63)),
+    ],
+)
+def test_values_that_their_message_cannot_hold_are_refused(hook: str, function: Any):
+    wrong = type("Wrong", (Best,), {hook: function})
+    with pytest.raises(MisuseError, match=rf"'program': {hook} returned .* int64.* set message in Wrong"):
+        messages_of(flow_of(wrong), 3)
+
+
+def test_floats_that_are_whole_numbers_become_integers():
+    floats = type("Floats", (Lowest,), {"send": lambda self, vertices: vertices["lowest"].astype(np.float64)})
+    rows = simulate(flow_of(floats), seeds=[]).outputs["out"]
+    assert {row["vertex"]: row["lowest"] for row in rows} == lowest_by_hand(directed=True)
+
+
 @pytest.mark.parametrize("program", [Weighing, Shortest, BestWay], ids=["all", "few", "best"])
 @pytest.mark.parametrize(
     "wrong", [lambda sent: sent[1:], lambda sent: np.append(sent, 1), lambda sent: 1, list, lambda sent: None]
