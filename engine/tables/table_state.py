@@ -161,7 +161,7 @@ class TableState:
             raise self._misused(f"was given rows of type {rows.dtype}: give the numbers that rows(keys) returns")
         if rows.min() < 0 or rows.max() >= len(self._changed_at):
             raise self._misused("was given rows that it does not have: those of unknown keys are -1")
-        return rows
+        return rows.astype(np.int64, copy=False)
 
     def _checked_values(self, rows: Array, values: Mapping[str, Any]) -> dict[str, Array]:
         """The values of each column for these rows, before anything changes."""

@@ -184,6 +184,15 @@ def test_a_change_of_few_rows_copies_no_block_and_a_change_of_many_copies_each_o
     assert sums_in(state_of(capture)) == dict.fromkeys(range(100_000), 1)
 
 
+def test_a_capture_holds_what_rows_held_whatever_the_type_of_their_numbers():
+    table = table_of(range(100_000), 1)
+    capture = table.capture()
+    rows = table.rows([3, 70_000])
+    for kind in ("int64", "uint64", "int32"):
+        table.combine(np.add, rows.astype(kind), sum=1)
+    assert sums_in(state_of(capture)) == dict.fromkeys(range(100_000), 1)
+
+
 @pytest.mark.parametrize("is_tracked", [True, False])
 @pytest.mark.parametrize("seed", range(8))
 def test_open_captures_hold_their_moments_while_rows_change_and_are_added_at_random(seed: int, is_tracked: bool):
