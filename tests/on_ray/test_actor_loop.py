@@ -12,9 +12,11 @@ import pytest
 from engine.batch import Batch, decode, encode
 from engine.moving import move_whole
 from engine.on_ray.planned_faults import Kill
-from engine.on_ray.transport.control_messages import FaultReached, Limits, Progress, TaskReport
+from engine.on_ray.transport.control_messages import SUPERVISOR, FaultReached, Limits, Progress, TaskReport
 from engine.on_ray.transport.frames import Kind, Message, pack_item, pack_note, unpack_header
+from engine.on_ray.transport.mailbox import Mailbox
 from engine.rerouting import reroute
+from engine.task_driver import TaskDriver
 from engine.task_load import TaskLoad
 from graphs import Collect, Flow, Generate, Items, Range, expand
 from graphs.ids import Attempt, Epoch, TaskId
@@ -110,6 +112,40 @@ def test_no_actor_is_restored_before_its_peers_have_found_it():
         assert run.restored() == {SOURCE}
         run.send(sink, first[0])
         run.until(lambda: run.restored() == {SOURCE, SINK}, "the sink is restored too")
+
+
+def test_the_loop_never_sleeps_while_something_waits_to_be_sent(monkeypatch: pytest.MonkeyPatch):
+    posted: list[int] = []
+    receive = Mailbox.receive
+
+    def noted(mailbox: Mailbox, messages_max: int, timeout_ms: int = 0) -> list[Message]:
+        if timeout_ms:
+            posted.append(len(mailbox._posted))  # pyright: ignore[reportPrivateUsage]
+        return receive(mailbox, messages_max, timeout_ms)
+
+    monkeypatch.setattr(Mailbox, "receive", noted)
+    sink = "kept/0"
+    with Attending(pipe(count=1)) as run:
+        run.begin()
+        run.until(lambda: len(counted(run, sink)) > 3, "the sink has reported several times")
+    assert posted and not any(posted)
+
+
+def test_no_report_waits_for_the_functions_of_tasks(monkeypatch: pytest.MonkeyPatch):
+    waiting: list[int] = []
+    turn = TaskDriver.turn
+
+    def noted(driver: TaskDriver, *arguments: Any) -> bool:
+        loop: Any = driver.ports.channels
+        waiting.append(len(loop.links[SUPERVISOR]._frames))
+        return turn(driver, *arguments)
+
+    monkeypatch.setattr(TaskDriver, "turn", noted)
+    with Attending(pipe(), store=Snapshots(), options=options()) as run:
+        run.begin()
+        run.trigger(1)
+        run.until(lambda: run.has_acknowledged(1), "all have acknowledged")
+    assert waiting and not any(waiting)
 
 
 # -- what tasks do -------------------------------------------------------------------------------------------------

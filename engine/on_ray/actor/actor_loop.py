@@ -318,6 +318,8 @@ class ActorLoop:
             return False
         while self.background.done:
             self._on_done()
+        # The functions of the tasks may take long: what is said before does not wait for them.
+        self.links[SUPERVISOR].flush()
         self._deliver()
         has_more = False
         if self.is_started:
@@ -339,6 +341,8 @@ class ActorLoop:
                 driver.repeat_credit(self.steady_ms)
             for said in self.line.due(_monotonic_ms()):
                 self._send_report(said)
+            # The loop may sleep now.
+            self.mailbox.flush()
             self.mailbox.look_after_links(self.attempt)
             if self.begin.leader is not None and self.links[SUPERVISOR].is_silent() and self.outcome is None:
                 self._replace(self.begin.leader)
