@@ -27,7 +27,8 @@ from graphs.ids import Attempt, Epoch, TaskId
 from recovery.effects import Report
 from recovery.orders import Compact, FileId, StateFile
 
-FEW_KEYS = 1_000
+FEW_KEYS = 2_000
+"""Twice what a small state may change from cut to cut: so where all of it changes, nothing is put into one in vain."""
 COMPACTED_KEYS_MAX = 100_000
 COMPACTED_SHARE = 8
 """A compaction decodes this number of entries at most, or an eighth of a larger state, all in memory at once."""

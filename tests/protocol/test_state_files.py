@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from graphs.ids import Epoch
 from recovery.effects import Report
 from recovery.messages import Mode
@@ -124,6 +126,17 @@ def test_a_delta_with_all_keys_of_the_one_before_takes_its_place():
     desk.write_manifest(3)
     desk.request()
     assert acknowledge(desk, 4, 3).states[COUNT] == files(1, 3, 4)
+
+
+@pytest.mark.parametrize("keys", [100, 600, 1_000])
+def test_a_small_state_whose_keys_all_change_is_neither_compacted_nor_written_as_a_whole(keys: int):
+    desk = Desk(PIPE, files_max=9)
+    cut(desk, 1, None, keys)
+    cut(desk, 2, 1, keys)
+    for epoch in range(3, 20):
+        assert bases(desk) == {epoch - 1}
+        assert acknowledge(desk, epoch, 1, keys).states[COUNT] == files(1, epoch, keys=keys)
+        assert not kinds(desk.write_manifest(epoch), Compact)
 
 
 def test_a_delta_is_put_on_a_compaction_of_the_one_before_whether_it_holds_the_same_keys_or_not():
