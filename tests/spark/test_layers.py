@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import pickle
+import signal
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -143,6 +144,11 @@ def test_a_key_that_is_in_a_delta_twice_breaks_statement_5(tmp_path: Path):
     assert found == [(5, "1 duplicate key; first: 'a'")]
 
 
+class Place(NamedTuple):
+    row: int
+    column: str
+
+
 BELOW = {
     1: "a",
     1e16: "b",
@@ -153,8 +159,20 @@ BELOW = {
     b"k": "g",
     "1": "h",
     np.int64(5): "i",
+    "z": "j",
+    (3, "z"): "k",
+    2: "l",
 }
-ABOVE = {True: "A", 10**16: "B", math.nan: "D", (1.0, np.float64(2)): "E", 5: "I"}
+ABOVE = {
+    True: "A",
+    10**16: "B",
+    math.nan: "D",
+    (1.0, np.float64(2)): "E",
+    5: "I",
+    np.str_("z"): "J",
+    Place(3, np.str_("z")): "K",
+    signal.SIGINT: "L",
+}
 
 
 def of_many_kinds(root: Path) -> list[str]:
@@ -165,7 +183,7 @@ def of_many_kinds(root: Path) -> list[str]:
     group = key_group("\ud800")
     cuts.complete(2, above | {group: above.get(group, b"") + gone("\ud800")[group]}, base=1)
     values = keyed_entries(cuts.store.cut(Epoch(2)).snapshots[CUTS_OF].operators["rank"]).values
-    assert sorted(values.values()) == sorted("ABDEIcgh")
+    assert sorted(values.values()) == sorted("ABDEIJKLcgh")
     return sorted(f'"{value}"' for value in values.values())
 
 

@@ -124,11 +124,13 @@ _PARTS = {"value": 2, "timer": 3, "gone": 1}
 def identity_in(kind: str, data: bytes) -> str | None:
     """A text that two pickled state rows share if and only if their keys are equal; None if a key cannot be read.
 
-    Numbers are equal across types, also within tuples. A key that is an integer or a text has its JSON as identity.
+    Numbers are equal across types, also within tuples, and what extends a number, a text or a tuple is equal to it. A
+    key that is an integer or a text has its JSON as identity.
 
-    >>> import pickle
-    >>> [identity_in("gone", pickle.dumps((key,))) for key in (1e16, True, "NaN", float("nan"), (1.0, "a"))]
-    ['10000000000000000', '1', '"NaN"', 'nan', '(1,"a")']
+    >>> import pickle, signal
+    >>> keys = (1e16, True, "NaN", float("nan"), (1.0, "a"), signal.SIGINT)
+    >>> [identity_in("gone", pickle.dumps((key,))) for key in keys]
+    ['10000000000000000', '1', '"NaN"', 'nan', '(1,"a")', '2']
     """
     found = _loaded(data)
     if type(found) is not tuple or len(cast("Any", found)) != _PARTS.get(kind):
@@ -141,9 +143,13 @@ def identity_in(kind: str, data: bytes) -> str | None:
 
 def _identity(key: Any, budget: Budget) -> str:
     budget.take(20)
-    if isinstance(key, Named) and key.of in _KNOWN:
-        return _identity(_KNOWN[key.of](key), budget)
     match key:
+        case Named() if key.of in _KNOWN:
+            return _identity(_KNOWN[key.of](key), budget)
+        case Named(args=(extended,)):
+            return _identity(extended, budget)
+        case Named(args=(_, *_)):
+            return _identity(key.args, budget)
         case tuple():
             parts = cast("tuple[Any, ...]", key)
             return f"({','.join([_identity(part, budget) for part in parts])})"
@@ -301,6 +307,7 @@ def _fields_of(state: Any) -> Any:
 # -- classes of the standard library and of NumPy ---------------------------------------------------------------
 
 _NUMBER = re.compile(r"b1|[iu][1248]|f[248]")
+_NUMBER_OR_TEXT = re.compile(rf"{_NUMBER.pattern}|U[1-9]\d{{0,7}}")
 
 
 def _time(kind: Any) -> Callable[[Named], str]:
@@ -347,17 +354,17 @@ def _dict(value: Named) -> dict[Any, Any]:
     return found | dict(value.items)
 
 
-def _dtype(dtype: Any) -> np.dtype[Any]:
+def _dtype(dtype: Any, plain: re.Pattern[str] = _NUMBER) -> np.dtype[Any]:
     code = dtype.args[0] if isinstance(dtype, Named) and dtype.of == "numpy.dtype" else None
-    if type(code) is not str or not _NUMBER.fullmatch(code):
-        raise ValueError("it is not made of plain numbers")
+    if type(code) is not str or not plain.fullmatch(code):
+        raise ValueError("it is not plain")
     return np.dtype(code).newbyteorder(">" if dtype.state[1] == ">" else "<")
 
 
 def _scalar(value: Named) -> Any:
     dtype, data = value.args
-    (number,) = np.frombuffer(data, _dtype(dtype)).tolist()
-    return number
+    (found,) = np.frombuffer(data, _dtype(dtype, _NUMBER_OR_TEXT)).tolist()
+    return found
 
 
 def _array(value: Named) -> Any:
