@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -40,6 +41,7 @@ LONG_SEEDS = (9, 17)
 """Other seeds have each of their features; 17 has dozens of cuts."""
 
 CRASHES = 10
+SEED_OF_COMPACTION = 7
 SEEDS_OF_COLUMNS = {
     "columns_loop": 5,
     "columns_vertices": 1,
@@ -90,6 +92,28 @@ def test_a_rule_that_is_broken_shows_in_the_cuts(
         # None of these cuts has more findings than are told, so the count that goes with a statement is theirs.
         told = Counter(found.statement for found in cut.findings)
         assert {result.statement: result.found for result in cut.statements if not result.holds} == told
+
+
+def test_a_value_that_a_compaction_has_otherwise_is_found_and_nothing_else(spark: SparkSession, tmp_path: Path):
+    _, world, _ = run_seed(SEED_OF_COMPACTION, crashes=3)
+    cut = Forged(write_run(world, tmp_path), tmp_path / "copy")
+    compactions = [
+        (epoch, layer["files"][0]["name"])
+        for epoch, manifest in sorted(cut.manifests.items())
+        for task in manifest["tasks"]
+        for layer in task["below"]
+        if layer["filed"] != layer["epoch"]
+    ]
+    epoch, name = compactions[0]
+    cut.change(name, lambda rows: [with_another_sum(rows[0]), *rows[1:]])
+    verdict = judged(spark, cut.seal())
+    assert [(found.epoch, found.statement) for found in verdict.findings] == [(epoch, 8)], "\n".join(verdict.lines())
+    assert "1 key with other values" in verdict.findings[0].story
+
+
+def with_another_sum(row: Row) -> Row:
+    key, value = pickle.loads(row["data"])
+    return {**row, "data": pickle.dumps((key, {**value, "sum": value["sum"] + 1}), 5)}
 
 
 def test_a_cut_whose_predecessor_is_gone_says_what_is_not_compared(spark: SparkSession, tmp_path: Path):

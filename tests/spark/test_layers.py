@@ -230,7 +230,7 @@ def test_keys_of_every_kind_that_a_cut_loses_with_a_file_are_found(spark: SparkS
     roles = CutRoles(cut_tables(spark, folder, [2, 3]), (3,), {}, {3: 2}, {}, {})
     found = replaced_files(spark, roles, documents)
     assert found is not None
-    assert [(row.epoch, row["keys"]) for row in found.collect()] == ([(3, lost)] if lost else [])
+    assert [(row.epoch, row.lost, row.wrong) for row in found.collect()] == ([(3, lost, 0)] if lost else [])
 
 
 @pytest.mark.slow

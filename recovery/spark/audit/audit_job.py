@@ -24,7 +24,7 @@ from recovery.spark.audit.job_documents import Epochs, conclude, judge_documents
 from recovery.spark.audit.manifest_checks import CutDocuments, has_readable_files
 from recovery.spark.audit.operator_checks import sink_facts, source_facts, state_facts
 from recovery.spark.audit.operator_findings import OperatorCounts, check_operators
-from recovery.spark.audit.replaced_files import replaced_files, replaced_finding
+from recovery.spark.audit.replaced_files import replaced_files, replaced_findings
 from recovery.spark.cut_tables.cut_tables import cut_tables
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.lineage import Place
@@ -158,7 +158,7 @@ def _judge(
             case "sink":
                 counted[epoch].sinks[row["operator"]] = row
             case "replaced":
-                found[epoch].add([(replaced_finding(cuts[epoch], row), 1)])
+                found[epoch].add(replaced_findings(cuts[epoch], row))
             case _:
                 counted[epoch].state[row["operator"], row["task_index"], row["layer"]] = row
     for epoch in roles.audited:

@@ -1,9 +1,13 @@
 """Checks the files of keyed state that a cut no longer names against those that it names instead (statement 8).
 
-A cut continues the list of files of the cut before it. It leaves a file out if its own delta holds all keys of that
-one, or if a compaction of it takes its place. So each key of a file that was left out is in a file that the earlier cut
-does not name: in the cut's own, or with a value in another one just if it had one. Only where such a file holds
-everything, a key without a value may be missing. Otherwise a restore brings an older value back, or loses one.
+A cut continues the list of files of the cut before it. It leaves a file out for one of two reasons:
+
+- A compaction takes its place. That holds each key of the files that were put into one, with the value and the timers
+  that the last of them has. Only where it holds everything, a key with neither is missing.
+- The cut's own delta takes its place, which then holds all its keys. Their values have changed.
+
+Otherwise a restore brings an older value back, or loses one. Values are compared as JSON. Where one cannot be read or
+has objects of classes, only its key is compared: such an object may be pickled otherwise once it was loaded.
 
 Only files that one of two cuts names are read, and only if there are any that were left out.
 """
@@ -25,14 +29,35 @@ from recovery.spark.report.verdict import Facts, Finding, finding
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_PLACES = "epoch bigint, operator string, task_index int, layer int, audited bigint, side string, is_whole boolean"
-_LEFT_OUT, _INSTEAD, _OWN = "left out", "instead", "own"
+_Place = tuple[int, str, int, int, int, int, bool, bool, bool]
+_PLACES = (
+    "epoch bigint, operator string, task_index int, layer int, audited bigint, instead int, is_left_out boolean, "
+    "is_compaction boolean, is_whole boolean"
+)
+_NAMES = ["epoch", "operator", "task_index", "layer"]
+_OF_KEY = ("audited", "operator", "task_index", "key_group", "_identity", "instead", "is_compaction", "is_whole")
 
-_Place = tuple[int, str, int, int, int, str, bool]
+# A key that cannot be read may be any key.
+_IS_KNOWN = "key_int IS NOT NULL OR key_str IS NOT NULL OR _pickled IS NOT NULL OR data IS NULL"
+_HAS_CLASSES = " OR ".join(f"contains(value, '{{\"{name}\":')" for name in ("class", "global"))
+
+# Of a key in one layer: its value and timers, and whether they can be compared.
+_CONTENT = (
+    "count_if(kind <> 'gone') AS rows",
+    "bit_xor(if(kind = 'gone', 0L, xxhash64(kind, value))) AS content",
+    f"bool_and(kind = 'gone' OR NOT coalesce({_HAS_CLASSES}, true)) AS is_plain",
+    "min(key) AS key",
+)
+_LAYER = "struct(layer, rows, content, is_plain, key)"
+
+_IS_LEFT = "had IS NOT NULL AND NOT (is_whole AND had.rows = 0)"
+_IS_LOST = f"{_IS_LEFT} AND has IS NULL"
+_DIFFERS = "had.rows <> has.rows OR (had.is_plain AND has.is_plain AND had.content <> has.content)"
+_IS_WRONG = f"is_compaction AND has IS NOT NULL AND (NOT ({_IS_LEFT}) OR {_DIFFERS})"
 
 
 def replaced_files(spark: SparkSession, roles: CutRoles, cuts: Mapping[int, CutDocuments]) -> DataFrame | None:
-    """One row per audited cut, operator and task with keys that are lost: how many, and the first.
+    """One row per audited cut, operator and task with keys that are `lost` or `wrong`: how many, and the first of each.
 
     None if no file was left out.
     """
@@ -40,52 +65,72 @@ def replaced_files(spark: SparkSession, roles: CutRoles, cuts: Mapping[int, CutD
     places = [place for before, cut in compared for place in _places(before, cut)]
     if not places:
         return None
-    rows = identified(roles.tables["state_layers"].where("key_group IS NOT NULL"))
-    # A key that cannot be read may be any key.
-    known = rows.where("key_int IS NOT NULL OR key_str IS NOT NULL OR _pickled IS NOT NULL OR data IS NULL")
-    of_place = known.join(F.broadcast(local_frame(spark, places, _PLACES)), _NAMES)
-    by_key = aggregated(
-        of_place,
-        ("audited", "operator", "task_index", "key_group", "_identity"),
-        f"max(if(side = '{_LEFT_OUT}', struct(layer, kind = 'value' AS has), NULL)).has AS had",
-        f"max(if(side = '{_INSTEAD}', struct(layer, kind = 'value' AS has), NULL)).has AS has",
-        f"max(side = '{_OWN}') AS is_own",
-        "max(is_whole) AS is_whole",
-        "min(key) AS key",
+    of_place = F.broadcast(local_frame(spark, places, _PLACES))
+    # First the rows of these files alone, so that no others are decoded.
+    rows = roles.tables["state_layers"].where("key_group IS NOT NULL").join(of_place, _NAMES, "left_semi")
+    by_layer = aggregated(
+        identified(rows).where(_IS_KNOWN).join(of_place, _NAMES),
+        (*_OF_KEY, "is_left_out", "layer"),
+        *_CONTENT,
     )
-    lost = by_key.where("had IS NOT NULL AND NOT is_own AND NOT coalesce(has = had, is_whole AND NOT had)")
-    found = aggregated(lost, ("audited", "operator", "task_index"), "count(*) AS keys", "min(key) AS key")
+    by_key = aggregated(
+        by_layer,
+        _OF_KEY,
+        f"max(if(is_left_out, {_LAYER}, NULL)) AS had",
+        f"max(if(is_left_out, NULL, {_LAYER})) AS has",
+    ).selectExpr("*", f"{_IS_LOST} AS is_lost", f"{_IS_WRONG} AS is_wrong")
+    found = aggregated(
+        by_key.where("is_lost OR is_wrong"),
+        ("audited", "operator", "task_index"),
+        "count_if(is_lost) AS lost",
+        "min(if(is_lost, had.key, NULL)) AS first_lost",
+        "count_if(is_wrong) AS wrong",
+        "min(if(is_wrong, has.key, NULL)) AS first_wrong",
+    )
     return found.withColumnRenamed("audited", "epoch")
 
 
-_NAMES = ["epoch", "operator", "task_index", "layer"]
-
-
 def _places(before: CutDocuments, cut: CutDocuments) -> Iterator[_Place]:
-    """The layers that only one of two cuts names, of tasks whose list goes on."""
+    """The layers that only one of two cuts names, of tasks whose list goes on; each with what takes its place."""
     for id, task in cut.tasks.items():
         earlier = before.tasks.get(id)
         if earlier is None or not task["below"]:
             continue
         former, now = layer_names(earlier), layer_names(task)
-        left_out = [layer for layer, name in enumerate(former) if name not in now]
-        instead = [layer for layer, name in enumerate(now[:-1]) if name not in former]
-        sides = [
-            *((before, layer, _LEFT_OUT) for layer in left_out),
-            *((cut, layer, _INSTEAD) for layer in instead),
-            (cut, len(now) - 1, _OWN),
-        ]
-        for operator in (facts["name"] for facts in task["operators"] if left_out):
-            for of_cut, layer, side in sides:
-                yield of_cut.epoch, operator, id.index, layer, cut.epoch, side, 0 in instead
+        left, layers = [*earlier["below"], earlier], [*task["below"], task]
+        if layers[0]["epoch"] < left[0]["epoch"]:
+            # Two epochs were open. The earlier one wrote everything; the later one continues the list of a cut before.
+            continue
+        compactions = [layer for layer, name in enumerate(now[:-1]) if name not in former]
+        instead: dict[int, int] = {}
+        for layer, facts in enumerate(left):
+            if former[layer] not in now:
+                of = (place for place in compactions if _is_put_into(layers[place], facts["epoch"]))
+                instead[layer] = next(of, len(layers) - 1)
+        for operator in (facts["name"] for facts in task["operators"]):
+            for layer, place in instead.items():
+                kind = place in compactions, layers[place]["base"] is None
+                yield before.epoch, operator, id.index, layer, cut.epoch, place, True, *kind
+            for place in set(instead.values()):
+                kind = place in compactions, layers[place]["base"] is None
+                yield cut.epoch, operator, id.index, place, cut.epoch, place, False, *kind
 
 
-def replaced_finding(cut: CutDocuments, row: Facts) -> Finding:
+def _is_put_into(compaction: Facts, epoch: int) -> bool:
+    """Whether what a file holds, which was taken at this epoch, belongs into a compaction."""
+    base = compaction["base"]
+    return epoch <= compaction["epoch"] and (base is None or base < epoch)
+
+
+def replaced_findings(cut: CutDocuments, row: Facts) -> Iterator[tuple[Finding, int]]:
     """What is wrong with the lists of an operator's task."""
     id = next(id for id, task in cut.tasks.items() if _is_of(row, id.index, task))
-    lost = counted(row["keys"], "key")
-    story = f"the previous cut names files of {row['operator']!r} that this one does not, and lost with them {lost}"
-    return finding(8, f"{story}; first: {row['key']}", cut.epoch, task=str(id))
+    names = f"the previous cut names files of {row['operator']!r} that this one does not, and "
+    stories = {"lost": "lost with them {keys}", "wrong": "the files in their place have {keys} with other values"}
+    for what, story in stories.items():
+        if row[what]:
+            told = story.format(keys=counted(row[what], "key"))
+            yield finding(8, f"{names}{told}; first: {row[f'first_{what}']}", cut.epoch, task=str(id)), 1
 
 
 def _is_of(row: Facts, index: int, task: Facts) -> bool:

@@ -1,0 +1,253 @@
+"""Files that take the place of others: sound ones are none of the audit's business, and each wrong one is found."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from engine.compaction import put_together
+from engine.state import GroupEncoder, KeyedState, changed_entries, encode_groups
+from engine.tables.table_state import TableState
+from engine.touched_keys import Bases
+from graphs.ids import Attempt, Epoch
+from graphs.routing import canonical_key
+from graphs.table import Table
+from recovery.cut import OperatorState
+from recovery.effects import Report
+from recovery.orders import Compact, Manifest, StateFile
+from recovery.spark.audit.cut_roles import CutRoles
+from recovery.spark.audit.manifest_checks import CutDocuments
+from recovery.spark.audit.replaced_files import replaced_files
+from recovery.spark.cut_tables.cut_tables import cut_tables
+from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.state_files import StateFiles
+from tests.stores.layered import TASK, Cuts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+Spoil = Callable[[dict[Any, Any]], None]
+
+
+class Colour(IntEnum):
+    RED = 5
+
+
+class Place(NamedTuple):
+    row: int
+    column: Any
+
+
+class Thing:
+    """Pickled otherwise once it was loaded."""
+
+    def __init__(self) -> None:
+        self.made = 1
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.made = state["made"] + 1
+
+
+KEYS: tuple[Any, ...] = (
+    *range(8), Colour.RED, 2.0, np.int64(6), True, -1, (1 << 63) - 1, 1 << 63, 0.5, -0.0, math.nan, math.inf, *"abc",
+    "", "a\x1f\"", "ü", "\ud800", np.str_("b"), b"", b"a", None, (), (1,), (1, 2), Place(1, 2), (1.0, True),
+    (1, ("x", None)), Place(1, math.nan),
+)  # fmt: skip
+VALUES: tuple[Any, ...] = (
+    0, -1, 1 << 70, 0.5, -0.0, math.nan, math.inf, "", "x", "\ud800", b"", b"ab", None, True, [1, {2, 3}], {"a": (1,)},
+    {1: 2}, {1: 1, "1": 2}, (1, 2), np.float32(0.1), np.arange(3), np.str_("x"), Place(1, 2), Colour.RED, len, Thing,
+)  # fmt: skip
+
+
+class Taken(NamedTuple):
+    """An open epoch: its base, the cut since which it holds what changed, what that is, and how many entries."""
+
+    epoch: Epoch
+    base: Epoch | None
+    since: Epoch | None
+    groups: Mapping[int, bytes]
+    keys: int
+
+
+class History:
+    """Cuts of a task whose keys change at random: deltas and compactions, while epochs overlap and are given up.
+
+    `spoils` is what the first compaction does to its entries.
+    """
+
+    def __init__(self, root: Path, seed: int, values: Sequence[Any] | None = None, spoils: Spoil | None = None) -> None:
+        self.random = random.Random(seed)
+        self.spoils = spoils
+        self.cuts = Cuts(root)
+        self.state, self.bases = KeyedState("rank"), Bases()
+        self.timers: dict[Any, list[tuple[int, int]]] = {}
+        self.files = StateFiles(Attempt(1), self.random.choice([3, 5, 9]), None, {}, self.random.choice([1, 12, 99]))
+        self.layers: dict[StateFile, tuple[Epoch | None, Mapping[int, bytes]]] = {}
+        self.keys = self.random.sample(KEYS, self.random.choice([3, 9, len(KEYS)]))
+        self.values = values or self.random.choice([VALUES, VALUES, (1, 2), (0.5, math.nan), (b"a", b"b")])
+        self.number = 0
+        self.last: Epoch | None = None
+        self.running: list[tuple[Compact, Epoch]] = []
+
+    def take(self, cuts: int) -> None:
+        """Take so many cuts, up to three at a time."""
+        while cuts > 0:
+            open_epochs = [self._taken()]
+            while self.random.random() < 0.3 and len(open_epochs) < 3:
+                open_epochs.append(self._taken())
+            while open_epochs:
+                one = open_epochs.pop(0)
+                if self.random.random() < 0.8:
+                    self._complete(one, [later.base for later in open_epochs if later.base is not None])
+                    cuts -= 1
+            if self.running and self.random.random() < 0.5:
+                self._compact(*self.running.pop(0))
+
+    def _change(self, key: Any) -> None:
+        match self.random.randint(0, 5):
+            case 0:
+                self.state.remove(key)
+            case 1:
+                self.timers[key] = [(self.random.randint(0, 9), 0) for _ in range(self.random.randint(0, 2))]
+                self.state.note(key)
+            case _:
+                value = self.random.choice(self.values)
+                self.state.replace(key, Thing() if value is Thing else value)
+
+    def _has_base(self, base: Epoch) -> bool:
+        return self.state.has_base(base)
+
+    def _next(self) -> Epoch:
+        self.number += 1
+        return Epoch(self.number)
+
+    def _taken(self) -> Taken:
+        """Some keys change, and their state is captured. Without a base that is all of it, as between two rounds."""
+        if self.random.random() < 0.8:
+            for key in self.random.sample(self.keys, self.random.randint(0, len(self.keys))):
+                self._change(canonical_key(key))
+        epoch, base = self._next(), self.last
+        if base is not None and not (self.files.may_be_base(base) and self._has_base(base)):
+            base = None
+        if self.random.random() < 0.1:
+            base = None
+        return Taken(epoch, base, *self._captured(epoch, base))
+
+    def _complete(self, taken: Taken, open_bases: Sequence[Epoch]) -> None:
+        epoch, base, since, groups, keys = taken
+        report = Report({}, frozenset(), frozenset(), False, (), since, keys)
+        lists = self.files.composed(base, {TASK: epoch}, {TASK: report})
+        *below, own = lists[TASK]
+        self.layers[own] = since, groups
+        self.cuts.complete(epoch, groups, since, tuple(below))
+        self.files.on_complete(epoch, lists, open_bases)
+        self.last = epoch
+        if self.files.due(epoch):
+            self.running.append((self.files.compact(TASK, epoch, self._next()), epoch))
+
+    def _captured(self, epoch: Epoch, base: Epoch | None) -> tuple[Epoch | None, Mapping[int, bytes], int]:
+        """Since when it holds what changed, what that is, and how many entries."""
+        capture = self.state.capture(epoch, base)
+        of = self.timers if capture.keys is None else capture.keys
+        timers = [(key, *timer) for key in of for timer in self.timers.get(key, ())]
+        encoder = GroupEncoder("rank", capture.entries, timers, capture.gone)
+        keys = encoder.encode_some(1_000)
+        capture.release()
+        since = None if base is None else self.bases.since(epoch, base, [self.state])
+        return since, encoder.groups(), keys
+
+    def _compact(self, order: Compact, epoch: Epoch) -> None:
+        bases, layers = zip(*(self.layers[file] for file in order.files[order.left :]), strict=True)
+        states, keys = put_together({"rank": OperatorState(layers[0], deltas=layers[1:])}, is_delta=order.left > 0)
+        groups = states["rank"].groups
+        if self.spoils is not None:
+            values, timers, gone = changed_entries(states["rank"])
+            self.spoils(values)
+            groups, self.spoils = encode_groups("rank", values, timers, gone), None
+        self.layers[StateFile(Attempt(1), order.epoch, keys)] = bases[0], groups
+        self.cuts.store.on_compacted(self.cuts.write(order.epoch, groups, bases[0], epoch))
+        self.files.on_compacted(TASK, order.epoch, keys)
+
+
+class TableHistory(History):
+    """The same for the table of a process class."""
+
+    def __init__(self, root: Path, seed: int) -> None:
+        super().__init__(root, seed)
+        kinds = self.random.choice([["int64"], ["string"], ["string", "int64"]])
+        columns = {"small": "float32", "large": "float64", "count": "uint64", "is": "bool"}
+        self.table = TableState("rank", Table({f"part{n}": kind for n, kind in enumerate(kinds)}, columns))
+        self.names = [kind == "string" for kind in kinds]
+
+    def _change(self, key: Any) -> None:
+        number = self.random.randint(-25, 25)
+        parts = [np.array([str(number)], object) if is_text else np.array([number]) for is_text in self.names]
+        numbers = self.random.choices([0.1, -0.0, math.nan, math.inf, -math.inf, 1e30], k=2)
+        count = self.random.choice([0, 7, (1 << 64) - 1])
+        rows, more = self.table.rows(*parts), {"count": np.array([count], np.uint64), "is": [count == 7]}
+        self.table.set(rows, small=np.array(numbers[:1], np.float32), large=np.array(numbers[1:]), **more)
+
+    def _has_base(self, base: Epoch) -> bool:
+        return self.table.has_base(base)
+
+    def _captured(self, epoch: Epoch, base: Epoch | None) -> tuple[Epoch | None, Mapping[int, bytes], int]:
+        capture = self.table.capture(epoch, base)
+        groups = capture.groups()
+        capture.release()
+        return base, groups, capture.keys
+
+
+def judged(spark: SparkSession, root: Path) -> list[tuple[int, int]]:
+    """How many keys each cut has lost, and how many it has otherwise, of those with any."""
+    folder = JobFolder.open(str(root))
+    recorded = [(link, link.entry) for link in folder.links() if isinstance(link.entry, Manifest)]
+    cuts = {
+        int(entry.epoch): CutDocuments(link, entry, folder.manifest(entry.epoch), {}, {}) for link, entry in recorded
+    }
+    previous = {later: earlier for earlier, later in pairwise(cuts)}
+    roles = CutRoles(cut_tables(spark, folder, list(cuts)), tuple(cuts), {}, previous, {}, {})
+    found = replaced_files(spark, roles, cuts)
+    return [] if found is None else [(row.lost, row.wrong) for row in found.collect()]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("make", [History, TableHistory])
+def test_sound_files_that_take_the_place_of_others_are_no_fault(
+    spark: SparkSession, tmp_path: Path, make: type[History], seed: int
+):
+    make(tmp_path, seed).take(20)
+    assert judged(spark, tmp_path) == []
+
+
+def set_another_value(values: dict[Any, Any]) -> None:
+    values[next(iter(values))] = "another"
+
+
+def leave_a_key_out(values: dict[Any, Any]) -> None:
+    values.popitem()
+
+
+def add_a_key(values: dict[Any, Any]) -> None:
+    values["another"] = 1
+
+
+@pytest.mark.parametrize("seed", [3, 9, 40, 48])
+@pytest.mark.parametrize(
+    ("spoils", "expected"), [(set_another_value, (0, 1)), (leave_a_key_out, (1, 0)), (add_a_key, (0, 1))]
+)
+def test_a_compaction_with_one_wrong_key_or_value_is_found_and_nothing_else(
+    spark: SparkSession, tmp_path: Path, seed: int, spoils: Spoil, expected: tuple[int, int]
+):
+    history = History(tmp_path, seed, VALUES[:10], spoils)
+    history.take(20)
+    assert history.spoils is None, "choose a seed with a compaction"
+    assert judged(spark, tmp_path) == [expected]
