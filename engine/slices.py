@@ -26,18 +26,15 @@ class Pace:
 
     - unit: the number of records per call of user code, if it takes several; units are not split. None: all that have
       arrived.
+    - is_cheap: whether batches are taken whole.
     """
 
-    __slots__ = ("_records", "_unit")
+    __slots__ = ("_records", "_unit", "is_cheap")
 
     def __init__(self, unit: int | None) -> None:
         self._unit = unit
         self._records = 1
-
-    @property
-    def is_cheap(self) -> bool:
-        """Whether batches are taken whole."""
-        return self._unit is None or self._records >= CHEAP_RECORDS
+        self.is_cheap = unit is None
 
     def chunk(self, records_max: int) -> int:
         """The number of records to take now."""
@@ -55,6 +52,9 @@ class Pace:
         elif fit > self._records:
             # A few records say little about the cost of many, so they do not slow the pace down.
             self._records = max(self._records, min(fit, 2 * max(records, self._records), CHEAP_RECORDS * 8))
+        else:
+            return
+        self.is_cheap = self._unit is None or self._records >= CHEAP_RECORDS
 
 
 def unit_of(kinds: Iterable[OperatorKind]) -> int | None:

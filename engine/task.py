@@ -33,7 +33,7 @@ from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch
 from recovery.alignment import Alignment
 from recovery.channel_log import ChannelLogs, OpenEpoch
 from recovery.channels import Encode, Inbox, Outlet, Queued
-from recovery.effects import Capture, Committed, Decline, Effect, Process, Remaining, RunEnd, Send, Stage
+from recovery.effects import Capture, Committed, Decline, Effect, Process, Remaining, RunEnd, Send, Stage, new_process
 from recovery.messages import Barrier, Data, End, Item, Mode
 from recovery.protocol_errors import ProtocolError
 from recovery.restored import TaskRestore, restored_inboxes
@@ -263,7 +263,7 @@ class TaskCore(TaskInputs):
             raise ProtocolError(f"channel {channel} is not ready: its task is {self.life.label}")
         if self.rounds is None:
             skip = inbox.skip
-            return [Process._make((channel, inbox.consume().payload, skip, None))]
+            return [new_process((channel, inbox.consume().payload, skip, None))]
         return self._take_in_rounds(inbox, self.rounds)
 
     def _take_in_rounds(self, inbox: Inbox, rounds: Rounds) -> Sequence[Effect]:

@@ -221,16 +221,16 @@ class TaskDriver:
         has_more = bool(self.snapshots.captures) and self.snapshots.encode_some(clock.clock_ns)
         ready = core.ready()
         self.is_held = not ready and core.has_queued()
-        for channel in turns.in_turn(ready):
+        for channel in ready if turns.last_taken is None else turns.in_turn(ready):
             intake = self.intakes[channel]
             if self.has_no_room():
                 self.is_held = True
                 break
-            if self._is_held_up(intake.channel):
+            if not intake.channel.is_back and self._is_held_up(intake.channel):
                 has_more = True
                 continue
             self._take_in_time(intake, taken_max, until_ns)
-            if core.is_marker_next(channel) and not self.has_no_room():
+            if core.rounds is not None and core.is_marker_next(channel) and not self.has_no_room():
                 # The last batch of a round: take the marker with it, because all other tasks wait for the marker.
                 self._take_in_time(intake, taken_max, until_ns)
             if clock.clock_ns() >= until_ns:
@@ -260,15 +260,13 @@ class TaskDriver:
 
     def can_go_on(self) -> bool:
         """Whether something may be taken or encoded now."""
-        if self.snapshots.has_to_encode():
+        if self.snapshots.captures and self.snapshots.has_to_encode():
             return True
         return self.core.has_queued() and bool(self.core.ready()) and not self.has_no_room()
 
     def _is_held_up(self, channel: Channel) -> bool:
-        """Whether an input must wait a little because a loop has enough to do already."""
+        """Whether a regular input must wait a little because a loop has enough to do already."""
         turns = self.turns
-        if channel.is_back:
-            return False
         if turns.waits_for_loops_within(channel) and self.ports.channels.is_going_round():
             return True
         if not self.looping:
@@ -325,16 +323,19 @@ class TaskDriver:
         emitted: Emitted = []
         records, began_ns = 0, clock_ns()
         while True:
-            count, out = self._chunk(intake, front, pace.chunk(self._within_calls(records_max)))
+            fitting = self._within_calls(records_max) if self.calls_max else records_max
+            count, out = self._chunk(intake, front, pace.chunk(fitting))
             emitted += out
             records += count
             now_ns = clock_ns()
             pace.note(count, now_ns - began_ns)
-            if now_ns >= until_ns or core.more(channel) is None or self._within_calls(records_max - records) <= 0:
+            if now_ns >= until_ns or core.more(channel) is None:
+                break
+            if records >= records_max or (self.calls_max and self._within_calls(records_max - records) <= 0):
                 break
             front, began_ns = core.front(channel), now_ns
         self._on_consumed(intake, now_ns)
-        self._took(intake, records, _merged(emitted))
+        self._took(intake, records, _merged(emitted) if len(emitted) > 1 else emitted)
 
     def _chunk(self, intake: Intake, front: tuple[Any, int] | None, records_max: int) -> tuple[int, Emitted]:
         """Run user code on the next records of a channel: as many batches as fit, or a part of the one at its front.
@@ -346,8 +347,8 @@ class TaskDriver:
             raise ProtocolError(f"task {self.id}: no batch of channel {channel} may be processed now")
         payload, skip = front
         batch = self._opened(intake, payload)
-        end = skip + records_max
-        if len(batch) > end:
+        count, end = len(batch.records), skip + records_max
+        if count > end:
             core.take_part(channel, records_max)
             part = batch.part(skip, end)
             if batch is payload and isinstance(batch.records, list):
@@ -355,7 +356,7 @@ class TaskDriver:
                 batch.records[skip:end] = [None] * records_max
             return records_max, self._process(intake, [part], "part")
         core.take(channel)
-        batches, records = [batch.rest(skip)], len(batch) - skip
+        batches, records = [batch.rest(skip) if skip else batch], count - skip
         while records < records_max and (payload := core.more(channel)) is not None:
             batch = self._opened(intake, payload)
             if records + len(batch) > records_max:
@@ -462,7 +463,7 @@ class TaskDriver:
             if count < wanted or now_ns >= until_ns:
                 break
         self.records += before - first
-        self.emit(_merged(emitted))
+        self.emit(_merged(emitted) if len(emitted) > 1 else emitted)
         # Operators chained to the source may keep all records.
         return before > first
 
@@ -655,8 +656,6 @@ class TaskDriver:
 
 def _merged(emitted: Emitted) -> Emitted:
     """Combine the output of several chunks into as few batches as one chunk would have produced."""
-    if len(emitted) < 2:
-        return emitted
     by_channel: dict[ChannelId, list[Batch]] = {}
     for channel, batch in emitted:
         by_channel.setdefault(channel, []).append(batch)

@@ -8,9 +8,10 @@ reported that the files are written: durable, or certain to be durable before th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any, NamedTuple
 
 from graphs.ids import ChannelId, Epoch, TaskId
@@ -33,6 +34,10 @@ class Process(NamedTuple):
     payload: Any
     skip: int = 0
     until: int | None = None
+
+
+new_process: Callable[[tuple[ChannelId, Any, int, int | None]], Process] = partial(tuple[Any].__new__, Process)
+"""Like `new_data` in `messages.py`."""
 
 
 class RunRoundEnd(NamedTuple):

@@ -78,14 +78,17 @@ class StatefulMapOperator(OperatorRuntime):
                         key = canonical_key(key)
                 if get_recent is None:
                     value = get(key, default)
+                    if value is _MISSING:
+                        value = self._initial()
                 else:
-                    value = get_recent(key, _NOT_RECENT)
-                    if value is _NOT_RECENT:
+                    value = get_recent(key)
+                    # Few values are None: telling them apart by a default would cost more.
+                    if value is None and key not in changed:
                         value = get_older(key, _NOT_RECENT)
                         if type(value) not in ATOMS:
                             value = get(key, default)
-                if value is _MISSING:
-                    value = self._initial()
+                            if value is _MISSING:
+                                value = self._initial()
                 value, result = function(value, record)
                 changed[key] = value
                 # What is sent belongs to the receiver. It can share objects only with a value that has some.

@@ -120,7 +120,7 @@ def test_the_loop_never_sleeps_while_something_waits_to_be_sent(monkeypatch: pyt
 
     def noted(mailbox: Mailbox, messages_max: int, timeout_ms: int = 0) -> list[Message]:
         if timeout_ms:
-            posted.append(len(mailbox._posted))  # pyright: ignore[reportPrivateUsage]
+            posted.append(len(mailbox.posted))
         return receive(mailbox, messages_max, timeout_ms)
 
     monkeypatch.setattr(Mailbox, "receive", noted)

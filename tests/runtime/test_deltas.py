@@ -188,6 +188,25 @@ def test_values_that_a_batch_sets_while_a_capture_is_open_are_not_in_it(at_once:
     assert [{key: list(held) for key, held in values.items()} for values in (*found, state.values)] == expected
 
 
+def test_a_value_that_a_batch_has_set_to_none_counts_although_an_older_one_is_there():
+    """In the batch that sets it and in later ones, while older values of the key are kept apart from it."""
+    flow = Flow("states")
+    keyed = flow.read(Items([]), name="items").key_by(lambda value: 0)
+    shown = keyed.stateful_map(lambda state, value: (value, (state, value)), initial="initial", name="op")
+    shown.write(Collect(), name="sink")
+    tasks = Tasks(flow)
+
+    def feed(*values: Any) -> list[Any]:
+        return [record for _, batch in tasks.feed("op", values) for record in batch.records]
+
+    tasks.home("op").capture(Epoch(1), ONE)
+    assert feed(1) == []
+    tasks.home("op").capture(Epoch(2), ONE, Epoch(1))
+    feed(None, 2, None)
+    feed(3)
+    assert tasks.output("sink") == [("initial", 1), (1, None), (None, 2), (2, None), (None, 3)]
+
+
 def test_a_base_that_is_not_found_means_everything():
     tasks = sessions()
     tasks.feed("op", [1, 2])

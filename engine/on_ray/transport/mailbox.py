@@ -130,7 +130,7 @@ class Mailbox:
     - _box, _box_has_more: the ZeroMQ socket, and whether it has messages. Its descriptor only tells when that changes.
     - _listener, _readers: the direct socket, and the actors that have connected to it. _writers: the direct sockets of
       links with frames for which there was no room. Both by descriptor.
-    - _poll, _events: everything that messages arrive on, and what the last look at it found.
+    - _poll: everything that messages arrive on. posted: the links with messages that wait for `flush`.
     - _heard: the number of the last frame of each actor. lost: what was missing. _rings: the shared memory of each
       sender that this process could open.
     """
@@ -165,9 +165,8 @@ class Mailbox:
         self._box_descriptor = self._box.FD
         self._poll.register(self._box_descriptor, select.POLLIN)
         self._poll.register(self._listener, select.POLLIN)
-        self._events: list[tuple[int, int]] = []
         self._links: list[Link] = []
-        self._posted: list[Link] = []
+        self.posted: list[Link] = []
         self._heard: dict[int, int] = {}
         self._rings: dict[int, RingReceiver] = {}
         self.lost: list[str] = []
@@ -201,7 +200,7 @@ class Mailbox:
             way = FrameWriter(to.direct, self._await_room)
         else:
             way = self._zmq_way(address, to.server_key, is_numbered=bool(sender), silence_ms=silence_ms)
-        link = Link(way, self._posted, sender, name, self.lost, shares_memory=is_direct and can_share_memory())
+        link = Link(way, self.posted, sender, name, self.lost, shares_memory=is_direct and can_share_memory())
         self._links.append(link)
         return link
 
@@ -244,48 +243,39 @@ class Mailbox:
         What arrives after the first message is left for the next call, so that a message costs one look.
         """
         found: list[Message] = []
-        if self._has_some():
-            self._take_what_came(messages_max, found)
+        events = self._poll.poll(0)
+        if events or self._box_has_more:
+            self._take_what_came(events, messages_max, found)
         if not found and timeout_ms > 0:
             until_ns = time.monotonic_ns() + timeout_ms * 1_000_000
-            while not found and self._wait(until_ns):
-                self._take_what_came(messages_max, found)
+            while not found and (events := self._wait(until_ns)):
+                self._take_what_came(events, messages_max, found)
         if found or timeout_ms > 0:
             self._is_awake = self._stays_awake and bool(found)
         return found
 
-    def _has_some(self, timeout_ms: int = 0) -> bool:
-        """Whether something has arrived."""
-        self._events = events = self._poll.poll(0 if self._box_has_more else timeout_ms)
-        for event in events:
-            if event[0] == self._box_descriptor:
-                # ZeroMQ also says by it that a peer has connected.
-                events.remove(event)
-                self._box_has_more = bool(cast(int, self._box.EVENTS) & zmq.POLLIN)
-                break
-        return bool(events) or self._box_has_more
-
-    def _wait(self, until_ns: int) -> bool:
-        """Wait for something to arrive, awake at first; return whether it did.
+    def _wait(self, until_ns: int) -> list[tuple[int, int]]:
+        """Wait for something to arrive, awake at first; return where it did.
 
         Falling asleep and waking up takes longer than most answers: without this, a hop takes twice as long.
         """
+        poll = self._poll.poll
         now_ns = time.monotonic_ns()
         awake_until_ns = now_ns + AWAKE_NS if self._is_awake else now_ns
         while now_ns < awake_until_ns:
-            if self._has_some():
-                return True
+            if events := poll(0):
+                return events
             os.sched_yield()
             now_ns = time.monotonic_ns()
         while now_ns < until_ns:
-            if self._has_some(-((now_ns - until_ns) // 1_000_000)):
-                return True
+            if events := poll(-((now_ns - until_ns) // 1_000_000)):
+                return events
             now_ns = time.monotonic_ns()
-        return False
+        return []
 
-    def _take_what_came(self, messages_max: int, found: list[Message]) -> None:
+    def _take_what_came(self, events: list[tuple[int, int]], messages_max: int, found: list[Message]) -> None:
         """Look once at everything that has something, so that no sender keeps others from being heard."""
-        for descriptor, _ in self._events:
+        for descriptor, _ in events:
             reader = self._readers.get(descriptor)
             if reader is not None:
                 frames = reader.read()
@@ -293,6 +283,9 @@ class Mailbox:
                     self._forget(reader)
                 for data, start, end in frames or ():
                     self._take(data, start, end, found)
+            elif descriptor == self._box_descriptor:
+                # ZeroMQ also says by it that a peer has connected.
+                self._box_has_more = bool(cast(int, self._box.EVENTS) & zmq.POLLIN)
             elif descriptor == self._listener.fileno():
                 self._admit()
             else:
@@ -364,9 +357,9 @@ class Mailbox:
 
     def flush(self) -> None:
         """Send what was posted on the links of this mailbox."""
-        for link in self._posted:
+        for link in self.posted:
             link.flush()
-        self._posted.clear()
+        self.posted.clear()
 
     def wake(self) -> None:
         """Make `receive` return, from any thread; has no effect after `close`."""
