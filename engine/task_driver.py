@@ -306,7 +306,7 @@ class TaskDriver:
     def take_part(self, channel: ChannelId, records_max: int) -> None:
         """Take up to `records_max` more records of the channel; its front is a batch."""
         intake = self.intakes[channel]
-        records, emitted = self._chunk(intake, self.core.front(channel), records_max)
+        records, emitted, _ = self._chunk(intake, self.core.front(channel), records_max)
         self._on_consumed(intake, self.ports.clock.clock_ns())
         self._took(intake, records, emitted)
 
@@ -324,12 +324,12 @@ class TaskDriver:
         records, began_ns = 0, clock_ns()
         while True:
             fitting = self._within_calls(records_max) if self.calls_max else records_max
-            count, out = self._chunk(intake, front, pace.chunk(fitting))
+            count, out, has_more = self._chunk(intake, front, pace.chunk(fitting))
             emitted += out
             records += count
             now_ns = clock_ns()
             pace.note(count, now_ns - began_ns)
-            if now_ns >= until_ns or core.more(channel) is None:
+            if now_ns >= until_ns or not has_more:
                 break
             if records >= records_max or (self.calls_max and self._within_calls(records_max - records) <= 0):
                 break
@@ -337,10 +337,10 @@ class TaskDriver:
         self._on_consumed(intake, now_ns)
         self._took(intake, records, _merged(emitted) if len(emitted) > 1 else emitted)
 
-    def _chunk(self, intake: Intake, front: tuple[Any, int] | None, records_max: int) -> tuple[int, Emitted]:
+    def _chunk(self, intake: Intake, front: tuple[Any, int] | None, records_max: int) -> tuple[int, Emitted, bool]:
         """Run user code on the next records of a channel: as many batches as fit, or a part of the one at its front.
 
-        Returns how many records there were, and what user code emitted.
+        Returns how many records there were, what user code emitted, and whether a record is next.
         """
         core, channel = self.core, intake.id
         if front is None:
@@ -354,17 +354,17 @@ class TaskDriver:
             if batch is payload and isinstance(batch.records, list):
                 # User code may have changed these records in any way, so they must not be used again.
                 batch.records[skip:end] = [None] * records_max
-            return records_max, self._process(intake, [part], "part")
+            return records_max, self._process(intake, [part], "part"), core.more(channel) is not None
         core.take(channel)
         batches, records = [batch.rest(skip) if skip else batch], count - skip
-        while records < records_max and (payload := core.more(channel)) is not None:
+        while (payload := core.more(channel)) is not None and records < records_max:
             batch = self._opened(intake, payload)
             if records + len(batch) > records_max:
                 break
             core.take_more(channel)
             batches.append(batch)
             records += len(batch)
-        return records, self._process(intake, batches)
+        return records, self._process(intake, batches), payload is not None
 
     def _process(self, intake: Intake, batches: list[Batch], what: str = "batch") -> Emitted:
         """Run user code on batches that were taken together."""
