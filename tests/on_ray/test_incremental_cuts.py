@@ -24,6 +24,7 @@ from tests.on_ray.fault_points import FaultPoint, Setting
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 RECORDS, KEYS, PER_KEY = 1_500_000, 20_000, 500
+PER_FRAGILE_KEY = 250
 AGAIN, PER_KEY_AGAIN = 50, 30_000
 COUNTS = TaskId("counts", 0)
 
@@ -71,14 +72,14 @@ def counting(
 def fragile(records: int, marker: str) -> Flow:
     """Count the records of each key, with counts that do not survive their first compaction."""
     flow = Flow("counting")
-    numbers = flow.read(Range(records), name="numbers").key_by(lambda n: n // PER_KEY)
+    numbers = flow.read(Range(records), name="numbers").key_by(lambda n: n // PER_FRAGILE_KEY)
 
     def count(value: Fragile | None, n: int) -> tuple[Fragile, tuple[int, int]]:
         now = 1 if value is None else value.count + 1
-        return Fragile(now, marker), (n // PER_KEY, now)
+        return Fragile(now, marker), (n // PER_FRAGILE_KEY, now)
 
     counted = numbers.stateful_map(count, initial=None, name="counts")
-    counted.filter(lambda pair: pair[1] == PER_KEY).write(Collect(), name="counted")
+    counted.filter(lambda pair: pair[1] == PER_FRAGILE_KEY).write(Collect(), name="counted")
     return flow
 
 
@@ -132,7 +133,7 @@ def test_a_process_that_dies_in_a_compaction_loses_nothing(tmp_path: Path, evide
     result = run_with_faults(fragile(records, str(marker)), Faults(), options)
     evidence.happened("processes that died in a compaction", marker.exists())
     assert result.state == "finished" and len(result.restores) == 1
-    evidence.same(result.outputs["counted"], [(key, PER_KEY) for key in range(records // PER_KEY)])
+    evidence.same(result.outputs["counted"], [(key, PER_FRAGILE_KEY) for key in range(records // PER_FRAGILE_KEY)])
     evidence.cuts(tmp_path / "cuts")
     (restored,) = (lists_of(tmp_path / "cuts")[restore["epoch"]] for restore in result.restores)
     assert len(restored) > 1, "the restored cut is not the one that was being compacted, or a later one"
