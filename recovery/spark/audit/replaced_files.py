@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from graphs.wording import counted
-from recovery.spark.audit.cut_roles import CutRoles, aggregated
+from recovery.spark.audit.cut_roles import CutRoles, aggregated, one_of
 from recovery.spark.audit.manifest_checks import CutDocuments, layer_names
 from recovery.spark.cut_tables.cut_tables import identified
 from recovery.spark.cut_tables.local_rows import local_frame
@@ -47,6 +47,8 @@ _CONTENT = (
     "bit_xor(if(kind = 'gone', 0L, xxhash64(kind, value))) AS content",
     f"bool_and(kind = 'gone' OR NOT coalesce({_HAS_CLASSES}, true)) AS is_plain",
     "min(key) AS key",
+    # Not a condition on rows: Spark would decode each key of each file for it, before anything else.
+    f"bool_and({_IS_KNOWN}) AS is_known",
 )
 _LAYER = "struct(layer, rows, content, is_plain, key)"
 
@@ -66,15 +68,12 @@ def replaced_files(spark: SparkSession, roles: CutRoles, cuts: Mapping[int, CutD
     if not places:
         return None
     of_place = F.broadcast(local_frame(spark, places, _PLACES))
-    # First the rows of these files alone, so that no others are decoded.
-    rows = roles.tables["state_layers"].where("key_group IS NOT NULL").join(of_place, _NAMES, "left_semi")
-    by_layer = aggregated(
-        identified(rows).where(_IS_KNOWN).join(of_place, _NAMES),
-        (*_OF_KEY, "is_left_out", "layer"),
-        *_CONTENT,
-    )
+    # First the rows of these files alone, so that no other keys are decoded.
+    keyed = roles.tables["state_layers"].where("key_group IS NOT NULL").where(one_of("epoch", {p[0] for p in places}))
+    rows = identified(keyed.join(of_place, _NAMES, "left_semi")).join(of_place, _NAMES)
+    by_layer = aggregated(rows, (*_OF_KEY, "is_left_out", "layer"), *_CONTENT)
     by_key = aggregated(
-        by_layer,
+        by_layer.where("is_known"),
         _OF_KEY,
         f"max(if(is_left_out, {_LAYER}, NULL)) AS had",
         f"max(if(is_left_out, NULL, {_LAYER})) AS has",

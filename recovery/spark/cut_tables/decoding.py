@@ -146,6 +146,7 @@ def _identity(key: Any, budget: Budget) -> str:
     match key:
         case Named() if key.of in _KNOWN:
             return _identity(_KNOWN[key.of](key), budget)
+        # A named tuple of one field looks like a number or text that a class extends, and is taken for its field.
         case Named(args=(extended,)):
             return _identity(extended, budget)
         case Named(args=(_, *_)):
