@@ -10,34 +10,30 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
-
-import ray as untyped_ray
 
 from engine.on_ray import cluster
 
-ray = cast(Any, untyped_ray)
 NICENESS = "RAY_worker_niceness"
 ROOT = str(Path(__file__).resolve().parent.parent)
 
 
 @contextmanager
-def session() -> Generator[Any]:
+def session() -> Generator[None]:
     """A connected Ray. Its processes can import `bench`, although it is not installed.
 
     A local one runs them with normal priority, as the peers run; Ray's default is a niceness of 15.
     """
     before = {name: os.environ.get(name) for name in ("HOME", "PYTHONPATH", NICENESS)}
-    was_connected = ray.is_initialized()
+    was_connected = cluster.is_connected()
     os.environ["HOME"] = _home()
     os.environ.setdefault(NICENESS, "0")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, before["PYTHONPATH"])))
     try:
         cluster.connect()
-        yield ray
+        yield
     finally:
         if not was_connected:
-            ray.shutdown()
+            cluster.disconnect()
         _reset(before)
 
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any, cast
-
-import ray as untyped_ray
 
 from bench.workloads import StartWorkload
-
-ray = cast(Any, untyped_ray)
+from engine.on_ray.cluster import ray
 
 
 class Empty:

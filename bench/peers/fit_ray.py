@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any, cast
 
 import numpy as np
-import ray as untyped_ray
 
 from bench.workloads import FitWorkload
-
-ray = cast(Any, untyped_ray)
+from engine.on_ray.cluster import ray
 
 
 def run(workload: FitWorkload) -> float:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 import tempfile
-from typing import Any, cast
-
-import ray as untyped_ray
 
 from bench.ours import keep_apart
 from bench.peers.loop_bare import STOP, sockets
 from bench.workloads import HopRecord, HopWorkload, hop, us_a_hop
-
-ray = cast(Any, untyped_ray)
+from engine.on_ray.cluster import ray
 
 
 class Side:

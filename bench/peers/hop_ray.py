@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-import ray as untyped_ray
+from typing import Any
 
 from bench.workloads import HopRecord, HopWorkload, hop, us_a_hop
-
-ray = cast(Any, untyped_ray)
+from engine.on_ray.cluster import ray
 
 
 class Side:

@@ -6,15 +6,13 @@ The driver calls both and hands on the results by reference, as one writes it fo
 from __future__ import annotations
 
 import time
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import ray as untyped_ray
 
 from bench.graph_input import Block, Homes, next_ranks, read_graph
 from bench.workloads import RankWorkload
-
-ray = cast(Any, untyped_ray)
+from engine.on_ray.cluster import ray
 
 
 class Part:

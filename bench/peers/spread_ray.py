@@ -7,15 +7,14 @@ results by reference, and asks for the numbers of changed vertices, by which it 
 from __future__ import annotations
 
 import time
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import ray as untyped_ray
 
 from bench.graph_input import Homes, read_graph, read_weights
 from bench.workloads import SpreadWorkload
+from engine.on_ray.cluster import ray
 
-ray = cast(Any, untyped_ray)
 FEW = 8
 
 Message = tuple[Any, Any]

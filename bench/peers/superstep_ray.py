@@ -7,14 +7,12 @@ decide whether there is one. That is how one writes it for any number of actors.
 from __future__ import annotations
 
 import time
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import ray as untyped_ray
 
 from bench.workloads import RoundWorkload
-
-ray = cast(Any, untyped_ray)
+from engine.on_ray.cluster import ray
 
 
 class Part:

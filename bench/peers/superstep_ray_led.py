@@ -5,14 +5,9 @@ One call a round instead of two and a driver; that works for two actors and no m
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-import ray as untyped_ray
-
 from bench.peers.superstep_ray import Part
 from bench.workloads import RoundWorkload
-
-ray = cast(Any, untyped_ray)
+from engine.on_ray.cluster import ray
 
 
 def run(workload: RoundWorkload) -> float:

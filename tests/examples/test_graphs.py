@@ -165,6 +165,7 @@ def test_modules_that_import_each_other_are_in_one_circle_and_others_alone():
     assert {row["vertex"]: row["cycle"] for row in found} == {1: 3, 2: 3, 3: 3, 4: 5, 5: 5, 6: 6, 7: 7, 8: 8}
 
 
+@pytest.mark.slow
 def test_a_member_takes_the_label_that_most_of_its_neighbours_have():
     pairs = [(0, 1), (0, 2), (1, 2), (3, 4), (3, 5), (4, 5), (2, 3)]
     inputs = {"pairs": [{"one": one, "other": other} for one, other in pairs]}

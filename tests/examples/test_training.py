@@ -64,6 +64,7 @@ def test_who_loses_all_partners_in_one_round_gets_a_core_number_nevertheless():
     assert cores(*star) == dict.fromkeys(range(6), 1)
 
 
+@pytest.mark.slow
 def test_four_who_all_pay_each_other_are_a_core_of_three():
     everybody = [(one, other) for one in range(4) for other in range(one)]
     assert cores(*everybody, (3, 4), (4, 5)) == {0: 3, 1: 3, 2: 3, 3: 3, 4: 1, 5: 1}

@@ -27,6 +27,7 @@ def location(tmp_path: Path) -> str:
     return f"sqlite://{tmp_path}/cuts.db"
 
 
+@pytest.mark.slow
 def test_the_store_outside_gives_every_guarantee(tmp_path: Path):
     check_store(lambda: SqliteStore(location(tmp_path)))
 
@@ -153,7 +154,9 @@ LIARS: dict[str, tuple[Callable[[str], Store], str]] = {
 }
 
 
-@pytest.mark.parametrize("liar", LIARS)
+@pytest.mark.parametrize(
+    "liar", [pytest.param(liar, marks=pytest.mark.slow) if liar == "hoards" else liar for liar in LIARS]
+)
 def test_a_store_that_lies_is_found(tmp_path: Path, liar: str):
     kind, told = LIARS[liar]
     store = kind(location(tmp_path))

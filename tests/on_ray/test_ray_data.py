@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, InputChangedError, RunOptions, from_ray_data
-from engine.on_ray import ray_data
+from engine.on_ray import cluster, ray_data
 from engine.on_ray.api.detached_runs import check_detached
-from engine.on_ray.cluster import ray
 from engine.on_ray.ray_data import DatasetRows, Piece, common_schema, digest_of, to_ray_data
 from tests.on_ray.flows import begin
 
@@ -34,7 +33,7 @@ class Dataset:
         assert self.context.execution_options.preserve_order, "else the block that is ready first is the first one"
         start = 0
         for size in (*self.blocks, len(self.rows) - sum(self.blocks)):
-            yield ray.put(pa.Table.from_pylist(self.rows[start : start + size]))
+            yield cluster.ray.put(pa.Table.from_pylist(self.rows[start : start + size]))
             start += size
 
 

@@ -13,7 +13,7 @@ import pytest
 from engine.on_ray.actor import supervisor_watch
 from engine.on_ray.actor.supervisor_watch import GONE_LOOKS, PARTS, SupervisorWatch, end_with, replace_silent
 from engine.on_ray.actor.task_actor import RunSupervisor
-from engine.on_ray.cluster import ActorName, RayError
+from engine.on_ray.cluster import ActorName
 from engine.on_ray.transport.control_messages import Leader
 
 DEADLINE_S = 10.0
@@ -101,6 +101,10 @@ class Found:
         return run == self.run
 
 
+class NoAnswerOfRayError(Exception):
+    """Stands for an error of Ray."""
+
+
 OURS, NEXT, STARTS = Found("77aa"), Found("88bb"), Found("starts")
 
 
@@ -113,7 +117,7 @@ OURS, NEXT, STARTS = Found("77aa"), Found("88bb"), Found("starts")
         pytest.param([NEXT] * GONE_LOOKS, id="its name belonged to the next run before this process looked"),
         pytest.param([STARTS, STARTS, *[None] * GONE_LOOKS], id="it answers when it has started"),
         pytest.param([*[None] * (GONE_LOOKS - 1), OURS, *[None] * GONE_LOOKS], id="late"),
-        pytest.param([OURS, *[RayError()] * 9, *[None] * GONE_LOOKS], id="no answer of the cluster"),
+        pytest.param([OURS, *[NoAnswerOfRayError()] * 9, *[None] * GONE_LOOKS], id="no answer of the cluster"),
     ],
 )
 def test_an_actor_of_a_detached_run_ends_once_its_supervisor_is_gone(monkeypatch: pytest.MonkeyPatch, looks: list[Any]):
@@ -123,7 +127,7 @@ def test_an_actor_of_a_detached_run_ends_once_its_supervisor_is_gone(monkeypatch
     def find_actor(name: str, space: str) -> Any:
         assert (name, space) == ("trips", "backedge")
         found = next(left)
-        if isinstance(found, RayError):
+        if isinstance(found, NoAnswerOfRayError):
             raise found
         return found
 
@@ -132,7 +136,7 @@ def test_an_actor_of_a_detached_run_ends_once_its_supervisor_is_gone(monkeypatch
         is_over=lambda asked, timeout_s: asked is not None,
         get=lambda asked: asked,
         end_own_actor=has_ended.set,
-        RayError=RayError,
+        RayError=NoAnswerOfRayError,
     )
     monkeypatch.setattr(supervisor_watch, "cluster", known)
     monkeypatch.setattr(supervisor_watch, "GONE_LOOK_S", 0.001)

@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from backedge import RunOptions
-from engine.on_ray.cluster import ray
+from engine.on_ray import cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md")
@@ -24,7 +24,7 @@ PAGES = ("README.md", "CONTRIBUTING.md")
 @pytest.fixture
 def running_ray(local_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Ray that the programs find; each of their own takes seconds. The example of the README starts one."""
-    monkeypatch.setenv("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
+    monkeypatch.setenv("RAY_ADDRESS", cluster.ray.get_runtime_context().gcs_address)
 
 
 def run_example(page: str, folder: Path, number: int = 0) -> str:
