@@ -10,6 +10,7 @@ leaves out the order in which a dict or set was filled: the core only uses it to
 
 from __future__ import annotations
 
+import copyreg
 import io
 import pickle
 from collections import deque
@@ -23,6 +24,7 @@ from engine.driver_ports import FlowLimits
 from engine.simulation.host import Host
 from engine.simulation.world_options import WorldOptions
 from engine.task_driver import TaskDriver
+from engine.task_life import Life
 from engine.typed_state import Packing
 from graphs.deployment import Channel, Component, Deployment, Task
 from graphs.ids import ChannelId, TaskId
@@ -32,7 +34,7 @@ from recovery.coordinator import SnapshotOptions
 from recovery.cut import Cut, InputRecord, LogEntry, OutputRecord, TaskSnapshot
 from recovery.effects import Report, TaskRecord
 from recovery.messages import Barrier, Data, End, Mode
-from recovery.orders import AttemptStart, Manifest
+from recovery.orders import AttemptStart, FileId, Manifest, StateFile
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
 from recovery.termination import Termination
@@ -51,7 +53,7 @@ _BY_CONTENT = (
     OutputRecord,
     Termination,
 )
-_BY_VALUE = (TaskId, ChannelId, Data, Barrier, End, Queued, LogEntry, Mode)
+_BY_VALUE = (TaskId, ChannelId, FileId, StateFile, Data, Barrier, End, Queued, LogEntry, Mode, Life)
 _KINDS = {**dict.fromkeys(_BY_IDENTITY, 0), **dict.fromkeys(_BY_CONTENT, 1), **dict.fromkeys(_BY_VALUE, 2)}
 
 
@@ -87,26 +89,30 @@ class _Shared:
 _SHARED = _Shared()
 
 
-class _Copier(pickle.Pickler):
-    def __init__(self, buffer: io.BytesIO, skip: Any) -> None:
-        super().__init__(buffer, 5)
-        self.skip = skip
-
-    def reducer_override(self, obj: Any, /) -> Any:
-        kind = _KINDS.get(obj.__class__)
-        if kind is None or obj is self.skip:
-            return NotImplemented
-        return _shared, (_SHARED.number_of(obj, kind),)
-
-
 def _shared(number: int) -> Any:
     return _SHARED.objects[number]
 
 
+def _reducer(kind: int) -> Callable[[Any], Any]:
+    return lambda thing: (_shared, (_SHARED.number_of(thing, kind),))
+
+
+_REDUCERS = {**copyreg.dispatch_table, **{each: _reducer(kind) for each, kind in _KINDS.items()}}
+"""How to pickle what is shared. Nine of ten objects are not: the pickler looks their type up, and calls nothing."""
+
+
 def _copied(state: Any, skip: Any = None) -> bytes:
+    """Pickle the state. `skip` itself is not replaced by a number, only what it holds."""
     buffer = io.BytesIO()
-    _Copier(buffer, skip).dump(state)
+    pickler = pickle.Pickler(buffer, 5)
+    pickler.dispatch_table = _REDUCERS if skip is None else {**_REDUCERS, skip.__class__: _reducer_but(skip)}
+    pickler.dump(state)
     return buffer.getvalue()
+
+
+def _reducer_but(skip: Any) -> Callable[[Any], Any]:
+    usual = _REDUCERS[skip.__class__]
+    return lambda thing: thing.__reduce_ex__(5) if thing is skip else usual(thing)
 
 
 def dump(state: Any) -> bytes:
