@@ -30,6 +30,8 @@ DAY_S = 86_400
 LOOK_S = 0.1
 READY_S = 120.0
 JOB_S = 300.0
+CPUS = "1"
+"""Of each daemon of a cluster that takes jobs: with many, each task of a run has a process of its own."""
 NOT_YET = "No available agent to submit job"
 READY = "This command will now block forever"
 INSTALLED = Path(__file__).parents[1] / "extending" / "installed"
@@ -158,13 +160,13 @@ class Submitted:
         # Those that are fixed unless told otherwise: another Ray on this host may have them.
         ports = ["--port", head, "--ray-client-server-port", client, "--dashboard-port", dashboard]
         ports += ["--dashboard-agent-listen-port", agent]
-        said = self._start_daemon("--head", "--num-cpus", "4", "--temp-dir", self.folder, *map(str, ports))
+        said = self._start_daemon("--head", "--num-cpus", CPUS, "--temp-dir", self.folder, *map(str, ports))
         return re.findall(r"--address='([^']+)'", said)[0]
 
     def add_daemon(self) -> None:
         """One more, as on another machine, with CPUs of its own."""
         (agent,) = _free_ports(1)
-        self._start_daemon("--address", self.address, "--num-cpus", "4", "--dashboard-agent-listen-port", str(agent))
+        self._start_daemon("--address", self.address, "--num-cpus", CPUS, "--dashboard-agent-listen-port", str(agent))
 
     def _start_daemon(self, *options: str) -> str:
         words = [*self._command, "start", "--block", "--disable-usage-stats", *options]

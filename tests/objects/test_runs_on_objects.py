@@ -24,7 +24,7 @@ from tests.jobs.rays import SharedRay
 from tests.objects.object_servers import BUCKET, ObjectServer
 from tests.on_ray.test_incremental_cuts import COUNTS, KEYS, PER_KEY, counting
 
-RECORDS = 600_000
+RECORDS = 300_000
 KILLS = ["numbers@epoch=2", "parity@epoch=4", "half@epoch=6"]
 
 
@@ -65,7 +65,7 @@ def test_deltas_are_written_and_restored_while_requests_fail(cuts: str, s3: Obje
     read = s3.proxy.plan("GET", "table=state", "cut", times=3)
     options = RunOptions(snapshots=location, every=0.2, keep=2, progress=False)
     flow = counting(rate=100_000, records=RECORDS)
-    result = run_with_faults(flow, Faults(kills=["counts@records=480000"]), options)
+    result = run_with_faults(flow, Faults(kills=["counts@records=240000"]), options)
     evidence.happened("files of state whose reply was lost", written.happened)
     evidence.happened("files of state that were refused at first", slow_down.happened)
     evidence.happened("files of state that were cut off while they were read", read.happened)
