@@ -626,10 +626,14 @@ class TaskDriver:
 
         But what a function emitted at once travels in 64 parts at most, or in parts of `SENT_RECORDS_MAX` records. All
         of it is sent now in any case, and a million batches of one row would take long.
+
+        It leaves at once: before the core looks at what is behind the batch, which may be a barrier.
         """
         sent, outputs, observer = self.core.sent, self.outputs, self.ports.observer
+        leaves = False
         for channel, batch in emitted:
             out, records = outputs[channel], len(batch.records)
+            leaves |= not out.is_local
             records_max = out.batch_records_max
             out.records += records
             if records <= records_max:
@@ -642,6 +646,8 @@ class TaskDriver:
                 item = sent(channel, part if out.is_local else encode(part))
                 observer.on_sent(self.id, channel, item)
                 out.send(item)
+        if leaves:
+            self.ports.channels.let_leave()
         if self.waits:
             self._tell_busy()
 

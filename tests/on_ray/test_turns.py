@@ -1,4 +1,7 @@
-"""What a task takes in a turn: while loops within its actor have enough to do, and at the end of a round."""
+"""What a task takes in a turn: while loops within its actor have enough to do, and at the end of a round.
+
+And when its output leaves.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ from engine.slices import SLICE_NS
 from engine.task import TaskCore
 from engine.task_driver import UNBOUNDED, TaskDriver
 from graphs import Collect, Flow, Items, expand
-from graphs.ids import Attempt, TaskId
-from recovery.messages import Data, Marker, encode_marker
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.messages import Barrier, Data, Marker, Mode, encode_marker
 from tests.on_ray.flows import trips
 
 ATTEMPT = Attempt(1)
@@ -32,6 +35,8 @@ class Around(Observer):
         self.is_busy = False
         self.time_ns = 0
         self.captured: list[int | None] = []
+        # How many captures there were each time that output left.
+        self.left: list[int] = []
         self.outs: list[list[Data]] = []
 
     def clock_ns(self) -> int:
@@ -50,6 +55,9 @@ class Around(Observer):
 
     def credit_way(self, channel: Any) -> None:
         return None
+
+    def let_leave(self) -> None:
+        self.left.append(len(self.captured))
 
     def receiving_end(self, channel: Any) -> Arrivals:
         return Arrivals(None, is_back=True, window_max=UNBOUNDED, inputs=1, memory_bytes_max=0)
@@ -117,3 +125,20 @@ def test_the_marker_behind_the_last_batch_of_a_round_is_taken_in_the_same_turn()
     driver.turn(taken_max=8, read_max=8, until_ns=SLICE_NS)
     went_on = [item.marker.path for out in around.outs for item in out if item.marker is not None]
     assert went_on == [(0,)] * len(around.outs), "the round is over here, and everyone is told"
+
+
+def test_output_leaves_before_the_barrier_behind_the_batch_is_seen():
+    """A capture may take milliseconds, and receivers of the output need not wait for it."""
+    flow = Flow("steps")
+    flow.read(Items([]), name="read").key_by(lambda n: n).map(lambda n: n, name="step").key_by(lambda n: n).write(
+        Collect(), name="done"
+    )
+    around = Around()
+    driver = first_task_of("step", flow, around)
+    for channel in driver.core.task.inputs:
+        driver.receive(channel.id, ATTEMPT, Data(1, encode(Batch([1], 0))))
+        digest = driver.core.inboxes[channel.id].received_digest
+        driver.receive(channel.id, ATTEMPT, Barrier(Epoch(1), Mode.ALIGNED, 1, digest))
+    driver.turn(taken_max=8, read_max=8, until_ns=SLICE_NS)
+    assert sum(map(len, around.outs)) == len(driver.core.task.inputs)
+    assert (around.left, around.captured) == ([0, 0], [1])

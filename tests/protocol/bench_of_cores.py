@@ -201,6 +201,9 @@ class BenchPorts(Observer):
     def credit_way(self, channel: Channel) -> None:
         return None
 
+    def let_leave(self) -> None:
+        pass
+
     def receiving_end(self, channel: Channel) -> Arrivals:
         return self.bench.drivers[channel.id.receiver].arrivals[channel.id]
 

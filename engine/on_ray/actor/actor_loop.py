@@ -515,6 +515,10 @@ class ActorLoop:
         """The receiving end of a channel within this actor."""
         return self.drivers[channel.id.receiver].arrivals[channel.id]
 
+    def let_leave(self) -> None:
+        """Send what was posted."""
+        self.mailbox.flush()
+
     def is_going_round(self) -> bool:
         """Whether loops within this actor have enough to do for a turn."""
         # Most actors have no loop of their own: a loop is faster than a generator.
