@@ -18,7 +18,7 @@ from uuid import UUID
 import numpy as np
 
 from engine.columns import COLUMNS_BYTE, Columns, Records, concat, decode_columns, encode_columns
-from engine.reading_back import STACK_GLOBAL, check_reads_back
+from engine.reading_back import check_reads_back
 from engine.task_errors import RecordSerializationError, describe, show
 
 Hops = int | list[int]
@@ -82,8 +82,7 @@ def encode(batch: Batch) -> bytes:
         records = records.to_records()
     try:
         payload = pickle.dumps((records, hops), 5)
-        if STACK_GLOBAL in payload:
-            check_reads_back(payload)
+        check_reads_back(payload)
     except Exception as error:
         raise _does_not_pickle(records, error) from error
     return payload

@@ -37,8 +37,8 @@ class Channels(Protocol):
         """The other end of an output channel within this actor."""
         ...
 
-    def let_leave(self) -> None:
-        """Have what was put into channels to other actors leave now, and not at the end of the turn."""
+    def flush(self) -> None:
+        """Send what was put into channels to other actors now instead of at the end of the turn."""
         ...
 
     def is_going_round(self) -> bool:

@@ -647,7 +647,7 @@ class TaskDriver:
                 observer.on_sent(self.id, channel, item)
                 out.send(item)
         if leaves:
-            self.ports.channels.let_leave()
+            self.ports.channels.flush()
         if self.waits:
             self._tell_busy()
 

@@ -202,7 +202,7 @@ class Host(Observer):
         found = self.around.receiving_end(self.attempt, channel.id)
         return found or Arrivals(None, is_back=channel.is_back, window_max=1, inputs=1, memory_bytes_max=0)
 
-    def let_leave(self) -> None:
+    def flush(self) -> None:
         """An item is on the wire as soon as it is sent."""
 
     def is_going_round(self) -> bool:

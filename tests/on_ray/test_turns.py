@@ -56,7 +56,7 @@ class Around(Observer):
     def credit_way(self, channel: Any) -> None:
         return None
 
-    def let_leave(self) -> None:
+    def flush(self) -> None:
         self.left.append(len(self.captured))
 
     def receiving_end(self, channel: Any) -> Arrivals:

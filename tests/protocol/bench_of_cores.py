@@ -201,7 +201,7 @@ class BenchPorts(Observer):
     def credit_way(self, channel: Channel) -> None:
         return None
 
-    def let_leave(self) -> None:
+    def flush(self) -> None:
         pass
 
     def receiving_end(self, channel: Channel) -> Arrivals:

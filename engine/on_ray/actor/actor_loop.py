@@ -515,7 +515,7 @@ class ActorLoop:
         """The receiving end of a channel within this actor."""
         return self.drivers[channel.id.receiver].arrivals[channel.id]
 
-    def let_leave(self) -> None:
+    def flush(self) -> None:
         """Send what was posted."""
         self.mailbox.flush()
 
