@@ -66,7 +66,7 @@ if arguments[0].endswith("/default_worker.py"):
 os.execv(python, [python, *arguments])
 """
 ANSWER_BYTES = 108
-"""An answer is an exit code, or the address of the template for this environment: so many bytes at most."""
+"""The maximum size of an answer: an exit code, or the address of the template for this environment."""
 
 
 class ForkedWorkers:

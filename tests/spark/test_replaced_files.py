@@ -99,7 +99,7 @@ class History:
         self.running: list[tuple[Compact, Epoch]] = []
 
     def take(self, cuts: int) -> None:
-        """Take so many cuts, up to three at a time."""
+        """Take this number of cuts, up to three of them open at a time."""
         while cuts > 0:
             open_epochs = [self._taken()]
             while self.random.random() < 0.3 and len(open_epochs) < 3:

@@ -106,13 +106,14 @@ def _places(before: CutDocuments, cut: CutDocuments) -> Iterator[_Place]:
             if former[layer] not in now:
                 of = (place for place in compactions if _is_put_into(layers[place], facts["epoch"]))
                 instead[layer] = next(of, len(layers) - 1)
+        sides = [
+            *((before.epoch, layer, place, True) for layer, place in instead.items()),
+            *((cut.epoch, place, place, False) for place in set(instead.values())),
+        ]
         for operator in (facts["name"] for facts in task["operators"]):
-            for layer, place in instead.items():
+            for epoch, layer, place, is_left_out in sides:
                 kind = place in compactions, layers[place]["base"] is None
-                yield before.epoch, operator, id.index, layer, cut.epoch, place, True, *kind
-            for place in set(instead.values()):
-                kind = place in compactions, layers[place]["base"] is None
-                yield cut.epoch, operator, id.index, place, cut.epoch, place, False, *kind
+                yield epoch, operator, id.index, layer, cut.epoch, place, is_left_out, *kind
 
 
 def _is_put_into(compaction: Facts, epoch: int) -> bool:
