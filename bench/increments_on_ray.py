@@ -11,6 +11,8 @@ import shutil
 import tempfile
 import time
 from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,9 @@ DRIFT_TIMES = 64
 GAP_NOTED_S = 0.001
 STALL_CUTS = 40
 """More than there are files of a task in a cut: one that is written whole in their place would be among them."""
+STALL_WINDOWS = 5
+SHORT_QUEUES: dict[str, Any] = {"actors": "task", "credit_bytes": 500_000}
+"""A barrier waits behind what is queued: with the default, 0.4 s of records, so few cuts would be complete."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +110,16 @@ def kept_cuts(folder: str) -> list[tuple[Epoch, int | None]]:
     return [] if newest is None else [(epoch, _changed_rows(store, epoch)) for epoch in newest.kept or ()]
 
 
-def holds_what_changed(folder: str) -> bool:
-    """Whether the newest cut holds what changed; then so do all later ones.
+def holds_what_changed(folder: str, rows_max: float = inf) -> bool:
+    """Whether the newest cut holds what changed, in at most so many rows; then so do all later ones.
 
     Cuts that began while the keys were read hold everything, and so do those that begin before the first of all keys is
     complete.
     """
     store = CutStore(folder, JOB)
     newest = _newest(store)
-    return newest is not None and _changed_rows(store, newest.epoch) is not None
+    rows = None if newest is None else _changed_rows(store, newest.epoch)
+    return rows is not None and rows <= rows_max
 
 
 def _newest(store: CutStore) -> Manifest | None:
@@ -219,22 +225,25 @@ def restored_ms(notes: list[tuple[float, float]], began_s: float) -> float:
 # -- the stall ---------------------------------------------------------------------------------------------------
 
 
-def stall_ms(keys: int, changed: int) -> float:
-    """The longest time between two calls of the function of a task that holds all keys, over some cuts."""
+def stalls_ms(keys: int, changed: int) -> list[float]:
+    """The longest time between two calls of the function of a task that holds all keys, in each of some windows."""
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         path = str(Path(folder) / "gaps")
         flow = counting_flow(keys_of(keys, changed), gap_noting(path))
-        job = begin(flow, f"{folder}/cuts", EVERY_S, {"actors": "task"})
+        job = begin(flow, f"{folder}/cuts", EVERY_S, SHORT_QUEUES)
         try:
             wait_for(lambda: job.status().total().records > 3 * keys, "all keys are there")
-            wait_for(lambda: holds_what_changed(f"{folder}/cuts"), "cuts hold what changed")
-            before, began_s = job.status().snapshots, time.monotonic()
-            wait_for(lambda: job.status().snapshots >= before + STALL_CUTS, f"{STALL_CUTS} cuts are complete")
-            ended_s = time.monotonic()
+            wait_for(lambda: holds_what_changed(f"{folder}/cuts", changed), "cuts hold what changed")
+            limits_s = [time.monotonic()]
+            first = job.status().snapshots
+            for cuts in range(first + STALL_CUTS, first + (STALL_WINDOWS + 1) * STALL_CUTS, STALL_CUTS):
+                wait_for(lambda cuts=cuts: job.status().snapshots >= cuts, f"{STALL_CUTS} more cuts are complete")
+                limits_s.append(time.monotonic())
         finally:
             job.cancel()
-        gaps = [gap for at_s, gap in read_notes(path) if began_s <= at_s <= ended_s]
-    return max(gaps, default=GAP_NOTED_S) * 1e3
+        notes = read_notes(path)
+    gaps = ((gap for at_s, gap in notes if began_s <= at_s <= ended_s) for began_s, ended_s in pairwise(limits_s))
+    return [max(window, default=GAP_NOTED_S) * 1e3 for window in gaps]
 
 
 def gap_noting(path: str) -> Any:

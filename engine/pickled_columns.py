@@ -18,7 +18,7 @@ from engine import pickled_groups
 from engine.pickled_groups import NamelessFile
 from graphs.routing import KEY_GROUPS, key_groups
 from recovery.keyed_pickles import BytesRows, KeyedPickles, PickledRows, chunk_starts
-from recovery.typed_groups import Column
+from recovery.typed_groups import Column, places_of
 
 PIECE_BYTES_MAX = 1 << 30
 """A column of a table has at most twice as many, unless a single value has more."""
@@ -80,7 +80,7 @@ class _BytesByKey:
         """The entries of these groups, both included."""
         if self.has_some:
             layout = self._laid_out()
-            low, high = np.searchsorted(layout.groups, (first, last + 1)).tolist()
+            low, high = places_of(layout.groups, first, last)
             if low < high:
                 groups, keys, sizes, places = (column[low:high] for column in layout)
                 values = list(map(self._values.__getitem__, places.tolist()))
@@ -171,7 +171,7 @@ class PickledColumns(KeyedPickles):
         """The entries of these groups, both included."""
         yield from self._bytes.rows(first, last)
         for piece in self._pieces:
-            low, high = np.searchsorted(piece.groups, (first, last + 1)).tolist()
+            low, high = places_of(piece.groups, first, last)
             if low < high:
                 groups, keys = piece.groups[low:high].astype(np.int32), piece.keys[low:high]
                 yield PickledRows(groups, keys, np.diff(piece.starts[low : high + 1]), self._data(piece, low, high))

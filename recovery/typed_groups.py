@@ -13,8 +13,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from graphs.routing import KEY_GROUPS
+
 COLUMNS = "columns"
 Column = npt.NDArray[Any]
+
+
+def places_of(groups: Column, first: int, last: int) -> tuple[int, int]:
+    """Where the entries of these groups, both included, begin and end. `groups` has the group of each, in order.
+
+    >>> places_of(np.array([1, 3, 3, 5], np.uint8), 3, 4)
+    (1, 3)
+    """
+    # If these had another type than the column, numpy would first convert all of the column.
+    low, high = np.searchsorted(groups, np.array((first, last + 1), groups.dtype)).tolist()
+    return low, high
 
 
 class Numbers(NamedTuple):
@@ -24,6 +37,11 @@ class Numbers(NamedTuple):
     groups: Column
     keys: Column
     values: Column
+
+    def of(self, first: int, last: int) -> Numbers:
+        """The entries of these groups, both included."""
+        low, high = places_of(self.groups, first, last)
+        return Numbers(self.code, *(column[low:high] for column in self[1:]))
 
 
 class TypedGroups(Mapping[int, bytes]):
@@ -41,16 +59,25 @@ class TypedGroups(Mapping[int, bytes]):
 
     def __getitem__(self, group: int) -> bytes:
         found = b""
-        for code, groups, keys, values in self.numbers:
-            start, end = np.searchsorted(groups, (group, group + 1))
-            if start < end:
-                found += many(code, keys[start:end], values[start:end])
+        for numbers in self.numbers:
+            code, groups, keys, values = numbers.of(group, group)
+            if len(groups):
+                found += many(code, keys, values)
         if not found:
             raise KeyError(group)
         return found
 
+    def counts(self) -> list[int]:
+        """The number of entries of each key group."""
+        found = np.zeros(KEY_GROUPS, np.int64)
+        for part in self.numbers:
+            # Counting one by one would hold Python's lock: 15 ms for ten million entries, in which a task stands still.
+            starts = np.searchsorted(part.groups, np.arange(KEY_GROUPS + 1, dtype=part.groups.dtype))
+            found += np.diff(starts)
+        return found.tolist()
+
     def __iter__(self) -> Iterator[int]:
-        return iter(sorted({g for part in self.numbers for g in np.flatnonzero(np.bincount(part.groups)).tolist()}))
+        return (group for group, count in enumerate(self.counts()) if count)
 
     def __bool__(self) -> bool:
         return any(len(part.keys) for part in self.numbers)

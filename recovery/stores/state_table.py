@@ -356,13 +356,11 @@ def _parts_of_pickles(groups: Mapping[int, bytes]) -> Iterator[Part]:
 
 
 def _parts_of_numbers(groups: TypedGroups) -> Iterator[Part]:
-    counts: Any = sum(np.bincount(numbers.groups, minlength=KEY_GROUPS) for numbers in groups.numbers)
-    for first, last in _spans((_NUMBER_BYTES * np.atleast_1d(counts)).tolist()):
+    for first, last in _spans([_NUMBER_BYTES * count for count in groups.counts()]):
         rows = _Rows()
         for numbers in groups.numbers:
-            start, end = np.searchsorted(numbers.groups, (first, last + 1)).tolist()
-            if start < end:
-                rows.add_numbers(Numbers(numbers.code, *(column[start:end] for column in numbers[1:])))
+            if len((found := numbers.of(first, last)).keys):
+                rows.add_numbers(found)
         yield Part(rows.table(), (first, last))
 
 

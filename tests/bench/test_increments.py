@@ -14,6 +14,7 @@ from bench import increments, increments_on_ray, opaque_state
 from bench.increments_in_process import Counted
 from bench.increments_on_ray import (
     DRIFT_TIMES,
+    GAP_NOTED_S,
     CutWindow,
     Noting,
     Restores,
@@ -22,7 +23,7 @@ from bench.increments_on_ray import (
     keys_of,
     restored_ms,
     speed,
-    stall_ms,
+    stalls_ms,
 )
 from bench.measuring import Report, Samples
 from bench.notes import note, read_notes
@@ -75,6 +76,12 @@ def test_cuts_at_their_limits_are_green_and_counted():
 def test_each_limit_can_be_missed(changed: dict[str, float], claim: str):
     [found] = missed(judged(changed))
     assert found.startswith(claim)
+
+
+def test_one_moment_of_the_machine_does_not_make_a_long_stall():
+    stalls = {"stall": Samples((8.0, 9.0, 10.0)), "large_stall": Samples((7.0, 9.0, 300.0))}
+    same = {name: Samples((figure,) * 5) for name, figure in GOOD.items()}
+    assert not missed(increments.compare({**same, **stalls}, [WINDOW], 0.03, 500.0, 12))
 
 
 def test_large_deltas_miss():
@@ -169,13 +176,14 @@ def test_short_runs_are_measured_with_cuts_of_what_changed(
 ):
     # The source runs as fast as it can until these cuts are complete.
     monkeypatch.setattr(increments_on_ray, "STALL_CUTS", 4)
+    monkeypatch.setattr(increments_on_ray, "STALL_WINDOWS", 2)
     monkeypatch.setattr(increments_on_ray, "CUTS", 12)
     with session():
         often = speed(keys := 20_000, changed := 200, 1.0, 0.1)
         evidence.happened("cuts in the window, after the first", often.window.epochs - 1)
         evidence.happened("cuts of what changed, beyond those of everything", often.deltas - often.whole)
         assert often.window.records_per_s > 0 and 0 < often.rows <= changed
-        assert stall_ms(keys, changed) > 0
+        assert [longest >= GAP_NOTED_S * 1e3 for longest in stalls_ms(keys, changed)] == [True, True]
         restores = Restores(str(tmp_path), keys, changed)
         assert restores.files > 8 and restores.resume_ms(restores.deltas) > 0
         kept: dict[Any, int | None] = dict(kept_cuts(f"{tmp_path}/cuts"))

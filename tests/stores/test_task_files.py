@@ -7,11 +7,13 @@ import json
 import pickle
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 from pyarrow.dataset import dataset
@@ -25,7 +27,7 @@ from recovery.stored_groups import joined
 from recovery.stores.cut_store import CutStore
 from recovery.stores.names import Table
 from recovery.stores.state_table import PlainUnpickler, groups_of, state_parts
-from recovery.typed_groups import TypedGroups
+from recovery.typed_groups import Numbers, TypedGroups
 from tests.spark.simulated import write_run
 from tests.stores import snapshots as made
 from tests.stores.snapshots import RANK, columns_of, complete, decoded, entries_of, meaning, snapshots_of, whole
@@ -242,6 +244,23 @@ def test_state_in_columns_goes_into_a_file_as_its_bytes_do():
     assert list(groups) == list(range(128))
     with pytest.raises(KeyError):
         groups[128]
+
+
+@pytest.mark.parametrize("form", [np.int32, np.uint8])
+def test_the_entries_of_a_group_are_found_without_a_copy_of_all_groups(form: type):
+    column = np.repeat(np.arange(128, dtype=form), 10_000)
+    groups = TypedGroups((Numbers("i", column, np.zeros(len(column), np.int64), np.zeros(len(column), np.int64)),))
+    tracemalloc.start()
+    try:
+        assert [len(part.keys) for part in (groups.numbers[0].of(3, 4), groups.numbers[0].of(127, 127))] == [
+            20_000,
+            10_000,
+        ]
+        assert groups.counts() == [10_000] * 128
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < len(column) / 10
 
 
 def test_integer_keys_with_numbers_come_back_as_columns_however_they_were_pickled():
