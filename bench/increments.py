@@ -2,8 +2,9 @@
 
 On Ray, with cuts in a folder:
 
-- often_per_s, none_per_s: a run in two tasks with ten cuts a second, and the same without. Of the cuts that are kept at
-  its end, it is counted how many hold what changed and how many everything.
+- often_per_s, none_per_s: a run in two tasks with ten cuts a second, and the same without. Three pairs per turn, because
+  they differ most from one turn to the next. Of the cuts that are kept at the end of a run, it is counted how many hold
+  what changed and how many everything.
 - resume_whole, resume_deltas: a run that resumes from a cut of everything, and from one with a list of deltas. From the
   moment that the processes of its tasks have been given the flow until each has its first record.
 - stall, large_stall: the longest time between two calls of the function of a task that holds a million keys, or ten
@@ -47,6 +48,7 @@ BYTES_MAX = 0.03
 RESTORE_MAX = 1.5
 SPEED_MIN = 0.95
 COMPLETED_MIN = 0.9
+SPEEDS_PER_TURN = 3
 PEAK_MAX = 1.5
 PEAK_MB = 150.0
 CUT_MAX = 1.5
@@ -80,9 +82,11 @@ def run(options: Options) -> Report:
 
     with session(), tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         restores = on_ray.Restores(folder, keys, changed)
-        cases = {
+        speeds = {
             "often_per_s": often,
             "none_per_s": lambda: on_ray.speed(keys, changed, seconds, None).window.records_per_s,
+        }
+        cases = {
             "resume_whole": lambda: restores.resume_ms(restores.whole),
             "resume_deltas": lambda: restores.resume_ms(restores.deltas),
             "stall": lambda: stall("stall", keys),
@@ -90,6 +94,7 @@ def run(options: Options) -> Report:
             "opaque_cut_s": opaque_cut,
             "bare_s": lambda: known["bare"](replace(opaque, folder=folder)),
         }
+        found |= interleaved(speeds, SPEEDS_PER_TURN * options.turns, cold=dict.fromkeys(speeds, lambda: 0.0))
         found |= interleaved(cases, options.turns, cold=dict.fromkeys(cases, lambda: 0.0))
     found |= {name: Samples(tuple(windows_ms)) for name, windows_ms in stalls.items()}
     found["peak_mb"] = Samples(tuple(peaks_mb))
