@@ -2,9 +2,9 @@
 
 On Ray, with cuts in a folder:
 
-- often_per_s, none_per_s: a run in two tasks with ten cuts a second, and the same without. Three pairs per turn, because
-  they differ most from one turn to the next. Of the cuts that are kept at the end of a run, it is counted how many hold
-  what changed and how many everything.
+- often_per_s, none_per_s: a run in two tasks with ten cuts a second, and the same without. Three pairs per turn: they
+  differ most from one turn to the next. Of the cuts that are kept at the end of a run, it is counted how many hold what
+  changed and how many everything.
 - resume_whole, resume_deltas: a run that resumes from a cut of everything, and from one with a list of deltas. From the
   moment that the processes of its tasks have been given the flow until each has its first record.
 - stall, large_stall: the longest time between two calls of the function of a task that holds a million keys, or ten

@@ -197,7 +197,9 @@ def is_connected() -> bool:
 
 def disconnect() -> None:
     """Leave the cluster; a local one that we started ends."""
-    ray.shutdown()
+    # Not loaded: nothing was asked of it, or its import was interrupted, and a second one would fail.
+    if "ray" in sys.modules:
+        ray.shutdown()
 
 
 def _tell_deaths_once() -> None:

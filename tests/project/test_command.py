@@ -154,6 +154,11 @@ def test_only_what_needs_a_cluster_loads_ray(module: str):
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.splitlines()[-2:] == ["0 False False", "ray.exceptions True"]
+    refused = (
+        "import sys; from backedge.command import main; print(main(['run', 'no_such:flow']), 'ray' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", refused], capture_output=True, text=True, check=True)
+    assert said.stdout == "2 False\n"
 
 
 INTERRUPTED_WHILE_LOADING = """
@@ -183,6 +188,15 @@ def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(module: 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
     told = subprocess.run([sys.executable, *start], capture_output=True, text=True, env=environment)
     assert (told.returncode, told.stderr) == (-signal.SIGINT, "")
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_ray_is_loaded_ends_a_run_without_a_traceback(module: str, tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_WHILE_LOADING.replace("MODULE", "ray._private.worker"))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    command = [sys.executable, "-m", "backedge", "run", f"{module}:flow"]
+    told = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (told.returncode, told.stderr) == (130, "")
 
 
 @pytest.mark.parametrize("reaction", [signal.default_int_handler, signal.SIG_IGN])

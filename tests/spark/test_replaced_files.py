@@ -228,6 +228,76 @@ def test_sound_files_that_take_the_place_of_others_are_no_fault(
     assert judged(spark, tmp_path) == []
 
 
+class InTurn(History):
+    """Up to three cuts are open, and a new one may begin whenever one completes: they have different bases."""
+
+    def take(self, cuts: int) -> None:
+        opened: list[Taken] = []
+        while cuts > 0:
+            while len(opened) < 3 and (not opened or self.random.random() < 0.6):
+                opened.append(self._taken())
+            one = opened.pop(0)
+            if self.random.random() < 0.8:
+                self._complete(one, [later.base for later in opened if later.base is not None])
+                cuts -= 1
+            if self.running and self.random.random() < 0.5:
+                self._compact(*self.running.pop(0))
+
+
+def of(timers: Sequence[tuple[Any, int, int]] = (), **values: Any) -> Mapping[int, bytes]:
+    return encode_groups("rank", values, timers)
+
+
+def test_a_delta_that_continues_an_older_cut_than_the_one_before_is_no_fault(spark: SparkSession, tmp_path: Path):
+    cuts = Cuts(tmp_path)
+    cuts.complete(1, of(a=1, b=1))
+    cuts.complete(2, of(a=2), base=1)
+    cuts.complete(3, of(a=2), base=1)  # `a` has changed since 1, not since 2
+    cuts.complete(4, of(b=4), base=2)
+    assert [cuts.values(epoch) for epoch in (3, 4)] == [{"a": 2, "b": 1}, {"a": 2, "b": 4}]
+    assert judged(spark, tmp_path) == []
+
+
+def test_a_compaction_of_an_older_cut_than_the_one_before_is_no_fault(spark: SparkSession, tmp_path: Path):
+    cuts = Cuts(tmp_path)
+    cuts.complete(1, of(a=1, b=1))
+    cuts.complete(2, of(a=2, c=2), base=1)
+    cuts.complete(3, of(a=2, c=2), base=1)
+    cuts.store.on_compacted(cuts.write(9, of(a=2, b=1, c=2), None, epoch=2))
+    cuts.complete(10, of(b=4), base=2, below=(StateFile(Attempt(1), Epoch(9), 3),))
+    assert cuts.values(10) == {"a": 2, "b": 4, "c": 2}
+    assert judged(spark, tmp_path) == []
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_sound_files_of_cuts_that_overlap_in_turn_are_no_fault(spark: SparkSession, tmp_path: Path, seed: int):
+    InTurn(tmp_path, seed).take(20)
+    assert judged(spark, tmp_path) == []
+
+
+def test_a_compaction_with_two_equal_timers_at_another_time_is_found(spark: SparkSession, tmp_path: Path):
+    cuts = Cuts(tmp_path)
+    cuts.complete(1, of([("a", 5, 0)] * 2, a=1))
+    cuts.complete(2, of(b=1), base=1)
+    cuts.store.on_compacted(cuts.write(9, of([("a", 7, 0)] * 2, a=1, b=1), None, epoch=2))
+    cuts.complete(10, of(c=1), base=2, below=(StateFile(Attempt(1), Epoch(9), 3),))
+    assert judged(spark, tmp_path) == [(0, 1)]
+
+
+def test_equal_keys_of_different_types_are_one_key(spark: SparkSession, tmp_path: Path):
+    text = "a\x1f\u2028/\\"
+    below: dict[Any, int] = {"": 1, np.bytes_(b"x"): 1, text: 1, (1, np.str_("")): 1}
+    above: dict[Any, int] = {np.str_(""): 2, b"x": 2, np.str_(text): 2, (1.0, ""): 2}
+    cuts = Cuts(tmp_path)
+    cuts.complete(1, of(z=1))
+    cuts.complete(2, encode_groups("rank", below, ()), base=1)
+    cuts.complete(3, encode_groups("rank", above, ()), base=1)
+    assert judged(spark, tmp_path) == []
+    cuts.complete(4, encode_groups("rank", dict.fromkeys(below, 3), ()), base=3)
+    state = cut_tables(spark, JobFolder.open(str(tmp_path)), [4], ["state"])["state"]
+    assert sorted(row.value for row in state.select("value").collect()) == ["1", "3", "3", "3", "3"]
+
+
 def set_another_value(values: dict[Any, Any]) -> None:
     values[next(iter(values))] = "another"
 

@@ -1,9 +1,10 @@
 """Checks the files of keyed state that a cut no longer names against those that it names instead (statement 8).
 
-A cut continues the list of files of the cut before it. It leaves a file out for one of two reasons:
+A cut continues the list of files of the cut before it. If several epochs were open, it may continue that of an older
+cut instead; then it is not compared. It leaves a file out for one of two reasons:
 
-- A compaction takes its place. That holds each key of the files that were put into one, with the value and the timers
-  that the last of them has. Only where it holds everything, a key with neither is missing.
+- A compaction takes its place. That holds each key of the files that were put into one, with the value and the times of
+  the timers that the last of them has. Only where it holds everything, a key with neither is missing.
 - The cut's own delta takes its place, which then holds all its keys. Their values have changed.
 
 Otherwise a restore brings an older value back, or loses one. Values are compared as JSON. Where one cannot be read or
@@ -44,7 +45,8 @@ _HAS_CLASSES = " OR ".join(f"contains(value, '{{\"{name}\":')" for name in ("cla
 # Of a key in one layer: its value and timers, and whether they can be compared.
 _CONTENT = (
     "count_if(kind <> 'gone') AS rows",
-    "bit_xor(if(kind = 'gone', 0L, xxhash64(kind, value))) AS content",
+    # A sum, since two equal timers would not count in an exclusive or. The hashes are cut, so that it cannot overflow.
+    "sum(if(kind = 'gone', 0L, pmod(xxhash64(kind, value), 4294967296L))) AS content",
     f"bool_and(kind = 'gone' OR NOT coalesce({_HAS_CLASSES}, true)) AS is_plain",
     "min(key) AS key",
     # Not a condition on rows: Spark would decode each key of each file for it, before anything else.
@@ -97,10 +99,11 @@ def _places(before: CutDocuments, cut: CutDocuments) -> Iterator[_Place]:
             continue
         former, now = layer_names(earlier), layer_names(task)
         left, layers = [*earlier["below"], earlier], [*task["below"], task]
-        if layers[0]["epoch"] < left[0]["epoch"]:
-            # Two epochs were open. The earlier one wrote everything; the later one continues the list of a cut before.
-            continue
         compactions = [layer for layer, name in enumerate(now[:-1]) if name not in former]
+        if not {layers[layer]["epoch"] for layer in compactions} <= {facts["epoch"] for facts in left}:
+            # Several epochs were open, and this list continues that of an older cut than the one before. A compaction
+            # has the epoch of the last file that was put into it.
+            continue
         instead: dict[int, int] = {}
         for layer, facts in enumerate(left):
             if former[layer] not in now:

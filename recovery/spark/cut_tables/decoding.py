@@ -124,13 +124,12 @@ _PARTS = {"value": 2, "timer": 3, "gone": 1}
 def identity_in(kind: str, data: bytes) -> str | None:
     """A text that two pickled state rows share if and only if their keys are equal; None if a key cannot be read.
 
-    Numbers are equal across types, also within tuples, and what extends a number, a text or a tuple is equal to it. A
-    key that is an integer or a text has its JSON as identity.
+    Numbers are equal across types, also within tuples, and what extends a number, a text or a tuple is equal to it.
 
     >>> import pickle, signal
     >>> keys = (1e16, True, "NaN", float("nan"), (1.0, "a"), signal.SIGINT)
     >>> [identity_in("gone", pickle.dumps((key,))) for key in keys]
-    ['10000000000000000', '1', '"NaN"', 'nan', '(1,"a")', '2']
+    ['10000000000000000', '1', '"NaN"', 'nan', '("1", "\\\\"a\\\\"")', '2']
     """
     found = _loaded(data)
     if type(found) is not tuple or len(cast("Any", found)) != _PARTS.get(kind):
@@ -153,11 +152,15 @@ def _identity(key: Any, budget: Budget) -> str:
             return _identity(key.args, budget)
         case tuple():
             parts = cast("tuple[Any, ...]", key)
-            return f"({','.join([_identity(part, budget) for part in parts])})"
+            return f"({json.dumps([_identity(part, budget) for part in parts])[1:-1]})"
         case bool() | int():
             return str(int(key))
         case float():
             return str(int(key)) if key.is_integer() else repr(key)
+        case str() if _is_text(key):
+            # Not its JSON: Spark writes that of control characters otherwise.
+            budget.take(len(key))
+            return f'"{key}"'
         case _:
             text = json_of(key, budget)
     if text is None:
@@ -308,7 +311,7 @@ def _fields_of(state: Any) -> Any:
 # -- classes of the standard library and of NumPy ---------------------------------------------------------------
 
 _NUMBER = re.compile(r"b1|[iu][1248]|f[248]")
-_NUMBER_OR_TEXT = re.compile(rf"{_NUMBER.pattern}|U[1-9]\d{{0,7}}")
+_NUMBER_OR_TEXT = re.compile(rf"{_NUMBER.pattern}|[US]\d{{1,8}}")
 
 
 def _time(kind: Any) -> Callable[[Named], str]:
@@ -364,7 +367,10 @@ def _dtype(dtype: Any, plain: re.Pattern[str] = _NUMBER) -> np.dtype[Any]:
 
 def _scalar(value: Named) -> Any:
     dtype, data = value.args
-    (found,) = np.frombuffer(data, _dtype(dtype, _NUMBER_OR_TEXT)).tolist()
+    kind = _dtype(dtype, _NUMBER_OR_TEXT)
+    if not kind.itemsize:
+        return kind.type().item()  # an empty text, or no bytes
+    (found,) = np.frombuffer(data, kind).tolist()
     return found
 
 

@@ -117,8 +117,10 @@ def identity(kind: str, key_int: int | None, key_str: str | None, key: str | Non
     """
     if kind not in KEYED:
         return None
-    if key_int is not None or key_str is not None:
-        return json_of(key_str if key_int is None else key_int)
+    if key_int is not None:
+        return str(key_int)
+    if key_str is not None:
+        return f'"{key_str}"'
     if data is None:
         return key
     return identity_in(kind, data) or f"pickled {data!r}"
