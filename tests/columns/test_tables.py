@@ -193,8 +193,9 @@ def test_a_capture_holds_what_rows_held_whatever_the_type_of_their_numbers():
     assert sums_in(state_of(capture)) == dict.fromkeys(range(100_000), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_tracked", [True, False])
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8))])
+@pytest.mark.parametrize("seed", range(8))
 def test_open_captures_hold_their_moments_while_rows_change_and_are_added_at_random(seed: int, is_tracked: bool):
     """Some of them deltas, encoded block by block, with changes of few and of many rows between."""
     random = np.random.default_rng(seed)

@@ -394,6 +394,7 @@ def test_an_attempt_that_stops_at_any_request_loses_and_doubles_nothing(happens:
     assert len(happened) > 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forgets", [False, True], ids=["remembered", "forgotten"])
 def test_a_task_that_sleeps_at_any_request_while_others_go_on_loses_and_doubles_nothing(forgets: bool):
     """Another attempt publishes what the last cut lists, its consumer takes it, and later cuts may forget it."""

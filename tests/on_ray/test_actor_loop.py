@@ -114,6 +114,7 @@ def test_no_actor_is_restored_before_its_peers_have_found_it():
         run.until(lambda: run.restored() == {SOURCE, SINK}, "the sink is restored too")
 
 
+@pytest.mark.slow
 def test_the_loop_never_sleeps_while_something_waits_to_be_sent(monkeypatch: pytest.MonkeyPatch):
     posted: list[int] = []
     receive = Mailbox.receive
@@ -174,6 +175,7 @@ def test_tasks_report_what_they_do_and_what_waits_in_their_channels(monkeypatch:
         assert [end.window for end in loads_of(run, body)[-1].outputs if end.channel == back] == [None]
 
 
+@pytest.mark.slow
 def test_a_source_whose_receiver_has_no_room_is_held(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("engine.on_ray.actor.actor_loop.LOAD_MS", 100)
     with Attending(pipe(), options=options()) as run:
@@ -185,6 +187,7 @@ def test_a_source_whose_receiver_has_no_room_is_held(monkeypatch: pytest.MonkeyP
         assert [end.room for end in load.outputs] == [0]
 
 
+@pytest.mark.slow
 def test_a_head_says_how_often_records_have_gone_round(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("engine.on_ray.actor.actor_loop.LOAD_MS", 100)
     flow = Flow("counted")
@@ -381,6 +384,7 @@ def test_a_fault_by_records_strikes_at_exactly_that_record_of_the_run(is_slow: b
 # -- credit --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_source_stops_reading_when_the_channel_is_full_and_barriers_pass_all_the_same():
     limits = Limits(credit_bytes=1_000)
     with Attending(pipe(), options=options(limits=limits)) as run:
@@ -399,6 +403,7 @@ def test_a_source_stops_reading_when_the_channel_is_full_and_barriers_pass_all_t
         run.until(lambda: records_of(run, SINK) > 10_000, "with a receiver it goes on")
 
 
+@pytest.mark.slow
 def test_credit_that_is_lost_for_a_while_does_not_stop_the_flow():
     """Everything that the receiver says of its consumption is lost until the sender has stood still."""
     lost: list[Message] = []

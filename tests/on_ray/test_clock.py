@@ -87,6 +87,7 @@ def waiting() -> Flow:
     return flow
 
 
+@pytest.mark.slow
 def test_timers_fire_and_progress_is_told_though_the_systems_clock_is_set_back(monkeypatch: pytest.MonkeyPatch):
     set_back_ns, system_ns = [0], time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: system_ns() - set_back_ns[0])

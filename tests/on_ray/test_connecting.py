@@ -48,6 +48,7 @@ def pipe() -> Flow:
     return flow
 
 
+@pytest.mark.slow
 def test_an_actor_that_hears_nothing_of_a_peer_gives_up(monkeypatch: pytest.MonkeyPatch):
     def lose_hello(message: Message) -> Iterable[Message]:
         return [] if unpack_header(message[0])[0] == Kind.HELLO else [message]

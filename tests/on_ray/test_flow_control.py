@@ -234,6 +234,7 @@ def test_a_sender_knows_how_many_records_fit_into_a_window():
     assert (out.room_records(), out.batch_records_max) == (60, 30), "100 bytes a record; a batch is half a window"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("actors", ["task", "slice"])
 def test_many_records_that_a_function_emits_at_once_travel_in_few_batches(actors: Actors):
     flow = Flow("burst")

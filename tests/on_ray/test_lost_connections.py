@@ -101,6 +101,7 @@ def numbers(count: int, rate: float | None = None) -> Flow:
     return flow
 
 
+@pytest.mark.slow
 def test_a_connection_between_two_actors_that_is_reset_fails_the_attempt():
     flow = numbers(100_000, rate=100)
     proxies = Proxies("numbers/0", "done/0")
@@ -117,6 +118,7 @@ def test_a_connection_between_two_actors_that_is_reset_fails_the_attempt():
     proxies.close()
 
 
+@pytest.mark.slow
 def test_connections_to_the_supervisor_that_are_reset_lose_no_report():
     flow = numbers(500, rate=1_000)
     proxies = Proxies(None, SUPERVISOR)

@@ -91,6 +91,7 @@ def test_root_leaves_the_folders_of_other_users_alone(parent: Path, monkeypatch:
     assert not theirs.exists()
 
 
+@pytest.mark.slow
 def test_processes_that_make_folders_at_the_same_time_keep_theirs(parent: Path):
     def make_many(_: int) -> int:
         folders = [SocketFolder() for _ in range(FOLDERS)]

@@ -155,6 +155,7 @@ def test_the_command_filters_by_operator_and_names_those_that_have_printed(capsy
         print_logs(WorkerLogs("shop", Files()), "shop", None, None)
 
 
+@pytest.mark.slow
 def test_following_prints_what_comes_before_the_end(capsys: pytest.CaptureFixture[str]):
     files = Files(out=HEAD + ":actor_name:shop/count/0\none\n")
 

@@ -150,6 +150,7 @@ def test_a_job_in_the_store_has_the_same_document_as_one_that_is_alive(page: Pag
     assert stored.keys() == alive.to_json().keys()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_alive_is_pushed_as_it_changes(page: Page):
     run = RunStatus("fresh", "4f", "running", True, 1.0, 5.0, None, 1, None, 0)
     page.alive.append(run)

@@ -19,7 +19,7 @@ TROPHIES = {
 
 @pytest.fixture(scope="module")
 def summary():
-    drawn = range(10_000, 10_000 + 8 * len(NAMES))
+    drawn = range(10_000, 10_000 + 5 * len(NAMES))
     # Few seeds are about columns. Flows that none of them draws get the next seed that does.
     missing = sorted(set(ON_COLUMNS) - set(map(on_columns, drawn)))
     more = [next(seed for seed in count(drawn.stop) if on_columns(seed) == name) for name in missing]

@@ -298,6 +298,7 @@ class Started:
         return self.settings["spark.master"]
 
 
+@pytest.mark.slow
 def test_an_argument_goes_before_variables_and_those_before_files(tmp_path: Path, no_settings: pytest.MonkeyPatch):
     started = Started(no_settings)
     assert started.on() == "local[*]"
