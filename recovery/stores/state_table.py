@@ -359,7 +359,8 @@ def _parts_of_numbers(groups: TypedGroups) -> Iterator[Part]:
     for first, last in _spans([_NUMBER_BYTES * count for count in groups.counts()]):
         rows = _Rows()
         for numbers in groups.numbers:
-            if len((found := numbers.of(first, last)).keys):
+            found = numbers.of(first, last)
+            if len(found.keys):
                 rows.add_numbers(found)
         yield Part(rows.table(), (first, last))
 
