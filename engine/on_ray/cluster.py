@@ -48,7 +48,26 @@ class _Ray:
     """The module `ray`, imported when something of it is asked for."""
 
     def __getattr__(self, name: str) -> Any:
+        if "ray" not in sys.modules and current_thread() is main_thread():
+            _import_before_signals_act()
         return getattr(import_module("ray"), name)
+
+
+def _import_before_signals_act() -> None:
+    """Import Ray, and let Ctrl-C wait meanwhile: after half an import, each later one in this process would fail."""
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # None: a handler that Python has not installed, and could not put back.
+    replaced = {number: handler for number, handler in before.items() if handler is not None}
+    for number in replaced:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        import_module("ray")
+    finally:
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 ray: Any = _Ray()
@@ -197,7 +216,6 @@ def is_connected() -> bool:
 
 def disconnect() -> None:
     """Leave the cluster; a local one that we started ends."""
-    # Not loaded: nothing was asked of it, or its import was interrupted, and a second one would fail.
     if "ray" in sys.modules:
         ray.shutdown()
 

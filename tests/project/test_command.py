@@ -199,6 +199,20 @@ def test_ctrl_c_while_ray_is_loaded_ends_a_run_without_a_traceback(module: str, 
     assert (told.returncode, told.stderr) == (130, "")
 
 
+@pytest.mark.slow
+def test_ctrl_c_while_ray_is_loaded_does_not_spoil_what_the_process_does_later(tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_WHILE_LOADING.replace("MODULE", "ray._private.worker"))
+    code = (
+        "from engine.on_ray import cluster\n"
+        "try: cluster.RayError\n"
+        "except KeyboardInterrupt: print('interrupted')\n"
+        "print(cluster.RayError.__module__)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert said.stdout == "interrupted\nray.exceptions\n"
+
+
 @pytest.mark.parametrize("reaction", [signal.default_int_handler, signal.SIG_IGN])
 def test_once_it_is_loaded_ctrl_c_does_what_it_did_before(reaction: Any, monkeypatch: pytest.MonkeyPatch):
     found: list[Any] = []
