@@ -36,7 +36,7 @@ check: setup      ## format, lint, types, layers: seconds
 	.venv/bin/pyright
 	$(PYTHON_IN_VENV) -m pytest -q tests/project/test_layers.py tests/project/test_architecture.py
 
-test-fast: setup  ## all but the slow tests: about 45 seconds
+test-fast: setup  ## all but the slow tests: about 40 seconds
 	$(PYTHON_IN_VENV) -m pytest -q -m "not slow" $(TWO_FILES_AT_A_TIME)
 
 test: setup       ## every test but the long ones, then the pure core once more under python -O: a quarter of an hour on two cores

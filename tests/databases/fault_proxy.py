@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 Side = Literal["before", "after"]
+HAPPENED_S = 60.0
 
 
 def only_cut(client: int) -> None:
@@ -59,7 +60,13 @@ class FaultProxy:
 
     @property
     def happened(self) -> int:
+        self._wait_for_strikes()
         return sum(strike.has_happened.is_set() for strike in self.strikes)
+
+    def _wait_for_strikes(self) -> None:
+        """Wait for those that have begun: a client may be done before the server that it lost is up again."""
+        for strike in self.strikes[: self._next]:
+            strike.has_happened.wait(HAPPENED_S)
 
     def plan(self, strike: Strike) -> None:
         """Strike from here on."""
@@ -69,6 +76,7 @@ class FaultProxy:
             self.strikes.append(strike)
 
     def close(self) -> None:
+        self._wait_for_strikes()
         self._is_over = True
         # A blocked accept ends by a connection.
         with socket.socket(socket.AF_UNIX) as last:
