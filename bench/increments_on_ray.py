@@ -111,7 +111,7 @@ def kept_cuts(folder: str) -> list[tuple[Epoch, int | None]]:
 
 
 def holds_what_changed(folder: str, rows_max: float = inf) -> bool:
-    """Whether the newest cut holds what changed, in at most so many rows; then so do all later ones.
+    """Whether the newest cut holds what changed, in at most `rows_max` rows; then all later ones do.
 
     Cuts that began while the keys were read hold everything, and so do those that begin before the first of all keys is
     complete.

@@ -173,6 +173,12 @@ sys.meta_path.insert(0, Interrupts())
 """
 
 
+def interrupted_while_loading(module: str, folder: Path) -> dict[str, str]:
+    """The environment of a process that gets Ctrl-C when it loads this module."""
+    (folder / "sitecustomize.py").write_text(INTERRUPTED_WHILE_LOADING.replace("MODULE", module))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "start"),
@@ -184,16 +190,14 @@ sys.meta_path.insert(0, Interrupts())
     ],
 )
 def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(module: str, start: list[str], tmp_path: Path):
-    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_WHILE_LOADING.replace("MODULE", module))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    environment = interrupted_while_loading(module, tmp_path)
     told = subprocess.run([sys.executable, *start], capture_output=True, text=True, env=environment)
     assert (told.returncode, told.stderr) == (-signal.SIGINT, "")
 
 
 @pytest.mark.slow
 def test_ctrl_c_while_ray_is_loaded_ends_a_run_without_a_traceback(module: str, tmp_path: Path):
-    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_WHILE_LOADING.replace("MODULE", "ray._private.worker"))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    environment = interrupted_while_loading("ray._private.worker", tmp_path)
     command = [sys.executable, "-m", "backedge", "run", f"{module}:flow"]
     told = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (told.returncode, told.stderr) == (130, "")
@@ -201,14 +205,13 @@ def test_ctrl_c_while_ray_is_loaded_ends_a_run_without_a_traceback(module: str, 
 
 @pytest.mark.slow
 def test_ctrl_c_while_ray_is_loaded_does_not_spoil_what_the_process_does_later(tmp_path: Path):
-    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_WHILE_LOADING.replace("MODULE", "ray._private.worker"))
     code = (
         "from engine.on_ray import cluster\n"
         "try: cluster.RayError\n"
         "except KeyboardInterrupt: print('interrupted')\n"
         "print(cluster.RayError.__module__)"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    environment = interrupted_while_loading("ray._private.worker", tmp_path)
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert said.stdout == "interrupted\nray.exceptions\n"
 

@@ -105,12 +105,20 @@ class History:
             while self.random.random() < 0.3 and len(open_epochs) < 3:
                 open_epochs.append(self._taken())
             while open_epochs:
-                one = open_epochs.pop(0)
-                if self.random.random() < 0.8:
-                    self._complete(one, [later.base for later in open_epochs if later.base is not None])
-                    cuts -= 1
-            if self.running and self.random.random() < 0.5:
-                self._compact(*self.running.pop(0))
+                cuts -= self._complete_first(open_epochs)
+            self._compact_some()
+
+    def _complete_first(self, open_epochs: list[Taken]) -> bool:
+        """End the first of these epochs; return whether it was completed and not given up."""
+        one = open_epochs.pop(0)
+        is_completed = self.random.random() < 0.8
+        if is_completed:
+            self._complete(one, [later.base for later in open_epochs if later.base is not None])
+        return is_completed
+
+    def _compact_some(self) -> None:
+        if self.running and self.random.random() < 0.5:
+            self._compact(*self.running.pop(0))
 
     def _change(self, key: Any) -> None:
         match self.random.randint(0, 5):
@@ -236,12 +244,8 @@ class InTurn(History):
         while cuts > 0:
             while len(opened) < 3 and (not opened or self.random.random() < 0.6):
                 opened.append(self._taken())
-            one = opened.pop(0)
-            if self.random.random() < 0.8:
-                self._complete(one, [later.base for later in opened if later.base is not None])
-                cuts -= 1
-            if self.running and self.random.random() < 0.5:
-                self._compact(*self.running.pop(0))
+            cuts -= self._complete_first(opened)
+            self._compact_some()
 
 
 def of(timers: Sequence[tuple[Any, int, int]] = (), **values: Any) -> Mapping[int, bytes]:
