@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from bench.measuring import warm_page_cache
 from bench.ours import BenchError, begin, peak_mb
 from bench.recover import wait_for
 from bench.restore import NO_CUTS_S
@@ -41,6 +42,7 @@ def _cut(workload: OpaqueWorkload, folder: str, options: dict[str, Any]) -> tupl
     try:
         before = 0 if "resume" in options else 2 * workload.keys
         wait_for(lambda: job.status().total().records > before + READ_AGAIN, "all keys have a value")
+        warm_page_cache(folder, workload.mb)
         began_s = time.monotonic()
         epoch = Epoch(job.cut())
         took_s = time.monotonic() - began_s

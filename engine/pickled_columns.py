@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from engine import pickled_groups
 from engine.pickled_groups import NamelessFile
 from graphs.routing import KEY_GROUPS, key_groups
-from recovery.keyed_pickles import BytesRows, KeyedPickles, PickledRows, chunk_starts
+from recovery.keyed_pickles import BytesRows, KeyedPickles, Listed, PickledRows, chunk_starts
 from recovery.typed_groups import Column, places_of
 
 PIECE_BYTES_MAX = 1 << 30
@@ -42,32 +43,42 @@ class _Piece:
 
 
 class _Layout(NamedTuple):
-    """Entries by group: the group and key of each, the length of its value, and its place among those added."""
+    """Entries by group: the group and key of each, and the length of its value."""
 
     groups: Column
     keys: Column
     sizes: Column
-    places: Column
 
 
 class _BytesByKey:
-    """Bytes of integer keys in the order in which they were added, laid out by group when they are filed."""
+    """Bytes of integer keys by group, and within a group in the order in which they were added.
+
+    They are put into a list for each group while they are in the processor's cache. Once all have been added, it takes
+    longer to look one up than to copy it.
+    """
 
     def __init__(self) -> None:
-        self._keys: list[Column] = []
-        self._values: list[bytes] = []
+        self._values: list[list[bytes]] = [[] for _ in range(KEY_GROUPS)]
+        self._added: list[_Layout] = []
         self._layout: _Layout | None = None
 
     def add(self, keys: Column, values: list[bytes]) -> None:
         """Add a value for each key."""
-        self._keys.append(keys)
-        self._values += values
+        groups = key_groups(keys).astype(np.uint8)
+        # For single bytes numpy uses a radix sort.
+        order = np.argsort(groups, kind="stable")
+        groups, ordered = groups[order], list(map(values.__getitem__, order.tolist()))
+        sizes = np.fromiter(map(len, ordered), np.int64, len(ordered))
+        starts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist()]
+        for group, (start, end) in zip(groups[starts].tolist(), pairwise([*starts, len(ordered)]), strict=True):
+            self._values[group] += ordered[start:end]
+        self._added.append(_Layout(groups, keys[order], sizes))
         self._layout = None
 
     @property
     def has_some(self) -> bool:
         """Whether any were added."""
-        return bool(self._keys)
+        return bool(self._added)
 
     def sizes(self) -> Column:
         """The bytes of the pickles of each key group, or a little more."""
@@ -82,18 +93,14 @@ class _BytesByKey:
             layout = self._laid_out()
             low, high = places_of(layout.groups, first, last)
             if low < high:
-                groups, keys, sizes, places = (column[low:high] for column in layout)
-                values = list(map(self._values.__getitem__, places.tolist()))
-                yield BytesRows(groups.astype(np.int32), keys, sizes, values)
+                groups, keys, sizes = (column[low:high] for column in layout)
+                yield BytesRows(groups.astype(np.int32), keys, sizes, Listed(self._values[first : last + 1]))
 
     def _laid_out(self) -> _Layout:
         if self._layout is None:
-            keys = np.concatenate(self._keys)
-            sizes = np.fromiter(map(len, self._values), np.int64, len(self._values))
-            groups = key_groups(keys).astype(np.uint8)
-            # For single bytes numpy uses a radix sort.
+            groups, keys, sizes = (np.concatenate(columns) for columns in zip(*self._added, strict=True))
             order = np.argsort(groups, kind="stable")
-            self._layout = _Layout(groups[order], keys[order], sizes[order], order)
+            self._layout = _Layout(groups[order], keys[order], sizes[order])
         return self._layout
 
 

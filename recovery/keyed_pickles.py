@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -20,13 +21,27 @@ class PickledRows(NamedTuple):
     data: bytes
 
 
+class Listed:
+    """The values in several lists, one list after the other. They are only looked at as they are used.
+
+    >>> list(Listed([[b"a", b"b"], [], [b"c"]]))
+    [b'a', b'b', b'c']
+    """
+
+    def __init__(self, lists: Sequence[list[bytes]]) -> None:
+        self._lists = lists
+
+    def __iter__(self) -> Iterator[bytes]:
+        return chain.from_iterable(self._lists)
+
+
 class BytesRows(NamedTuple):
     """Some entries in the order of their groups, whose values are bytes. `sizes` are the lengths of the values."""
 
     groups: Column
     keys: Column
     sizes: Column
-    values: list[bytes]
+    values: Iterable[bytes]
 
 
 class KeyedPickles(Mapping[int, bytes]):

@@ -8,6 +8,7 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from bench.measuring import warm_page_cache
 from bench.peers.sides import run_sides
 from bench.workloads import OpaqueWorkload, opaque_value
 
@@ -21,6 +22,7 @@ def run(workload: OpaqueWorkload) -> float:
 def _side(tell: Connection, workload: OpaqueWorkload, index: int) -> None:
     state = {key: opaque_value(key, workload.seed) for key in range(index, workload.keys, workload.tasks)}
     path = Path(workload.folder, f"bare-{index}")
+    warm_page_cache(workload.folder, workload.mb / workload.tasks)
     started_s = time.perf_counter()
     with path.open("wb") as file:
         pickle.dump(state, file, 5)

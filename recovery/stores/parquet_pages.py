@@ -11,9 +11,9 @@ A page is a header and, for each value, its length in four bytes and the value.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ class BytesColumn:
 
     name: str
     place: int
-    values: Sequence[bytes]
+    values: Iterable[bytes]
     sizes: npt.NDArray[np.int64]
 
 
@@ -63,16 +63,17 @@ class WithBytes:
         yield footer + len(footer).to_bytes(4, "little") + _MAGIC
 
     def _pages(self) -> Iterator[bytes]:
-        values, sizes = self.column.values, self.column.sizes
+        values, sizes = iter(self.column.values), self.column.sizes
         if len(sizes) and sizes.max() > _VALUE_BYTES_MAX:
             raise OSError(f"a value has {sizes.max():,} bytes, and a table holds at most {_VALUE_BYTES_MAX:,} of one")
         ends = np.cumsum(sizes + _LENGTH_BYTES)
-        starts = [0, *(np.flatnonzero(np.diff(ends // PAGE_BYTES)) + 1).tolist(), len(values)]
+        starts = [0, *(np.flatnonzero(np.diff(ends // PAGE_BYTES)) + 1).tolist(), len(sizes)]
         lengths = {size: struct.pack("<I", size) for size in np.unique(sizes).tolist()}
         for first, last in pairwise(starts):
-            parts: list[bytes] = [b""] * (2 * (last - first) + 1)
-            parts[1::2] = map(lengths.__getitem__, sizes[first:last].tolist())
-            parts[2::2] = values[first:last]
+            parts = [next(iter(lengths.values()), b"")] * (2 * (last - first) + 1)
+            if len(lengths) > 1:
+                parts[1::2] = map(lengths.__getitem__, sizes[first:last].tolist())
+            parts[2::2] = islice(values, last - first)
             parts[0] = _page_header(last - first, int(ends[last - 1] - (ends[first - 1] if first else 0)))
             yield b"".join(parts)
 
@@ -92,7 +93,7 @@ class WithBytes:
             2: (LIST, (I32, [_PLAIN, _RLE])),
             3: (LIST, (BINARY, [name])),
             4: (I32, _UNCOMPRESSED),
-            5: (I64, len(column.values)),
+            5: (I64, len(column.sizes)),
             6: (I64, size),
             7: (I64, size),
             9: (I64, start),

@@ -24,9 +24,9 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -407,10 +407,11 @@ def _keyed_rows(pieces: Sequence[BytesRows | PickledRows], more: dict[str, Any])
     return _table(len(keys), {"kind": kind, "key_group": groups, "key_int": keys, **more})
 
 
-def _bytes_of(values: Sequence[bytes], sizes: Array) -> Iterator[Any]:
+def _bytes_of(values: Iterable[bytes], sizes: Array) -> Iterator[Any]:
     """The values in arrays that their offsets can describe."""
+    left = iter(values)
     for start, end in pairwise(chunk_starts(sizes, _CHUNK_BYTES)):
-        yield _binary(sizes[start:end], b"".join(values[start:end]))
+        yield _binary(sizes[start:end], b"".join(islice(left, end - start)))
 
 
 def _pickles_of(rows: PickledRows) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,23 @@ def test_a_file_is_there_with_all_that_was_written(tmp_path: Path):
     assert read(folder, FILE) == b"second"
     assert read(folder, ("c",)) == b""
     assert list(folder.walk(())) == [FILE, ("c",)]
+
+
+def test_a_large_file_goes_to_the_disk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What the kernel is told is a hint: it may refuse."""
+    monkeypatch.setattr("recovery.stores.folder._WRITTEN_BACK_BYTES", 10)
+    told: list[tuple[int, int]] = []
+
+    def tell(descriptor: int, start: int, size: int, advice: int) -> None:
+        told.append((start, size))
+        raise OSError(errno.EINVAL, "no such advice")
+
+    monkeypatch.setattr(os, "posix_fadvise", tell, raising=False)
+    pieces = [b"x" * size for size in (4, 9, 25, 3)]
+    folder = Folder(str(tmp_path))
+    folder.write_pieces(FILE, pieces)
+    assert told == [(0, 13), (13, 25)]
+    assert read(folder, FILE) == b"".join(pieces)
 
 
 def test_an_exclusive_file_is_created_once(tmp_path: Path):
