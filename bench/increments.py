@@ -2,7 +2,7 @@
 
 On Ray, with cuts in a folder:
 
-- often_per_s, none_per_s: a run in two tasks with ten cuts a second, and the same without. Three pairs per turn: they
+- often_per_s, none_per_s: a run in two tasks with ten cuts a second, and the same without. Five pairs per turn: they
   differ most from one turn to the next. Of the cuts that are kept at the end of a run, it is counted how many hold what
   changed and how many everything.
 - resume_whole, resume_deltas: a run that resumes from a cut of everything, and from one with a list of deltas. From the
@@ -43,12 +43,12 @@ from bench.workloads import OpaqueWorkload
 KEYS = 1_000_000
 LARGE = 10
 CHANGED = 0.01
-SECONDS = 10.0
+SECONDS = 5.0
 BYTES_MAX = 0.03
 RESTORE_MAX = 1.5
 SPEED_MIN = 0.95
 COMPLETED_MIN = 0.9
-SPEEDS_PER_TURN = 3
+SPEEDS_PER_TURN = 5
 PEAK_MAX = 1.5
 PEAK_MB = 150.0
 CUT_MAX = 1.5
