@@ -24,6 +24,7 @@ def job(tmp_path: Path) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_cut_is_consistent_and_as_large_as_it_should_be(spark: Any, job: str):
     verdict = judge(spark, JobFolder.open(job))
     assert verdict.consistent, "\n".join(verdict.lines())

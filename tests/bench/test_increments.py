@@ -171,6 +171,7 @@ def test_the_bare_cut_writes_and_leaves_nothing(tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_short_runs_are_measured_with_cuts_of_what_changed(
     local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evidence: Evidence
 ):

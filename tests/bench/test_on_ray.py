@@ -53,9 +53,8 @@ def ray(local_ray: None) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "hop" else pytest.mark.long) for name in PEERS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", PEERS)
 def test_a_benchmark_on_ray_tells_its_figure_its_peers_and_the_ratios(name: str, monkeypatch: pytest.MonkeyPatch):
     # Whether or not they are installed: of so few rows they need minutes, or give no figure.
     for optional in (columns_ray_data, count_bytewax, kmeans_scikit):

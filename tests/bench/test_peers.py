@@ -148,6 +148,7 @@ def test_what_bytewax_reads_is_counted_between_the_warm_up_and_the_end():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_peers_by_hand_run_and_leave():
     assert loop_bare.run(LoopWorkload(records=1_000, repetitions=3_000, seconds=0.2, warm_up_s=0.1)) > 0
     assert count_bare.run(CountWorkload(seconds=0.2, warm_up_s=0.1)) > 0

@@ -195,7 +195,7 @@ def test_a_capture_holds_what_rows_held_whatever_the_type_of_their_numbers():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_tracked", [True, False])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 8))])
 def test_open_captures_hold_their_moments_while_rows_change_and_are_added_at_random(seed: int, is_tracked: bool):
     """Some of them deltas, encoded block by block, with changes of few and of many rows between."""
     random = np.random.default_rng(seed)

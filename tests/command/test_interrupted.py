@@ -72,6 +72,7 @@ def test_an_interrupted_run_leaves_a_cut_and_no_process(
     assert (last["epoch"], last["restorable"]) == (summary["last_epoch"], True)
 
 
+@pytest.mark.long  # what dies in tests/on_ray/test_resuming.py is a driver, too, but no command
 def test_a_driver_that_dies_leaves_a_cut_and_no_actor(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     with running(tmp_path) as (run, started):
         # Agents of Ray's own take a minute to find out that all the others are gone.

@@ -52,7 +52,7 @@ def test_a_job_that_was_stopped_goes_on_from_its_last_cut_and_survives_two_kills
 ):
     out, cuts = tmp_path / "run.json", tmp_path / "cuts"
     # For fewer orders than there are, it takes its time.
-    words = ["--set", "size=400", "--parallelism", "2", "--snapshots", str(cuts), "--json-out", str(out)]
+    words = ["--set", "size=400", "--snapshots", str(cuts), "--json-out", str(out)]
     run = ["--working-dir", str(project), "--", "backedge", "run", FLOW, *words, "--resume", "latest", "--json"]
     cluster.job("submit", "--no-wait", "--submission-id", "stopped", *run)
     cluster.wait_for(cuts / "transfers" / "chain" / "00000003.json")

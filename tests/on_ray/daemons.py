@@ -108,15 +108,15 @@ def place_supervisor(node: str) -> None:
     cluster.start_actor = placed
 
 
-def wait_for_one(machines: Any, folder: str) -> dict[str, Any]:
-    """What came of a run whose actors had no place before another daemon joined."""
+def wait_for_one(machines: Any, folder: str) -> tuple[dict[str, Any], Any]:
+    """What came of a run whose actors had no place before another daemon joined; and that daemon."""
     flow = trips(count=COUNT // 10, rate=None, name="late", resources={"late": 1})
     job = start(flow, snapshots=f"file://{folder}", every=0.2, actors="task", progress=False)
     said = until(job, lambda story: bool(story.lines), "it is told what the run waits for").lines[0]
-    machines.add_node(num_cpus=1, resources={"late": 2})
+    joined = machines.add_node(num_cpus=1, resources={"late": 2, "far": 2})
     result = job.wait()
     is_exact = sorted(result.outputs["done"]) == trips_made(COUNT // 10)
-    return {"waited_for": said, "is_exact_late": is_exact, "restores_late": len(result.restores)}
+    return {"waited_for": said, "is_exact_late": is_exact, "restores_late": len(result.restores)}, joined
 
 
 def is_ours(pid: int) -> bool:
@@ -137,8 +137,8 @@ def main(folder: str, dies: str) -> None:
         if dies == "nothing":
             said = hang_supervisor(machines.add_node(num_cpus=1), folder)
         else:
-            said = wait_for_one(machines, folder)
-            far = [machines.add_node(num_cpus=1, resources={"far": 2}) for _ in range(2)]
+            said, joined = wait_for_one(machines, folder)
+            far = [joined, machines.add_node(num_cpus=1, resources={"far": 2})]
             said |= run_and_lose_one(machines, far, folder, dies)
         Leftovers.now().without(before).expect_none()
     finally:

@@ -38,7 +38,7 @@ def run_example(page: str, folder: Path, number: int = 0) -> str:
     return result.stdout.strip()
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("running_ray")
 def test_readme_example_runs_as_it_stands(tmp_path: Path):
     assert run_example("README.md", tmp_path)
 

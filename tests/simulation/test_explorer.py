@@ -27,9 +27,12 @@ UNALIGNED = ("unaligned", "unaligned, one record")
 DRAIN = "a drain, channels with room for one batch"
 CREDIT = "credit that is late or lost"
 SAME_KEYS = "deltas of the same keys"
-BEGUN = {"deltas": 1_500, SAME_KEYS: 1_500, "two heads, two bodies, shuffled": 5_000, **dict.fromkeys(LONG, 8_000)}
+BEGUN = {"deltas": 800, SAME_KEYS: 800, "two heads, two bodies, shuffled": 2_500, **dict.fromkeys(LONG, 4_000)}
 """Graphs whose whole walk takes ten seconds or more, and how many states the tests that are not long visit."""
-MINUTE = (*BEGUN, "overtaking, batches in parts", "two overlapping epochs, an abort", "unaligned")
+MINUTE = (
+    *(*BEGUN, "overtaking, batches in parts", "two overlapping epochs, an abort", "unaligned"),
+    *("a late write", "a probe too early"),
+)
 """Graphs whose whole walk is left to the long tests."""
 LONG_ALONE = ("two heads, two bodies, shuffled", "a probe too early", "a death during the restore")
 """Graphs of which the walk without shortening takes long."""

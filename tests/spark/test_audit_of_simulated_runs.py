@@ -51,6 +51,8 @@ SEEDS_OF_COLUMNS = {
     "columns_changing": 9,
 }
 """Runs with few cuts, of which one has columns in a log."""
+LONG_ON_COLUMNS = ("columns_vertices", "columns_repeating", "columns_best_vertices")
+"""The others log columns of a free loop, of rounds, and of a graph that changes."""
 
 
 def judged(spark: SparkSession, job: Path) -> Verdict:
@@ -136,7 +138,10 @@ def test_cuts_with_different_versions_of_state_are_consistent(spark: SparkSessio
     assert {cut.graph_hash for cut in verdict.epochs} == {FORMER.hash, LATER.hash}
 
 
-@pytest.mark.parametrize("topology", ON_COLUMNS)
+@pytest.mark.parametrize(
+    "topology",
+    [pytest.param(name, marks=[pytest.mark.long] * (name in LONG_ON_COLUMNS)) for name in ON_COLUMNS],
+)
 def test_in_cuts_with_columns_one_value_that_was_changed_in_a_log_is_found_and_nothing_else(
     spark: SparkSession, tmp_path: Path, topology: str
 ):
