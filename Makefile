@@ -39,7 +39,7 @@ check: setup      ## format, lint, types, layers: seconds
 test-fast: setup  ## all but the slow tests: about 40 seconds
 	$(PYTHON_IN_VENV) -m pytest -q -m "not slow" $(TWO_FILES_AT_A_TIME)
 
-test: setup       ## every test but the long ones, then the pure core once more under python -O: 15 to 20 minutes on two cores
+test: setup       ## every test but the long ones, then the pure core once more under python -O: a quarter of an hour on two cores
 	$(PYTHON_IN_VENV) -m tests.spark.java_classes
 	$(PYTHON_IN_VENV) -m pytest -m "not long" --durations=20 $(THREE_FILES_AT_A_TIME)
 	$(PYTHON_IN_VENV) -O -m pytest -q -m "not slow" $(PURE_CORE)
