@@ -70,6 +70,7 @@ class WithBytes:
         starts = [0, *(np.flatnonzero(np.diff(ends // PAGE_BYTES)) + 1).tolist(), len(sizes)]
         lengths = {size: struct.pack("<I", size) for size in np.unique(sizes).tolist()}
         for first, last in pairwise(starts):
+            # Often all values are equally long.
             parts = [next(iter(lengths.values()), b"")] * (2 * (last - first) + 1)
             if len(lengths) > 1:
                 parts[1::2] = map(lengths.__getitem__, sizes[first:last].tolist())

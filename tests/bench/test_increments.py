@@ -193,6 +193,7 @@ def test_short_runs_are_measured_with_cuts_of_what_changed(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_cut_of_opaque_values_has_all_of_them_and_so_has_its_restore(local_ray: None):
     with session():
         seconds, peak_mb = opaque_state.cut(OpaqueWorkload(keys=2_000))

@@ -24,6 +24,8 @@ from tests.on_ray.fault_points import FaultPoint, Setting
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 RECORDS, KEYS, PER_KEY = 1_500_000, 20_000, 500
+RATE = 500_000
+"""Slow enough for dozens of cuts, however fast the machine is."""
 PER_FRAGILE_KEY = 250
 AGAIN, PER_KEY_AGAIN = 50, 30_000
 COUNTS = TaskId("counts", 0)
@@ -58,7 +60,7 @@ def counted_once(count: int, n: int) -> tuple[int, tuple[int, int]]:
 
 def counting(
     count: Callable[[int, int], tuple[int, tuple[int, int]]] = counted_once,
-    rate: float | None = None,
+    rate: float = RATE,
     records: int = RECORDS,
 ) -> Flow:
     """Count the records of each key."""
@@ -72,7 +74,7 @@ def counting(
 def fragile(records: int, marker: str) -> Flow:
     """Count the records of each key, with counts that do not survive their first compaction."""
     flow = Flow("counting")
-    numbers = flow.read(Range(records), name="numbers").key_by(lambda n: n // PER_FRAGILE_KEY)
+    numbers = flow.read(Range(records, rate=RATE), name="numbers").key_by(lambda n: n // PER_FRAGILE_KEY)
 
     def count(value: Fragile | None, n: int) -> tuple[Fragile, tuple[int, int]]:
         now = 1 if value is None else value.count + 1

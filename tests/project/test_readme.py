@@ -61,6 +61,7 @@ def test_the_page_of_cuts_and_restarts_has_their_options_with_their_defaults():
         assert ast.literal_eval(default.strip("`")) == getattr(RunOptions(), name), name
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("running_ray")
 def test_the_picture_is_drawn_from_a_run_that_is_killed_and_loses_nothing(tmp_path: Path):
     command = [sys.executable, ROOT / "scripts" / "draw_run.py", tmp_path / "run.svg"]

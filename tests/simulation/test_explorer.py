@@ -186,6 +186,7 @@ def test_letting_a_task_go_first_loses_no_cut(name: str):
 
 
 @pytest.mark.slow
+@pytest.mark.long  # test_simulate.py asks the same of simulated runs
 def test_a_walk_is_the_same_whatever_the_seed_of_hashes():
     program = (
         "from proof.explorer import Explorer\n"
