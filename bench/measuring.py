@@ -24,7 +24,7 @@ def warm_page_cache(folder: str, mb: float) -> None:
     """Write a file of this size, and remove it: what is written next takes the same pages.
 
     The host of a virtual machine takes pages back that have been free for seconds. To get them again can take longer
-    than anything else in writing a large file, and whoever comes second does not pay for it.
+    than anything else in writing a large file, and a process that writes right after another one is spared that.
     """
     megabyte = bytes(1_000_000)
     with tempfile.TemporaryFile(dir=folder) as file:

@@ -64,9 +64,7 @@ class _BytesByKey:
 
     def add(self, keys: Column, values: list[bytes]) -> None:
         """Add a value for each key."""
-        groups = key_groups(keys).astype(np.uint8)
-        # For single bytes numpy uses a radix sort.
-        order = np.argsort(groups, kind="stable")
+        groups, order = _groups_and_order(keys)
         groups, ordered = groups[order], list(map(values.__getitem__, order.tolist()))
         sizes = np.fromiter(map(len, ordered), np.int64, len(ordered))
         starts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist()]
@@ -145,10 +143,8 @@ class PickledColumns(KeyedPickles):
 
     def _new_pieces(self, keys: Column, sizes: Column) -> Iterator[tuple[_Piece, list[int]]]:
         """Pieces for these entries, and the places of the entries of each, in the order of their groups."""
-        groups = key_groups(keys).astype(np.uint8)
+        groups, order = _groups_and_order(keys)
         self._sizes += np.bincount(groups, sizes, KEY_GROUPS).astype(np.int64)
-        # For single bytes numpy uses a radix sort.
-        order = np.argsort(groups, kind="stable")
         for chosen in np.split(order, chunk_starts(sizes[order], PIECE_BYTES_MAX)[1:-1]):
             starts = np.zeros(len(chosen) + 1, np.int64)
             np.cumsum(sizes[chosen], out=starts[1:])
@@ -205,6 +201,13 @@ class PickledColumns(KeyedPickles):
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self.sizes()))
+
+
+def _groups_and_order(keys: Column) -> tuple[Column, Column]:
+    """The group of each key, and the places of the keys in the order of their groups."""
+    groups = key_groups(keys).astype(np.uint8)
+    # For single bytes numpy uses a radix sort.
+    return groups, np.argsort(groups, kind="stable")
 
 
 def _pickles_of(rows: PickledRows | BytesRows) -> bytes:

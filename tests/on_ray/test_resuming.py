@@ -76,7 +76,7 @@ def test_a_driver_that_is_killed_leaves_no_process_and_the_run_goes_on(tmp_path:
         assert set(said["pids"].values()) <= began
         assert all(has_ended(pid) for pid in began)
     flow = trips(count=COUNT, rate=None)
-    _, result = finish(flow, snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
+    job, result = finish(flow, snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
     evidence.same(result.outputs["done"], trips_made(COUNT))
     evidence.cuts(tmp_path)
     assert result.restores[0]["epoch"] >= said["epoch"]
@@ -84,7 +84,7 @@ def test_a_driver_that_is_killed_leaves_no_process_and_the_run_goes_on(tmp_path:
     epochs = [entry.epoch for entry in entries if isinstance(entry, Manifest)]
     assert epochs == sorted(set(epochs)), "no number of an epoch is used twice"
     attempts = [entry.attempt for entry in entries if isinstance(entry, AttemptStart)]
-    assert attempts == [*range(1, 2 + len(result.restores))], (result.restores, "each attempt has its own number")
+    assert attempts == [1, 2], (said, job.status().lines)
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])

@@ -29,7 +29,7 @@ def test_a_file_is_there_with_all_that_was_written(tmp_path: Path):
 
 
 def test_a_large_file_goes_to_the_disk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What the kernel is told is a hint: it may refuse."""
+    """The kernel takes it as a hint, and may refuse it."""
     monkeypatch.setattr("recovery.stores.folder._WRITTEN_BACK_BYTES", 10)
     told: list[tuple[int, int]] = []
 
