@@ -5,6 +5,7 @@ Both are filed by key group, so that they can be restored by a task with other g
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -26,11 +27,13 @@ class Inbox(Protocol):
         ...
 
     def filed(self, starts: Array) -> list[Any]:
-        """The content by key group. `starts` says where each group begins, and the last one ends."""
+        """The content by key group; None for each if there is none. `starts` says where each group begins, and the
+        last one ends.
+        """
         ...
 
-    def restore(self, filed: list[Any], firsts: list[int]) -> None:
-        """Take what was filed, for the groups that begin at these positions."""
+    def restore(self, filed: Mapping[int, Any]) -> None:
+        """Take what was filed of each group, by the position at which it begins."""
         ...
 
 
@@ -42,9 +45,11 @@ class CombinedInbox:
         self._combine = COMBINES[combine]
         self._nothing = identity(combine, message)
         self._values = np.full(vertices, self._nothing)
+        self._is_empty = True
 
     def add(self, places: Array, values: Array, *, distinct_and_ordered: bool) -> None:
         """Combine values with what is there; places are distinct."""
+        self._is_empty = False
         if distinct_and_ordered and len(places) == self._vertices:
             self._combine(self._values, values, out=self._values)
         else:
@@ -54,17 +59,19 @@ class CombinedInbox:
     def take(self) -> Array:
         """The value of each vertex."""
         taken, self._values = self._values, np.full(self._vertices, self._nothing)
+        self._is_empty = True
         return taken
 
     def filed(self, starts: Array) -> list[Any]:
-        """The values of each group."""
-        values = self._values.copy()
-        return [values[start:end] for start, end in pairwise(starts.tolist())]
+        """The values of each group, which `add` changes in place."""
+        pairs = pairwise(starts.tolist())
+        return [None if self._is_empty else self._values[start:end] for start, end in pairs]
 
-    def restore(self, filed: list[Any], firsts: list[int]) -> None:
+    def restore(self, filed: Mapping[int, Any]) -> None:
         """Take the values of these groups."""
-        for first, values in zip(firsts, filed, strict=True):
+        for first, values in filed.items():
             self._values[first : first + len(values)] = values
+            self._is_empty = False
 
 
 class UncombinedInbox:
@@ -91,6 +98,8 @@ class UncombinedInbox:
 
     def filed(self, starts: Array) -> list[Any]:
         """The values of each group, with their positions within it."""
+        if not self._parts:
+            return [None] * (len(starts) - 1)
         at, values = self._together()
         order = np.argsort(at, kind="stable")
         at, values = at[order], values[order]
@@ -98,6 +107,6 @@ class UncombinedInbox:
         firsts = starts[:-1].tolist()
         return [(at[a:b] - first, values[a:b]) for first, (a, b) in zip(firsts, rows, strict=True)]
 
-    def restore(self, filed: list[Any], firsts: list[int]) -> None:
+    def restore(self, filed: Mapping[int, Any]) -> None:
         """Take the values of these groups."""
-        self._parts = [(at + first, values) for first, (at, values) in zip(firsts, filed, strict=True) if len(at)]
+        self._parts = [(at + first, values) for first, (at, values) in filed.items() if len(at)]

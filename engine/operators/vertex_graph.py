@@ -235,6 +235,10 @@ class VertexGraphOperator(OperatorRuntime, ABC):
                 self._state.remove(_key_of_piece(group, number))
         self._pieces = 0
 
+    def _file(self, group: int, part: int, arrays: Any) -> None:
+        """File a part of a group as bytes, which a store writes as they are: numbers need not be pickled."""
+        self._state.replace(group_keys()[group][part], bytes(constant_bytes(arrays)))
+
     def _filed(self) -> list[dict[int, Any]]:
         """What the state holds, by part and key group."""
         found = self._state.values
@@ -266,7 +270,7 @@ def _key_of_piece(group: int, number: int) -> int:
 
 
 def _arrays_of(filed: Any) -> Any:
-    """What was filed. Former versions filed graphs as arrays, too."""
+    """What was filed. Former versions filed arrays, too."""
     return constant_in(memoryview(filed)) if isinstance(filed, bytes) else filed
 
 

@@ -314,10 +314,10 @@ class VerticesOperator(VertexGraphOperator):
     def _file_graph(self) -> None:
         vertices, starts = self._built, self._starts
         received = self._inbox.filed(starts)
-        values = dict(vertices.values)
-        waits = np.zeros(len(vertices), np.bool_)
+        values, waits = dict(vertices.values), None
         if self._best is not None:
-            values[self._best] = self._best_values.bests.copy()
+            values[self._best] = self._best_values.bests
+            waits = np.zeros(len(vertices), np.bool_)
             waits[self._best_values.listed] = True
         announced = [direction.sender for direction in self._directions if direction.is_announced]
         for group in self._groups():
@@ -331,12 +331,12 @@ class VerticesOperator(VertexGraphOperator):
                     "received": received[group],
                     "senders": int(self._senders[group]),
                     "backwards": vertices.backwards,
-                    "waits": waits[own],
+                    "waits": None if waits is None else waits[own],
                 }
-                self._state.replace(group_keys()[group][VALUES], filed)
+                self._file(group, VALUES, filed)
             if self._is_changed[KNOWN]:
                 senders = {sender: known[group] for sender, known in self._known.items() if group in known}
-                self._state.replace(group_keys()[group][KNOWN], {"announced": announced, "senders": senders})
+                self._file(group, KNOWN, {"announced": announced, "senders": senders})
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Restore the key groups of this task."""
@@ -365,9 +365,11 @@ class VerticesOperator(VertexGraphOperator):
         if filed[0]["active"] is not None:
             vertices.active = np.concatenate([own["active"] for own in filed])
         vertices.backwards = filed[0]["backwards"]
-        firsts = [int(self._starts[group]) for group in by_group]
+        received = {
+            int(self._starts[group]): own["received"] for group, own in by_group.items() if own["received"] is not None
+        }
         if self._best is None:
-            self._inbox.restore([own["received"] for own in filed], firsts)
+            self._inbox.restore(received)
         else:
             self._has_values()
             # Before vertices waited, cuts held nothing of it.
@@ -375,7 +377,7 @@ class VerticesOperator(VertexGraphOperator):
             self._best_values.take_all()
             self._best_values.put_on_list(np.flatnonzero(np.concatenate(waits)))
             # Cuts of former versions hold what had been received in their round.
-            for first, (at, values) in zip(firsts, [own["received"] for own in filed], strict=True):
+            for first, (at, values) in received.items():
                 self._best_values.receive(at + first, values)
         for group, own in by_group.items():
             self._senders[group] = own["senders"]

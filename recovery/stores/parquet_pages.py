@@ -23,8 +23,14 @@ from recovery.stores import thrift
 from recovery.stores.parquet_tables import encode
 from recovery.stores.thrift import BINARY, I32, I64, LIST, STRUCT, Struct
 
+LARGE_BYTES = 1 << 20
+"""From this size on, a column of bytes is worth pages of its own."""
+
 PAGE_BYTES = 1 << 20
 """Small enough for the processor's cache, and large enough that a page costs little."""
+
+ROWS_MAX = 1 << 20
+"""Arrow puts that many rows into one group of rows, which is all that such a file has."""
 
 _VALUE_BYTES_MAX = 1 << 30
 _MAGIC = b"PAR1"
@@ -40,6 +46,11 @@ class BytesColumn:
     place: int
     values: Iterable[bytes]
     sizes: npt.NDArray[np.int64]
+
+
+def are_for_pages(sizes: npt.NDArray[np.int64]) -> bool:
+    """Whether values of these sizes should be written that way."""
+    return bool(sizes.sum() >= LARGE_BYTES) and len(sizes) <= ROWS_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,18 +139,25 @@ def _codecs(table: Any) -> str | dict[str, str]:
     """How to compress each column of a large table."""
     if any(map(pa.types.is_struct, table.schema.types)):
         return CODEC
-    return {name: CODEC if _shrinks(table.column(name)) else "none" for name in table.schema.names}
+    return {name: CODEC if _column_shrinks(table.column(name)) else "none" for name in table.schema.names}
 
 
-def _shrinks(column: Any) -> bool:
-    """Whether compression is worth it for a column: it is tried with some of its bytes, if there are many."""
+def _column_shrinks(column: Any) -> bool:
     if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)) or not column.num_chunks:
         return True
-    largest = max(column.chunks, key=lambda chunk: chunk.nbytes)
-    data = largest.buffers()[2]
-    if data is None or data.size < _SAMPLE_BYTES:
+    data = max(column.chunks, key=lambda chunk: chunk.nbytes).buffers()[2]
+    return data is None or shrinks(data)
+
+
+def shrinks(data: Any) -> bool:
+    """Whether compression is worth it for bytes of this kind. It is tried with the first ones, if there are many.
+
+    >>> shrinks(bytes(100_000)), shrinks(np.random.default_rng(1).bytes(100_000)), shrinks(b"few")
+    (True, False, True)
+    """
+    if len(data) < _SAMPLE_BYTES:
         return True
-    sample = data.slice(0, _SAMPLE_BYTES)
+    sample = pa.py_buffer(data)[:_SAMPLE_BYTES]
     return pa.compress(sample, CODEC).size < _SMALLER * _SAMPLE_BYTES
 
 

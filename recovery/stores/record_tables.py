@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
+
+import numpy as np
 
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.cut import InputRecord, LogEntry, Transaction
 from recovery.rounds import Phase, RoundsSnapshot
-from recovery.stores.parquet_tables import from_rows, pa, schema, to_rows
-from recovery.stores.state_table import PlainUnpickler
+from recovery.stores.parquet_pages import BytesColumn, are_for_pages
+from recovery.stores.parquet_tables import arrow_array, from_rows, pa, schema, shrinks, to_rows
+from recovery.stores.state_table import Part, PlainUnpickler
 
 _ENDS = {
     "edge": "string",
@@ -61,16 +64,20 @@ def _channel(ends: tuple[Any, ...]) -> ChannelId:
 # -- logs ------------------------------------------------------------------------------------------------------
 
 
-def log_table(records: Iterable[InputRecord]) -> Any:
-    """Build the table of the logged batches, channel by channel."""
+def log_part(records: Sequence[InputRecord]) -> Part:
+    """Build the rows of the logged batches, channel by channel."""
     rows: list[tuple[Any, ...]] = []
     for record in records:
         ends = _ends(record.channel)
         rows += [
-            (len(rows) + n, *ends, e.seq, e.digest_before, e.digest_after, e.skip, e.payload)
-            for n, e in enumerate(record.log)
+            (len(rows) + n, *ends, e.seq, e.digest_before, e.digest_after, e.skip) for n, e in enumerate(record.log)
         ]
-    return from_rows(LOG, rows)
+    payloads = [entry.payload for record in records for entry in record.log]
+    place = LOG.get_field_index("payload")
+    table, sizes = from_rows(LOG.remove(place), rows), np.fromiter(map(len, payloads), np.int64, len(payloads))
+    if are_for_pages(sizes) and not shrinks(max(payloads, key=len)):
+        return Part(table, None, "log", BytesColumn("payload", place, payloads, sizes))
+    return Part(table.append_column(LOG.field(place), arrow_array(payloads, pa.binary())), None, "log")
 
 
 def logs_in(table: Any) -> dict[ChannelId, tuple[LogEntry, ...]]:

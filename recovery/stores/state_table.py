@@ -37,7 +37,7 @@ from recovery.cut import OperatorState
 from recovery.keyed_pickles import BytesRows, KeyedPickles, PickledRows, chunk_starts
 from recovery.stored_groups import Pairs, Pickles, StoredGroups
 from recovery.stores.names import Table
-from recovery.stores.parquet_pages import BytesColumn
+from recovery.stores.parquet_pages import BytesColumn, are_for_pages
 from recovery.stores.parquet_tables import ROWS_NAMES, arrow_array, numbers_in, pa, schema, to_rows
 from recovery.table_groups import Rows, TableGroups, concatenated
 from recovery.typed_groups import Numbers, TypedGroups
@@ -84,12 +84,6 @@ PART_BYTES = 16 << 20
 _NUMBER_BYTES = 20
 _CHUNK_BYTES = 1 << 30
 _ARRAY_BYTES_MAX = (1 << 31) - 1
-
-_PAGED_ROWS_MAX = 1 << 20
-"""That many rows are in one group of rows of a Parquet file."""
-
-LARGE_BYTES = 1 << 20
-"""From this size on, a column of bytes is written page by page."""
 
 Array = npt.NDArray[Any]
 
@@ -382,8 +376,7 @@ def _parts_of_keyed_pickles(groups: KeyedPickles) -> Iterator[Part]:
         pieces = list(groups.rows(first, last))
         plain = [piece for piece in pieces if isinstance(piece, BytesRows)]
         pickled = [piece for piece in pieces if isinstance(piece, PickledRows)]
-        is_large = len(plain) == 1 and plain[0].sizes.sum() >= LARGE_BYTES
-        if is_large and len(pieces) == 1 and len(plain[0].keys) <= _PAGED_ROWS_MAX:
+        if len(plain) == len(pieces) == 1 and are_for_pages(plain[0].sizes):
             yield _part_of_bytes(plain[0], (first, last))
             continue
         tables: list[Any] = []

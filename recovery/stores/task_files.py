@@ -210,11 +210,14 @@ class _Written:
         if self._waiting_bytes >= WRITTEN_AT_ONCE_BYTES:
             self.flush()
 
-    def add_pieces(self, parts: Parts, pieces: Iterable[bytes], groups: tuple[int, int] | None = None) -> None:
-        """Write a large file, whose pieces need never be in memory together."""
-        hashed = _Hashed(pieces)
+    def add_part(self, parts: Parts, part: states.Part, repeating: Sequence[str]) -> None:
+        """Add a file of rows. If it has many bytes, it is written at once, and they are never in memory together."""
+        if part.values is None:
+            self.add(parts, encode(part.columns, repeating), part.span)
+            return
+        hashed = _Hashed(WithBytes(part.columns, repeating, part.values))
         self._write_pieces(parts, hashed)
-        self.files.append(StoredFile(path_of(parts), hashed.size, hashed.hash.digest, groups))
+        self.files.append(StoredFile(path_of(parts), hashed.size, hashed.hash.digest, part.span))
 
     def _write_joined(self, parts: Parts, pieces: Iterable[bytes]) -> None:
         self._write({parts: b"".join(pieces)})
@@ -270,8 +273,7 @@ def write_files(
         if record.log:
             by_loop.setdefault(loops.get(record.channel.edge, record.channel.edge), []).append(record)
     for loop, logged in by_loop.items():
-        log = encode(records.log_table(logged), records.REPEATING_IN_LOG)
-        written.add(table_file(folder, "log", loop, task), log)
+        written.add_part(table_file(folder, "log", loop, task), records.log_part(logged), records.REPEATING_IN_LOG)
     if snapshot.rounds is not None:
         written.add(table_file(folder, "rounds", None, task), encode(records.rounds_table(snapshot.rounds)))
     written.flush()
@@ -313,10 +315,7 @@ def _write_operators(folder: Parts, snapshot: TaskSnapshot, written: _Written) -
             parts = table_file(folder, part.table, name, task, numbers[part.table])
             numbers[part.table] += 1
             repeating = states.REPEATING if part.table == "state" else ()
-            if part.values is None:
-                written.add(parts, encode(part.columns, repeating), part.span)
-            else:
-                written.add_pieces(parts, WithBytes(part.columns, repeating, part.values), part.span)
+            written.add_part(parts, part, repeating)
         if state.transactions:
             transactions = encode(records.transactions_table(state.transactions))
             written.add(table_file(folder, "transactions", name, task), transactions)

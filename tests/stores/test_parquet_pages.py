@@ -15,16 +15,17 @@ from pyarrow.dataset import dataset
 
 from engine.state import Entries, GroupEncoder, decode_entries
 from graphs.ids import Attempt, Epoch, TaskId
-from recovery.cut import OperatorState, TaskSnapshot
+from recovery.cut import InputRecord, OperatorState, TaskSnapshot
 from recovery.spark.audit.file_checks import faults_in
 from recovery.stores import parquet_pages, thrift
 from recovery.stores.cut_store import CutStore
 from recovery.stores.folder_store import FolderStore
 from recovery.stores.parquet_pages import BytesColumn, WithBytes
 from recovery.stores.parquet_tables import decode, encode
+from recovery.stores.record_tables import LOG, REPEATING_IN_LOG, log_part, logs_in
 from recovery.stores.state_table import REPEATING, STATE, Part, state_parts
 from recovery.stores.store_errors import SnapshotCorruptError
-from tests.stores.snapshots import DEPLOYMENT, begin, manifest_for
+from tests.stores.snapshots import BACK, DEPLOYMENT, IN, begin, log_of, manifest_for
 
 TASK = TaskId("held", 0)
 SIZES = {"of one size": (1_000, 1_000), "of many sizes": (0, 3_000), "small": (0, 9), "long": (400_000, 900_000)}
@@ -53,7 +54,7 @@ def pieces_of(part: Part) -> WithBytes:
 
 @pytest.fixture(params=FEWER_FAST)
 def part(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Part:
-    monkeypatch.setattr("recovery.stores.state_table.LARGE_BYTES", 1)
+    monkeypatch.setattr(parquet_pages, "LARGE_BYTES", 1)
     monkeypatch.setattr(parquet_pages, "PAGE_BYTES", 100_000)
     [found] = parts_of(bytes_by_key(*SIZES[request.param]))
     return found
@@ -144,14 +145,40 @@ def test_a_file_that_has_lost_its_temporary_name_is_written_again(tmp_path: Path
     assert store.read("a/b") == b"one two" and turns == [0, 1]
 
 
-@pytest.mark.parametrize(("name", "most"), [("_PAGED_ROWS_MAX", 5), ("LARGE_BYTES", 1 << 30)])
+@pytest.mark.parametrize(("name", "most"), [("ROWS_MAX", 5), ("LARGE_BYTES", 1 << 30)])
 def test_few_bytes_and_more_rows_than_one_group_has_are_left_to_arrow(
     monkeypatch: pytest.MonkeyPatch, name: str, most: int
 ):
     values = bytes_by_key(500, 1_500)
     assert all(part.values is not None for part in parts_of(values))
-    monkeypatch.setattr(f"recovery.stores.state_table.{name}", most)
+    monkeypatch.setattr(parquet_pages, name, most)
     assert all(part.values is None for part in parts_of(values))
+
+
+def log_part_of(*payloads: bytes) -> Part:
+    first, second = log_of(*payloads[:3]), log_of(*payloads[3:])
+    return log_part([InputRecord(BACK, True, 9, 9, first), InputRecord(IN, False, 9, 9, second)])
+
+
+def test_a_large_log_is_written_page_by_page_and_read_as_it_was(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(parquet_pages, "PAGE_BYTES", 100_000)
+    payloads = [random.Random(size).randbytes(size) for size in (9, 700_000, 0, 400_000, 90_000)]
+    part = log_part_of(*payloads)
+    assert part.values is not None
+    pieces = list(WithBytes(part.columns, REPEATING_IN_LOG, part.values))
+    assert len(pieces) == 5
+    data = b"".join(pieces)
+    assert logs_in(decode(data, LOG, "log")) == {BACK: log_of(*payloads[:3]), IN: log_of(*payloads[3:])}
+    assert faults_in("log", io.BytesIO(data), None) == []
+
+
+@pytest.mark.parametrize("payload", [bytes(3_000_000), random.Random(1).randbytes(1_000_000)], ids=["zeros", "small"])
+def test_a_log_that_compression_makes_smaller_and_a_small_one_are_left_to_arrow(payload: bytes):
+    part = log_part_of(payload)
+    assert part.values is None
+    data = encode(part.columns, REPEATING_IN_LOG)
+    assert len(data) < 1_100_000
+    assert logs_in(decode(data, LOG, "log")) == {BACK: log_of(payload)}
 
 
 def test_pages_can_have_columns_on_both_sides():
