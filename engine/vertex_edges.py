@@ -4,23 +4,21 @@ Each distinct target is a row; rows are in the order of key groups, and within a
 task is one slice. The edges of a row are neighbours in memory (CSR), so a full round is one pass over all edges. In a
 round with few active vertices only their edges are looked at, through an index by source.
 
-Sums over edges that carry what was sent are a sparse matrix times a vector. For that, scipy is used if it is installed:
-it takes half the time of numpy. Its columns are in the order of degrees: what is read most often of a vector that is
-larger than the processor's cache is then close together, and stays there.
+Sums over many edges that carry what was sent are compiled if numba is installed (`edge_sums.py`): that takes a third of
+the time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from importlib import import_module
-from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.edge_sums import EDGES_MIN, EdgeSums, can_compile
 from graphs.routing import KEY_GROUPS, key_groups
 
 Array = npt.NDArray[Any]
@@ -144,9 +142,8 @@ class OutEdges:
             return None, sent[:0]
         if active is not None and self.are_few(active):
             return self._from_few(sent, np.flatnonzero(active), combine, along)
-        if combine == "sum" and along is None and sent.dtype == np.float64 and self._matrix is not None:
-            sent = sent if active is None else np.where(active, sent, 0.0)
-            return None, self._matrix @ sent.take(self._by_degree)
+        if combine == "sum" and along is None and sent.dtype.itemsize == 8 and self._sums is not None:
+            return None, self._sums.of(sent if active is None else np.where(active, sent, sent.dtype.type(0)))
         return None, self.all_combined(sent, active, combine, along)
 
     def all_combined(self, sent: Array, active: Array | None, combine: str, along: Along | None) -> Array:
@@ -237,17 +234,7 @@ class OutEdges:
         return np.cumsum(self.degrees)
 
     @cached_property
-    def _matrix(self) -> Any | None:
-        if find_spec("scipy") is None:
+    def _sums(self) -> EdgeSums | None:
+        if len(self._sources) < EDGES_MIN or not can_compile():
             return None
-        ones = np.ones(len(self._sources))
-        shape = len(self.rows), len(self.degrees)
-        starts = self._row_starts.astype(np.int32) if len(ones) < 2**31 else self._row_starts
-        columns = np.empty(len(self.degrees), np.int32)
-        columns[self._by_degree] = np.arange(len(columns))
-        return import_module("scipy.sparse").csr_matrix((ones, columns[self._sources], starts), shape=shape)
-
-    @cached_property
-    def _by_degree(self) -> Array:
-        """The vertices with the most edges first."""
-        return np.argsort(-self.degrees, kind="stable")
+        return EdgeSums(self._sources, self._row_starts, self.degrees)

@@ -1,0 +1,85 @@
+"""Sums over edges by compiled code, compared with NumPy's, for rows of any length."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import edge_sums, vertex_edges
+from engine.edge_sums import PIECE_EDGES, EdgeSums
+from engine.vertex_edges import Array, OutEdges
+
+LENGTHS = {
+    "as many as a piece has, one less and one more": [PIECE_EDGES, PIECE_EDGES - 1, PIECE_EDGES + 1],
+    "many pieces": [10 * PIECE_EDGES + 3, 1, 2],
+    "fewer rows than are summed at once": [2],
+    "as many rows as are summed at once": [3] * 8,
+    "one row more": [3] * 8 + [1],
+    "of all lengths": list(range(1, 40)),
+    "some without edges": [0, 3, 0, 0, 5, 0],
+}
+
+
+def of_lengths(lengths: list[int], vertices: int = 50) -> tuple[Array, Array, Array]:
+    """Sources, where each row starts, and degrees."""
+    sources = np.random.default_rng(3).integers(0, vertices, sum(lengths)).astype(np.int32)
+    return sources, np.concatenate([[0], np.cumsum(lengths)]), np.bincount(sources, minlength=vertices)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("kind", ["float64", "int64"])
+def test_each_row_is_the_sum_of_what_its_edges_carry(lengths: list[int], kind: str):
+    sources, starts, degrees = of_lengths(lengths)
+    sums = EdgeSums(sources, starts, degrees)
+    for seed in (1, 2):
+        sent = np.random.default_rng(seed).integers(-(1 << 40), 1 << 40, len(degrees)).astype(kind)
+        found = sums.of(sent)
+        assert found.dtype == sent.dtype
+        assert found.tolist() == [sent[sources[a:b]].sum() for a, b in pairwise(starts)]
+
+
+def test_what_is_filled_up_adds_nothing_even_to_infinite_sums():
+    sources, starts, degrees = of_lengths([1, 2, 3])
+    found = EdgeSums(sources, starts, degrees).of(np.full(50, np.inf))
+    assert found.tolist() == [np.inf] * 3
+
+
+def test_the_results_of_two_rounds_are_two_arrays():
+    sources, starts, degrees = of_lengths([2, 1])
+    sums = EdgeSums(sources, starts, degrees)
+    first = sums.of(np.ones(50))
+    sums.of(np.zeros(50))
+    assert first.tolist() == [2.0, 1.0]
+
+
+def edges_between(vertices: int, count: int) -> OutEdges:
+    ends = np.random.default_rng(7).integers(0, vertices, (2, count))
+    return OutEdges(vertices, ends[0], ends[1], None)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.6])
+@pytest.mark.parametrize("kind", ["float64", "int64", "float32"])
+def test_many_edges_are_summed_as_few_are(monkeypatch: pytest.MonkeyPatch, share: float, kind: str):
+    monkeypatch.setattr(vertex_edges, "EDGES_MIN", 1)
+    compiled: list[Any] = []
+    of = EdgeSums.of
+    monkeypatch.setattr(EdgeSums, "of", lambda sums, sent: compiled.append(sent) or of(sums, sent))
+    edges, generator = edges_between(60, 500), np.random.default_rng(9)
+    sent = generator.integers(0, 1_000, 60).astype(kind)
+    active = None if share == 1 else generator.random(60) < share
+    rows, sums = edges.combined(sent, active, "sum", None)
+    assert rows is None
+    assert sums.tolist() == edges.all_combined(sent, active, "sum", None).tolist()
+    assert len(compiled) == (kind != "float32")
+
+
+@pytest.mark.parametrize("edges_min", [1, 501])
+def test_sums_need_numba_only_if_there_are_many_edges(monkeypatch: pytest.MonkeyPatch, edges_min: int):
+    monkeypatch.setattr(vertex_edges, "EDGES_MIN", edges_min)
+    if edges_min == 1:
+        monkeypatch.setattr(edge_sums, "find_spec", lambda name: None)
+    monkeypatch.setattr(edge_sums, "import_module", pytest.fail)
+    edges, sent = edges_between(60, 500), np.arange(60.0)
+    _, sums = edges.combined(sent, None, "sum", None)
+    assert sums.tolist() == edges.all_combined(sent, None, "sum", None).tolist()
