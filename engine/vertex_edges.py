@@ -26,6 +26,8 @@ Along = Callable[[Array, Array | None], Array]
 
 COMBINES: dict[str, np.ufunc] = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
+_COMPILED = frozenset(map(np.dtype, (np.float64, np.int64)))
+
 PIECE_EDGES = 65_536
 """The edges that are looked at together. Their values take half a megabyte."""
 
@@ -142,7 +144,7 @@ class OutEdges:
             return None, sent[:0]
         if active is not None and self.are_few(active):
             return self._from_few(sent, np.flatnonzero(active), combine, along)
-        if combine == "sum" and along is None and sent.dtype.itemsize == 8 and self._sums is not None:
+        if combine == "sum" and along is None and sent.dtype in _COMPILED and self._sums is not None:
             return None, self._sums.of(sent if active is None else np.where(active, sent, sent.dtype.type(0)))
         return None, self.all_combined(sent, active, combine, along)
 

@@ -63,9 +63,11 @@ class CombinedInbox:
         return taken
 
     def filed(self, starts: Array) -> list[Any]:
-        """The values of each group, which `add` changes in place."""
-        pairs = pairwise(starts.tolist())
-        return [None if self._is_empty else self._values[start:end] for start, end in pairs]
+        """The values of each group."""
+        if self._is_empty:
+            return [None] * (len(starts) - 1)
+        values = self._values.copy()
+        return [values[start:end] for start, end in pairwise(starts.tolist())]
 
     def restore(self, filed: Mapping[int, Any]) -> None:
         """Take the values of these groups."""

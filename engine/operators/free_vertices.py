@@ -189,16 +189,17 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         ids, values = (np.concatenate(part) for part in zip(*self._early, strict=True))
         self._early = [(ids, values)]
         groups = key_groups(ids)
-        for group in np.unique(groups).tolist():
-            self._file(group, VALUES, {"ids": ids[groups == group], "values": values[groups == group]})
+        found: list[int] = np.unique(groups).tolist()
+        for group in found:
+            self._file(group_keys()[group][VALUES], {"ids": ids[groups == group], "values": values[groups == group]})
 
     def _file_values(self) -> None:
-        values, rests = self._best_values.bests, np.ones(len(self._built), np.bool_)
+        values, rests = self._best_values.bests.copy(), np.ones(len(self._built), np.bool_)
         rests[self._best_values.listed] = False
         for group in self._groups():
             own = slice(self._starts[group], self._starts[group + 1])
             if own.start < own.stop:
-                self._file(group, VALUES, {"values": values[own], "rests": rests[own]})
+                self._file(group_keys()[group][VALUES], {"values": values[own], "rests": rests[own]})
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Restore the key groups of this task. Some may come from tasks that had started, some from others."""

@@ -223,7 +223,7 @@ class VertexGraphOperator(OperatorRuntime, ABC):
             own = {part: column[rows] for part, column in ordered.items()}
             own["ids"] = ids[starts[group] : starts[group + 1]]
             if len(own["ids"]) or len(own["sources"]):
-                self._state.replace(_key_of_piece(group, self._pieces), bytes(constant_bytes(own)))
+                self._file(_key_of_piece(group, self._pieces), own)
         self._pieces += 1
 
     def _take_pieces_back(self) -> None:
@@ -235,9 +235,11 @@ class VertexGraphOperator(OperatorRuntime, ABC):
                 self._state.remove(_key_of_piece(group, number))
         self._pieces = 0
 
-    def _file(self, group: int, part: int, arrays: Any) -> None:
-        """File a part of a group as bytes, which a store writes as they are: numbers need not be pickled."""
-        self._state.replace(group_keys()[group][part], bytes(constant_bytes(arrays)))
+    def _file(self, key: int, filed: dict[str, Any]) -> None:
+        """File arrays as bytes, which a store writes as they are. Those of objects are pickled and read back."""
+        values: Mapping[str, Array] = {} if self._vertices is None else self._vertices.values
+        has_objects = any(array.dtype.hasobject for array in values.values())
+        self._state.replace(key, filed if has_objects else bytes(constant_bytes(filed)))
 
     def _filed(self) -> list[dict[int, Any]]:
         """What the state holds, by part and key group."""

@@ -316,7 +316,7 @@ class VerticesOperator(VertexGraphOperator):
         received = self._inbox.filed(starts)
         values, waits = dict(vertices.values), None
         if self._best is not None:
-            values[self._best] = self._best_values.bests
+            values[self._best] = self._best_values.bests.copy()
             waits = np.zeros(len(vertices), np.bool_)
             waits[self._best_values.listed] = True
         announced = [direction.sender for direction in self._directions if direction.is_announced]
@@ -333,10 +333,10 @@ class VerticesOperator(VertexGraphOperator):
                     "backwards": vertices.backwards,
                     "waits": None if waits is None else waits[own],
                 }
-                self._file(group, VALUES, filed)
+                self._file(group_keys()[group][VALUES], filed)
             if self._is_changed[KNOWN]:
                 senders = {sender: known[group] for sender, known in self._known.items() if group in known}
-                self._file(group, KNOWN, {"announced": announced, "senders": senders})
+                self._file(group_keys()[group][KNOWN], {"announced": announced, "senders": senders})
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Restore the key groups of this task."""

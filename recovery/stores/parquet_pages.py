@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recovery.stores import thrift
-from recovery.stores.parquet_tables import encode
+from recovery.stores.parquet_tables import SAMPLE_BYTES, encode, shrinks
 from recovery.stores.thrift import BINARY, I32, I64, LIST, STRUCT, Struct
 
 LARGE_BYTES = 1 << 20
@@ -33,6 +33,7 @@ ROWS_MAX = 1 << 20
 """Arrow puts that many rows into one group of rows, which is all that such a file has."""
 
 _VALUE_BYTES_MAX = 1 << 30
+_SAMPLES = 16
 _MAGIC = b"PAR1"
 _LENGTH_BYTES = 4
 _BYTE_ARRAY, _REQUIRED, _PLAIN, _RLE, _UNCOMPRESSED, _DATA_PAGE = 6, 0, 0, 3, 0, 0
@@ -48,9 +49,24 @@ class BytesColumn:
     sizes: npt.NDArray[np.int64]
 
 
-def are_for_pages(sizes: npt.NDArray[np.int64]) -> bool:
-    """Whether values of these sizes should be written that way."""
-    return bool(sizes.sum() >= LARGE_BYTES) and len(sizes) <= ROWS_MAX
+def is_worth_pages(column: BytesColumn) -> bool:
+    """Whether a column should be written that way: it is large, and compression makes it no smaller."""
+    sizes = column.sizes
+    if sizes.sum() < LARGE_BYTES or len(sizes) > ROWS_MAX or sizes.max() > _VALUE_BYTES_MAX:
+        return False
+    return not shrinks(_sample(list(column.values), sizes))
+
+
+def _sample(values: Sequence[bytes], sizes: npt.NDArray[np.int64]) -> bytes:
+    """Some of the bytes from all over the values, as if they were one behind the other."""
+    ends = np.cumsum(sizes)
+    parts: list[bytes] = []
+    for start in range(0, int(ends[-1]), int(ends[-1]) // _SAMPLES):
+        end = start + SAMPLE_BYTES // _SAMPLES
+        first, last = (int(np.searchsorted(ends, at, side="right")) for at in (start, end))
+        skipped = start - int(ends[first] - sizes[first])
+        parts.append(b"".join(values[first : last + 1])[skipped : skipped + end - start])
+    return b"".join(parts)
 
 
 @dataclass(frozen=True, slots=True)

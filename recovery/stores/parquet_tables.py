@@ -22,7 +22,7 @@ pa: Any = import_module("pyarrow")
 parquet: Any = import_module("pyarrow.parquet")
 
 CODEC = "snappy"
-_SAMPLE_BYTES = 64 << 10
+SAMPLE_BYTES = 64 << 10
 _SMALLER = 0.9
 _LARGE_BYTES = 1 << 20
 ROWS_NAMES = ["key_group", "key", "value"]
@@ -155,10 +155,10 @@ def shrinks(data: Any) -> bool:
     >>> shrinks(bytes(100_000)), shrinks(np.random.default_rng(1).bytes(100_000)), shrinks(b"few")
     (True, False, True)
     """
-    if len(data) < _SAMPLE_BYTES:
+    if len(data) < SAMPLE_BYTES:
         return True
-    sample = pa.py_buffer(data)[:_SAMPLE_BYTES]
-    return pa.compress(sample, CODEC).size < _SMALLER * _SAMPLE_BYTES
+    sample = pa.py_buffer(data)[:SAMPLE_BYTES]
+    return pa.compress(sample, CODEC).size < _SMALLER * SAMPLE_BYTES
 
 
 def decode(data: bytes, of: Any, path: str, added: Sequence[str] = ()) -> Any:

@@ -18,8 +18,8 @@ import numpy as np
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.cut import InputRecord, LogEntry, Transaction
 from recovery.rounds import Phase, RoundsSnapshot
-from recovery.stores.parquet_pages import BytesColumn, are_for_pages
-from recovery.stores.parquet_tables import arrow_array, from_rows, pa, schema, shrinks, to_rows
+from recovery.stores.parquet_pages import BytesColumn, is_worth_pages
+from recovery.stores.parquet_tables import arrow_array, from_rows, pa, schema, to_rows
 from recovery.stores.state_table import Part, PlainUnpickler
 
 _ENDS = {
@@ -75,8 +75,9 @@ def log_part(records: Sequence[InputRecord]) -> Part:
     payloads = [entry.payload for record in records for entry in record.log]
     place = LOG.get_field_index("payload")
     table, sizes = from_rows(LOG.remove(place), rows), np.fromiter(map(len, payloads), np.int64, len(payloads))
-    if are_for_pages(sizes) and not shrinks(max(payloads, key=len)):
-        return Part(table, None, "log", BytesColumn("payload", place, payloads, sizes))
+    column = BytesColumn("payload", place, payloads, sizes)
+    if is_worth_pages(column):
+        return Part(table, None, "log", column)
     return Part(table.append_column(LOG.field(place), arrow_array(payloads, pa.binary())), None, "log")
 
 

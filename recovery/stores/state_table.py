@@ -37,7 +37,7 @@ from recovery.cut import OperatorState
 from recovery.keyed_pickles import BytesRows, KeyedPickles, PickledRows, chunk_starts
 from recovery.stored_groups import Pairs, Pickles, StoredGroups
 from recovery.stores.names import Table
-from recovery.stores.parquet_pages import BytesColumn, are_for_pages
+from recovery.stores.parquet_pages import BytesColumn, is_worth_pages
 from recovery.stores.parquet_tables import ROWS_NAMES, arrow_array, numbers_in, pa, schema, to_rows
 from recovery.table_groups import Rows, TableGroups, concatenated
 from recovery.typed_groups import Numbers, TypedGroups
@@ -313,7 +313,7 @@ class Part(NamedTuple):
         if self.values is None:
             return self.columns
         column = pa.chunked_array(list(_bytes_of(self.values.values, self.values.sizes)))
-        return self.columns.add_column(self.values.place, STATE.field(self.values.place), column)
+        return self.columns.add_column(self.values.place, pa.field(self.values.name, pa.binary()), column)
 
 
 def state_parts(state: OperatorState) -> Iterator[Part]:
@@ -376,8 +376,8 @@ def _parts_of_keyed_pickles(groups: KeyedPickles) -> Iterator[Part]:
         pieces = list(groups.rows(first, last))
         plain = [piece for piece in pieces if isinstance(piece, BytesRows)]
         pickled = [piece for piece in pieces if isinstance(piece, PickledRows)]
-        if len(plain) == len(pieces) == 1 and are_for_pages(plain[0].sizes):
-            yield _part_of_bytes(plain[0], (first, last))
+        if len(plain) == len(pieces) == 1 and is_worth_pages(column := _bytes_column(plain[0])):
+            yield Part(_keyed_rows(plain, {}).remove_column(column.place), (first, last), "state", column)
             continue
         tables: list[Any] = []
         if plain:
@@ -388,10 +388,8 @@ def _parts_of_keyed_pickles(groups: KeyedPickles) -> Iterator[Part]:
         yield Part(pa.concat_tables(tables), (first, last))
 
 
-def _part_of_bytes(rows: BytesRows, span: tuple[int, int]) -> Part:
-    place = STATE.get_field_index("value_bytes")
-    columns = _keyed_rows([rows], {}).remove_column(place)
-    return Part(columns, span, "state", BytesColumn("value_bytes", place, rows.values, rows.sizes))
+def _bytes_column(rows: BytesRows) -> BytesColumn:
+    return BytesColumn("value_bytes", STATE.get_field_index("value_bytes"), rows.values, rows.sizes)
 
 
 def _keyed_rows(pieces: Sequence[BytesRows | PickledRows], more: dict[str, Any]) -> Any:

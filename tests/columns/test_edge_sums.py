@@ -77,9 +77,41 @@ def test_many_edges_are_summed_as_few_are(monkeypatch: pytest.MonkeyPatch, share
 @pytest.mark.parametrize("edges_min", [1, 501])
 def test_sums_need_numba_only_if_there_are_many_edges(monkeypatch: pytest.MonkeyPatch, edges_min: int):
     monkeypatch.setattr(vertex_edges, "EDGES_MIN", edges_min)
+    monkeypatch.setattr(vertex_edges, "can_compile", edge_sums.can_compile.__wrapped__)
     if edges_min == 1:
         monkeypatch.setattr(edge_sums, "find_spec", lambda name: None)
     monkeypatch.setattr(edge_sums, "import_module", pytest.fail)
     edges, sent = edges_between(60, 500), np.arange(60.0)
     _, sums = edges.combined(sent, None, "sum", None)
     assert sums.tolist() == edges.all_combined(sent, None, "sum", None).tolist()
+
+
+def test_numba_that_cannot_be_imported_is_reported_and_done_without(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def fail(name: str) -> Any:
+        raise ImportError(f"{name} needs an older NumPy")
+
+    monkeypatch.setattr(vertex_edges, "EDGES_MIN", 1)
+    monkeypatch.setattr(vertex_edges, "can_compile", edge_sums.can_compile.__wrapped__)
+    monkeypatch.setattr(edge_sums, "import_module", fail)
+    edges, sent = edges_between(60, 500), np.arange(60.0)
+    _, sums = edges.combined(sent, None, "sum", None)
+    assert sums.tolist() == edges.all_combined(sent, None, "sum", None).tolist()
+    assert "not compiled: numba cannot be imported: numba needs an older NumPy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [">f8", "u8", "f2"])
+def test_numbers_of_other_kinds_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch, kind: str):
+    monkeypatch.setattr(vertex_edges, "EDGES_MIN", 1)
+    monkeypatch.setattr(EdgeSums, "of", pytest.fail)
+    edges, sent = edges_between(60, 500), np.arange(60).astype(kind)
+    _, sums = edges.combined(sent, None, "sum", None)
+    assert sums.tolist() == edges.all_combined(sent, None, "sum", None).tolist()
+
+
+def test_what_is_sent_may_be_read_only_and_strided():
+    sources, starts, degrees = of_lengths([2, 1])
+    sums, sent = EdgeSums(sources, starts, degrees), np.arange(100.0)[::2]
+    sent.flags.writeable = False
+    assert sums.of(sent).tolist() == sums.of(sent.copy()).tolist()

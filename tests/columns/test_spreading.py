@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from engine.operators import vertices as in_rounds
 from engine.sending import Emitted
 from engine.spreading_values import SpreadingValues
 from engine.state import decode_entries, encode_groups
+from engine.task_errors import StateSerializationError
 from engine.vertex_edges import OutEdges, identity
 from graphs import Flow
 from graphs.ids import Attempt, Epoch, TaskId
@@ -97,12 +99,12 @@ class InRounds:
         for channel, batch in emitted:
             self.tasks.runtimes[channel.receiver].process(self.tasks.deployment.channels[channel], batch, 0)
 
-    def values(self) -> dict[int, Any]:
+    def values(self, name: str = "lowest") -> dict[int, Any]:
         """The values at the end."""
         for runtime in self.programs:
             for channel, batch in runtime.end(0):
                 self._process([(channel, batch)])
-        return {row["vertex"]: row["lowest"] for row in self.tasks.output("out")}
+        return {row["vertex"]: row[name] for row in self.tasks.output("out")}
 
 
 def followed_in_first_rounds(flow: Flow, rounds: int) -> int:
@@ -509,3 +511,42 @@ def test_vertices_are_on_the_list_once():
     assert values.listed.tolist() == []
     values.receive(np.array([1]), np.array([2.0]))
     assert values.take_all().tolist() == [1]
+
+
+class Unreadable(Exception):
+    """Can be pickled, and not unpickled."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(one)
+
+
+class WithObjects(BestWay):
+    """Its vertices have another value, which is an object."""
+
+    def __init__(self, made: Any) -> None:
+        self.made = made
+
+    def start(self, vertices: Vertices) -> dict[str, Any]:
+        objects = np.empty(len(vertices), object)
+        objects[:] = [self.made(id, 3) for id in vertices.ids.tolist()]
+        return {**super().start(vertices), "object": objects}
+
+
+def in_a_round(made: Any, restored: States | None = None) -> InRounds:
+    return InRounds(flow_of(WithObjects, weight="weight", made=made), 1, restored)
+
+
+def test_values_that_are_objects_are_restored():
+    run = in_a_round(Fraction)
+    run.load()
+    run.send()
+    later = in_a_round(Fraction, run.tasks.capture())
+    assert later.values("object") == {id: round(Fraction(id, 3), 9) for id in shortest_by_hand()}
+
+
+def test_values_that_could_not_be_restored_are_refused_by_the_cut():
+    run = in_a_round(Unreadable)
+    run.load()
+    run.send()
+    with pytest.raises(StateSerializationError, match="Unreadable"):
+        run.tasks.capture()

@@ -168,8 +168,32 @@ def test_a_large_log_is_written_page_by_page_and_read_as_it_was(monkeypatch: pyt
     pieces = list(WithBytes(part.columns, REPEATING_IN_LOG, part.values))
     assert len(pieces) == 5
     data = b"".join(pieces)
+    assert part.rows.equals(decode(data, LOG, "log"))
     assert logs_in(decode(data, LOG, "log")) == {BACK: log_of(*payloads[:3]), IN: log_of(*payloads[3:])}
     assert faults_in("log", io.BytesIO(data), None) == []
+
+
+MIXED = {
+    "zeros with one that compression makes no smaller": [*[bytes(60_000)] * 50, random.Random(1).randbytes(70_000)],
+    "small ones that are equal": [b"many times the same"] * 100_000,
+    "halves": [random.Random(n).randbytes(9_000) + bytes(9_000) for n in range(100)],
+}
+
+
+@pytest.mark.parametrize("payloads", MIXED.values(), ids=MIXED)
+def test_bytes_most_of_which_shrink_are_left_to_arrow(payloads: list[bytes]):
+    size = sum(map(len, payloads))
+    part = log_part_of(*payloads)
+    assert size > parquet_pages.LARGE_BYTES and part.values is None
+    assert len(encode(part.columns, REPEATING_IN_LOG)) < 0.7 * size
+    assert all(part.values is None for part in parts_of(dict(enumerate(payloads))))
+
+
+def test_a_value_that_is_too_large_for_a_page_is_left_to_arrow(monkeypatch: pytest.MonkeyPatch):
+    payloads = [random.Random(n).randbytes(700_000) for n in range(3)]
+    assert log_part_of(*payloads).values is not None
+    monkeypatch.setattr(parquet_pages, "_VALUE_BYTES_MAX", 600_000)
+    assert log_part_of(*payloads).values is None
 
 
 @pytest.mark.parametrize("payload", [bytes(3_000_000), random.Random(1).randbytes(1_000_000)], ids=["zeros", "small"])
