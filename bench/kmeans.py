@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import tempfile
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ from bench.workloads import FitWorkload, Floats
 
 LIMITS = {"ray": 1.2, "scikit": 0.8}
 ROWS, COLUMNS, CENTRES = 400_000, 16, 16
-CHUNK_ROWS = 4_096
-"""Few enough that their distances to the centres stay in the cache of a core."""
+BLOCK_POINTS = 256
+"""Few enough that they stay in the cache of a core while they are compared with each centre."""
 
 
 def run(options: Options) -> Report:
@@ -35,7 +36,7 @@ def run(options: Options) -> Report:
     rows = options.records or ROWS
     with tempfile.TemporaryDirectory(prefix="bench-kmeans-") as folder, one_thread(), session():
         write_points(folder, rows, options.seed)
-        workload = FitWorkload(folder, Centres, rounds=max(2, round(20 * (options.seconds or 4.0))))
+        workload = FitWorkload(folder, Centres, rounds=max(2, round(50 * (options.seconds or 4.0))))
         return fitting.run("kmeans", workload, known, LIMITS, options, rows=rows, **absent)
 
 
@@ -47,26 +48,25 @@ def write_points(folder: str, rows: int, seed: int) -> None:
 
 
 class Centres:
-    """The points of a task. A contribution is the sum and the number of points by centre."""
+    """The points of a task. A contribution is the sum and the number of points by centre.
+
+    - points: by block, coordinate and place in the block, so that a processor computes with several points at once.
+    """
 
     def __init__(self, folder: str, task: int, tasks: int) -> None:
-        points = np.load(f"{folder}/points.npy", mmap_mode="r")[task::tasks]
-        self.points = np.column_stack([points, np.ones(len(points))])
-        # As a sparse matrix, the points of each centre have ones, one in each column.
-        self.ones, self.ends = np.ones(len(points)), np.arange(len(points) + 1, dtype=np.int32)
-        self.nearest = np.empty(len(points), np.int32)
+        own = np.load(f"{folder}/points.npy", mmap_mode="r")[task::tasks]
+        self.count = len(own)
+        self.points = np.zeros((-(-len(own) // BLOCK_POINTS), COLUMNS, BLOCK_POINTS))
+        for start in range(0, len(own), BLOCK_POINTS):
+            block = own[start : start + BLOCK_POINTS].T
+            self.points[start // BLOCK_POINTS, :, : block.shape[1]] = block
 
     def part(self, parameters: Floats, round: int) -> Floats:
         """Find the nearest centre of each point: the one with the least |c|^2 / 2 - cp."""
-        sparse: Any = importlib.import_module("scipy.sparse")
         centres = parameters.reshape(-1, COLUMNS)
-        scale = np.column_stack([-centres, (centres**2).sum(axis=1) / 2])
-        for start in range(0, len(self.points), CHUNK_ROWS):
-            rows = slice(start, start + CHUNK_ROWS)
-            self.nearest[rows] = (self.points[rows] @ scale.T).argmin(axis=1)
-        # All sums at once: for each chunk, to make a matrix would take longer than to add up.
-        shape = len(centres), len(self.points)
-        return (sparse.csc_array((self.ones, self.nearest, self.ends), shape) @ self.points).ravel()
+        total = np.zeros((COLUMNS + 1, len(centres)))
+        _compiled()(self.points, self.count, centres, (centres**2).sum(axis=1) / 2, total)
+        return total.T.ravel()
 
     @staticmethod
     def moved(parameters: Floats, total: Floats) -> Floats:
@@ -74,3 +74,39 @@ class Centres:
         sums = total.reshape(-1, COLUMNS + 1)
         counts = sums[:, -1:]
         return np.where(counts > 0, sums[:, :-1] / np.maximum(counts, 1), parameters.reshape(-1, COLUMNS)).ravel()
+
+
+@cache
+def _compiled() -> Any:
+    return importlib.import_module("numba").njit(fastmath={"contract"})(_add_to_nearest)
+
+
+def _add_to_nearest(points: Floats, count: int, centres: Floats, halves: Floats, total: Floats) -> None:
+    """Add each point to the column of its nearest centre in `total`, and 1 to the last row."""
+    columns, places = points.shape[1:]
+    scores, least, nearest = np.empty(places), np.empty(places), np.empty(places, np.int64)
+    for block in range(len(points)):
+        point = points[block]
+        least[:], nearest[:] = np.inf, 0
+        for centre in range(len(centres)):
+            scores[:] = halves[centre]
+            # Four coordinates at once, or loading and storing the scores would take longest.
+            for first in range(0, columns, 4):
+                a, b, c, d = centres[centre, first : first + 4]
+                for place in range(places):
+                    scores[place] -= (
+                        a * point[first, place]
+                        + b * point[first + 1, place]
+                        + c * point[first + 2, place]
+                        + d * point[first + 3, place]
+                    )
+            for place in range(places):
+                is_nearer = scores[place] < least[place]
+                least[place] = scores[place] if is_nearer else least[place]
+                nearest[place] = centre if is_nearer else nearest[place]
+        filled = min(places, count - block * places)
+        for column in range(columns):
+            for place in range(filled):
+                total[column, nearest[place]] += point[column, place]
+        for place in range(filled):
+            total[columns, nearest[place]] += 1
