@@ -64,9 +64,9 @@ class Centres:
     def part(self, parameters: Floats, round: int) -> Floats:
         """Find the nearest centre of each point: the one with the least |c|^2 / 2 - cp."""
         centres = parameters.reshape(-1, COLUMNS)
-        total = np.zeros((COLUMNS + 1, len(centres)))
+        total = np.zeros((len(centres), COLUMNS + 1))
         _compiled()(self.points, self.count, centres, (centres**2).sum(axis=1) / 2, total)
-        return total.T.ravel()
+        return total.ravel()
 
     @staticmethod
     def moved(parameters: Floats, total: Floats) -> Floats:
@@ -82,31 +82,19 @@ def _compiled() -> Any:
 
 
 def _add_to_nearest(points: Floats, count: int, centres: Floats, halves: Floats, total: Floats) -> None:
-    """Add each point to the column of its nearest centre in `total`, and 1 to the last row."""
-    columns, places = points.shape[1:]
-    scores, least, nearest = np.empty(places), np.empty(places), np.empty(places, np.int64)
+    """Add each point to the row of its nearest centre in `total`, and 1 to the last column."""
+    least, nearest = np.empty(BLOCK_POINTS), np.empty(BLOCK_POINTS, np.int64)
     for block in range(len(points)):
         point = points[block]
         least[:], nearest[:] = np.inf, 0
         for centre in range(len(centres)):
-            scores[:] = halves[centre]
-            # Four coordinates at once, or loading and storing the scores would take longest.
-            for first in range(0, columns, 4):
-                a, b, c, d = centres[centre, first : first + 4]
-                for place in range(places):
-                    scores[place] -= (
-                        a * point[first, place]
-                        + b * point[first + 1, place]
-                        + c * point[first + 2, place]
-                        + d * point[first + 3, place]
-                    )
-            for place in range(places):
-                is_nearer = scores[place] < least[place]
-                least[place] = scores[place] if is_nearer else least[place]
-                nearest[place] = centre if is_nearer else nearest[place]
-        filled = min(places, count - block * places)
-        for column in range(columns):
-            for place in range(filled):
-                total[column, nearest[place]] += point[column, place]
-        for place in range(filled):
-            total[columns, nearest[place]] += 1
+            for place in range(BLOCK_POINTS):
+                score = halves[centre]
+                for column in range(COLUMNS):
+                    score -= centres[centre, column] * point[column, place]
+                if score < least[place]:
+                    least[place], nearest[place] = score, centre
+        for place in range(min(BLOCK_POINTS, count - block * BLOCK_POINTS)):
+            for column in range(COLUMNS):
+                total[nearest[place], column] += point[column, place]
+            total[nearest[place], COLUMNS] += 1

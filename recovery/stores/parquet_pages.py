@@ -59,13 +59,13 @@ def is_worth_pages(column: BytesColumn) -> bool:
 
 def _sample(values: Sequence[bytes], sizes: npt.NDArray[np.int64]) -> bytes:
     """Some of the bytes from all over the values, as if they were one behind the other."""
-    ends = np.cumsum(sizes)
+    ends, size = np.cumsum(sizes), SAMPLE_BYTES // _SAMPLES
     parts: list[bytes] = []
     for start in range(0, int(ends[-1]), int(ends[-1]) // _SAMPLES):
-        end = start + SAMPLE_BYTES // _SAMPLES
-        first, last = (int(np.searchsorted(ends, at, side="right")) for at in (start, end))
+        first, last = (int(np.searchsorted(ends, at, side="right")) for at in (start, start + size))
         skipped = start - int(ends[first] - sizes[first])
-        parts.append(b"".join(values[first : last + 1])[skipped : skipped + end - start])
+        taken = [values[first][skipped : skipped + size], *(value[:size] for value in values[first + 1 : last + 1])]
+        parts.append(b"".join(taken)[:size])
     return b"".join(parts)
 
 
