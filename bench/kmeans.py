@@ -2,7 +2,8 @@
 
 Peers: ray, two Ray actors by hand that a driver calls with the centres; scikit, KMeans of scikit-learn in one process
 and one thread with Lloyd's algorithm and the same first centres, if it is installed. `bench/fitting.py` says what is
-measured.
+measured. Ours and ray call the same function, which numba compiles in the warm-up rounds; scikit has compiled code of
+its own, so its ratio says as much about this function as about what surrounds it.
 """
 
 from __future__ import annotations

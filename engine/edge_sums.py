@@ -33,15 +33,15 @@ _LANES = 8
 
 @cache
 def can_compile() -> bool:
-    """Whether numba is installed and works."""
+    """Whether numba is installed, can be imported, and is not told to compile nothing."""
     if find_spec("numba") is None:
         return False
     try:
-        import_module("numba")
-    except Exception as error:  # noqa: BLE001  # whatever is wrong with it: NumPy does without
+        numba = import_module("numba")
+    except Exception as error:  # noqa: BLE001  # whatever is wrong with it: NumPy is used instead
         print(f"backedge: sums over edges are not compiled: numba cannot be imported: {error}", file=sys.stderr)
         return False
-    return True
+    return not numba.config.DISABLE_JIT
 
 
 class EdgeSums:
@@ -66,7 +66,7 @@ class EdgeSums:
         self._rows = self._rows.reshape(-1, _LANES)
         self._block_lengths = lengths[order][::_LANES].astype(np.uint32)
         # The place of each edge's source in the order of degrees; behind all of them is one that carries 0.
-        self._by_degree = np.argsort(-degrees, kind="stable")
+        self._by_degree = np.argsort(-degrees, kind="stable").astype(np.int32)
         places = np.empty(vertices, np.uint32)
         places[self._by_degree] = np.arange(vertices, dtype=np.uint32)
         self._places = np.full((int(self._block_lengths.sum()), _LANES), vertices, np.uint32)

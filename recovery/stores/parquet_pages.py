@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recovery.stores import thrift
-from recovery.stores.parquet_tables import SAMPLE_BYTES, encode, shrinks
+from recovery.stores.parquet_tables import SAMPLE_BYTES, encode, sample_starts, shrinks
 from recovery.stores.thrift import BINARY, I32, I64, LIST, STRUCT, Struct
 
 LARGE_BYTES = 1 << 20
@@ -33,7 +33,6 @@ ROWS_MAX = 1 << 20
 """Arrow puts that many rows into one group of rows, which is all that such a file has."""
 
 _VALUE_BYTES_MAX = 1 << 30
-_SAMPLES = 16
 _MAGIC = b"PAR1"
 _LENGTH_BYTES = 4
 _BYTE_ARRAY, _REQUIRED, _PLAIN, _RLE, _UNCOMPRESSED, _DATA_PAGE = 6, 0, 0, 3, 0, 0
@@ -59,13 +58,14 @@ def is_worth_pages(column: BytesColumn) -> bool:
 
 def _sample(values: Sequence[bytes], sizes: npt.NDArray[np.int64]) -> bytes:
     """Some of the bytes from all over the values, as if they were one behind the other."""
-    ends, size = np.cumsum(sizes), SAMPLE_BYTES // _SAMPLES
+    ends = np.cumsum(sizes)
     parts: list[bytes] = []
-    for start in range(0, int(ends[-1]), int(ends[-1]) // _SAMPLES):
-        first, last = (int(np.searchsorted(ends, at, side="right")) for at in (start, start + size))
+    for start in sample_starts(int(ends[-1])):
+        end = start + SAMPLE_BYTES
+        first, last = (int(np.searchsorted(ends, at, side="right")) for at in (start, end))
         skipped = start - int(ends[first] - sizes[first])
-        taken = [values[first][skipped : skipped + size], *(value[:size] for value in values[first + 1 : last + 1])]
-        parts.append(b"".join(taken)[:size])
+        taken = [value[:SAMPLE_BYTES] for value in values[first + 1 : last + 1]]
+        parts.append(b"".join([values[first][skipped : skipped + SAMPLE_BYTES], *taken])[:SAMPLE_BYTES])
     return b"".join(parts)
 
 

@@ -86,7 +86,7 @@ def test_sums_need_numba_only_if_there_are_many_edges(monkeypatch: pytest.Monkey
     assert sums.tolist() == edges.all_combined(sent, None, "sum", None).tolist()
 
 
-def test_numba_that_cannot_be_imported_is_reported_and_done_without(
+def test_a_numba_that_cannot_be_imported_is_reported_and_numpy_is_used(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     def fail(name: str) -> Any:
@@ -99,6 +99,13 @@ def test_numba_that_cannot_be_imported_is_reported_and_done_without(
     _, sums = edges.combined(sent, None, "sum", None)
     assert sums.tolist() == edges.all_combined(sent, None, "sum", None).tolist()
     assert "not compiled: numba cannot be imported: numba needs an older NumPy" in capsys.readouterr().err
+
+
+def test_a_numba_that_is_told_to_compile_nothing_is_not_used(monkeypatch: pytest.MonkeyPatch):
+    can_compile = edge_sums.can_compile.__wrapped__
+    assert can_compile()
+    monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
+    assert not can_compile()
 
 
 @pytest.mark.parametrize("kind", [">f8", "u8", "f2"])

@@ -17,7 +17,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from typing import Any
 
 from backedge import start
@@ -29,7 +28,7 @@ from tests.on_ray.leftovers import ACTORS, Leftovers, actors_below, end, has_end
 from tests.on_ray.standing_still import let_stand_still, wake
 
 COUNT = 500
-HEARD_S = 30.0
+LEAD = {"lead": 1}
 
 
 def daemon_of(pid: int) -> int:
@@ -65,15 +64,12 @@ def run_and_lose_one(machines: Any, far: list[Any], folder: str, dies: str) -> d
 
 def hang_supervisor(daemon: Any, folder: str) -> dict[str, Any]:
     """What came of a run whose supervisor's host stood still, and woke up behind its successor."""
-    # Until Ray has heard what the daemon has to offer, it places the supervisor elsewhere.
-    deadline_s = time.monotonic() + HEARD_S
-    while cluster.ray.available_resources().get("CPU", 0) < 2:
-        assert time.monotonic() < deadline_s, "Ray has not heard of the resources of the daemon"
-        time.sleep(0.05)
-    sockets = {node["RayletSocketName"]: node["NodeID"] for node in cluster.ray.nodes()}
-    place_supervisor(sockets[daemon.raylet_socket_name])
+    (other,) = (node["NodeID"] for node in cluster.ray.nodes() if node["RayletSocketName"] != daemon.raylet_socket_name)
+    lead = take_lead(other)
     job = start(trips(count=COUNT), snapshots=folder, every=0.2, actors="task", placement="SPREAD", progress=False)
     until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
+    # The successor has no other place.
+    cluster.ray.kill(lead)
     process = daemon.all_processes["raylet"][0].process.pid
     there = [process, *descendants(process)]
     actors = [pid for pid in there if name_of(pid).startswith(ACTORS)]
@@ -95,17 +91,32 @@ def hang_supervisor(daemon: Any, folder: str) -> dict[str, Any]:
     }
 
 
-def place_supervisor(node: str) -> None:
-    """Have the next supervisor placed on a daemon, as long as that is alive."""
-    start_actor = cluster.start_actor
-    affinity = importlib.import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy(node, soft=True)
+class Lead:
+    """Takes what a supervisor needs."""
 
-    def placed(kind: type, *arguments: Any, **options: Any) -> Any:
+    def is_taken(self) -> bool:
+        """Answers once it has it."""
+        return True
+
+
+def take_lead(node: str) -> Any:
+    """Leave no place for a supervisor on this daemon until what is returned is killed. Each has one.
+
+    Ray does not keep to an affinity that it may give up, and one that it may not would leave the successor no place.
+    """
+    strategies = importlib.import_module("ray.util.scheduling_strategies")
+    there = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+    lead = cluster.ray.remote(Lead).options(num_cpus=0, resources=LEAD, scheduling_strategy=there).remote()
+    assert cluster.ray.get(lead.is_taken.remote())
+    start_actor = cluster.start_actor
+
+    def placed(kind: type, *arguments: Any, needs: cluster.Needs, **options: Any) -> Any:
         if kind is SupervisorActor:
-            options["strategy"] = affinity
-        return start_actor(kind, *arguments, **options)
+            needs = needs._replace(resources=tuple(LEAD.items()))
+        return start_actor(kind, *arguments, needs=needs, **options)
 
     cluster.start_actor = placed
+    return lead
 
 
 def wait_for_one(machines: Any, folder: str) -> tuple[dict[str, Any], Any]:
@@ -128,14 +139,13 @@ def main(folder: str, dies: str) -> None:
     """Run, lose a daemon, tell what came of it and what is left."""
     home = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     os.makedirs(os.path.join(tempfile.gettempdir(), "ray"), exist_ok=True)  # where Ray notes the address of a cluster
-    machines = importlib.import_module("ray.cluster_utils").Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "temp_dir": home, "include_dashboard": False}
-    )
+    head = {"num_cpus": 1, "resources": LEAD, "temp_dir": home, "include_dashboard": False}
+    machines = importlib.import_module("ray.cluster_utils").Cluster(initialize_head=True, head_node_args=head)
     try:
         cluster.ray.init(address=machines.address, log_to_driver=False, logging_level=logging.ERROR)
         before = Leftovers.now()
         if dies == "nothing":
-            said = hang_supervisor(machines.add_node(num_cpus=1), folder)
+            said = hang_supervisor(machines.add_node(num_cpus=1, resources=LEAD), folder)
         else:
             said, joined = wait_for_one(machines, folder)
             far = [joined, machines.add_node(num_cpus=1, resources={"far": 2})]

@@ -243,6 +243,7 @@ def test_what_is_no_file_of_this_kind_is_told_in_a_line(data: bytes, tmp_path: P
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_whatever_bytes_are_changed_the_answer_is_one_of_those_expected(seed: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("recovery.stores.parquet_pages.LARGE_BYTES", 1)
+    monkeypatch.setattr("recovery.stores.parquet_pages.shrinks", lambda sample: False)
     [part] = parts_of(bytes_by_key(0, 300, 20_000))
     files = [("state", b"".join(pieces_of(part)), part.span), ("log", encode(log(), records.REPEATING_IN_LOG), None)]
     files.append(("rows", encode(rows()), (0, 0)))

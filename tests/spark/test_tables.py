@@ -136,6 +136,7 @@ def test_bytes_are_in_a_column_of_their_own_page_by_page_or_not(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
 ):
     monkeypatch.setattr("recovery.stores.parquet_pages.LARGE_BYTES", 1 if is_large else 1 << 30)
+    monkeypatch.setattr("recovery.stores.parquet_pages.shrinks", lambda sample: False)
     monkeypatch.setattr("recovery.stores.parquet_pages.PAGE_BYTES", 1_000)
     held = {number: bytes([number]) * number for number in range(100)}
     store = CutStore(str(tmp_path), "job")

@@ -173,20 +173,32 @@ def test_a_large_log_is_written_page_by_page_and_read_as_it_was(monkeypatch: pyt
     assert faults_in("log", io.BytesIO(data), None) == []
 
 
+def drawn(size: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
 MIXED = {
-    "zeros with one that compression makes no smaller": [*[bytes(60_000)] * 50, random.Random(1).randbytes(70_000)],
+    "zeros behind bytes that do not shrink": [drawn(70_000), *[bytes(60_000)] * 50],
+    "zeros before bytes that do not shrink": [*[bytes(60_000)] * 50, drawn(70_000)],
     "small ones that are equal": [b"many times the same"] * 100_000,
-    "halves": [random.Random(n).randbytes(9_000) + bytes(9_000) for n in range(100)],
+    "zeros behind the head of each": [drawn(4_096, n) + bytes(60_000) for n in range(128)],
+    "halves": [drawn(9_000, n) + bytes(9_000) for n in range(100)],
 }
 
 
 @pytest.mark.parametrize("payloads", MIXED.values(), ids=MIXED)
-def test_bytes_most_of_which_shrink_are_left_to_arrow(payloads: list[bytes]):
+def test_bytes_most_of_which_shrink_are_left_to_arrow_and_do_shrink(payloads: list[bytes]):
     size = sum(map(len, payloads))
-    part = log_part_of(*payloads)
-    assert size > parquet_pages.LARGE_BYTES and part.values is None
-    assert len(encode(part.columns, REPEATING_IN_LOG)) < 0.7 * size
-    assert all(part.values is None for part in parts_of(dict(enumerate(payloads))))
+    [state] = parts_of(dict(enumerate(payloads)))
+    for part, repeating in ((log_part_of(*payloads), REPEATING_IN_LOG), (state, REPEATING)):
+        assert size > parquet_pages.LARGE_BYTES and part.values is None
+        assert len(encode(part.columns, repeating)) < 0.7 * size
+
+
+def test_bytes_that_do_not_shrink_but_for_the_head_of_each_have_pages():
+    payloads = [bytes(4_096) + drawn(60_000, n) for n in range(128)]
+    assert log_part_of(*payloads).values is not None
+    assert all(part.values is not None for part in parts_of(dict(enumerate(payloads))))
 
 
 def test_a_value_that_is_too_large_for_a_page_is_left_to_arrow(monkeypatch: pytest.MonkeyPatch):
