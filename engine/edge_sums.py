@@ -66,7 +66,7 @@ class EdgeSums:
         self._rows = self._rows.reshape(-1, _LANES)
         self._block_lengths = lengths[order][::_LANES].astype(np.uint32)
         # The place of each edge's source in the order of degrees; behind all of them is one that carries 0.
-        self._by_degree = np.argsort(-degrees, kind="stable").astype(np.int32)
+        self._by_degree = np.argsort(-degrees, kind="stable")
         places = np.empty(vertices, np.uint32)
         places[self._by_degree] = np.arange(vertices, dtype=np.uint32)
         self._places = np.full((int(self._block_lengths.sum()), _LANES), vertices, np.uint32)

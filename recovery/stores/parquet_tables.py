@@ -163,9 +163,10 @@ def shrinks(data: Any) -> bool:
 
 
 def sample_starts(size: int) -> list[int]:
-    """Where samples of so many bytes begin: all over them.
+    """Start positions of the samples of a buffer with `size` bytes.
 
-    The distances differ, since values are often equally long, and what is alike in them is at the same places.
+    They are unevenly spaced: values are often equally long, and evenly spaced samples would all show the same part of
+    them, such as their headers.
 
     >>> sample_starts(200_000)[:4], sample_starts(65_536)[:4]
     ([0, 17693, 26983, 44677], [0, 4096, 8192, 12288])
