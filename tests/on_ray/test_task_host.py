@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from engine.on_ray.actor import task_host
-from engine.on_ray.actor.task_host import TaskHost
+from engine.on_ray.actor.task_host import LEAVE_LOOK_S, TaskHost
 from engine.on_ray.transport.control_messages import SUPERVISOR, Begin, Meeting, Outcome
 from engine.on_ray.transport.mailbox import Address, Keys
 from graphs.ids import Attempt
@@ -28,7 +28,7 @@ class Attempting:
     """A host that meets others for attempt 1. Its loop runs until it is told to leave, once `may_begin` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.may_begin, self.runs, self.left = Event(), Event(), Event()
+        self.begins, self.may_begin, self.runs, self.left, self.ended = (Event() for _ in range(5))
         self.host = TaskHost(supervisor=None)
         self.host._mailbox = SimpleNamespace(close=lambda: None)  # type: ignore[assignment]
         self.host._met = Attempt(1)
@@ -42,12 +42,18 @@ class Attempting:
         return self.host.take_part(Begin(attempt, "a", deployment, {}, {SUPERVISOR: HERE}, options))
 
     def _open_store(self, *_: Any) -> None:
+        self.begins.set()
         assert self.may_begin.wait(DEADLINE_S)
 
     def _run(self) -> Outcome:
         self.runs.set()
         assert self.left.wait(DEADLINE_S)
+        self.ended.set()
         return Outcome("stopped", "it has left")
+
+    def leave(self) -> None:
+        self.host.leave()
+        assert self.ended.is_set(), "it waits for the end of the part"
 
 
 @pytest.fixture
@@ -65,16 +71,19 @@ def test_leaving_ends_the_part_in_the_attempt_and_waits_for_it(attempting: Attem
     attempting.may_begin.set()
     part = threads.submit(attempting.take_part)
     assert attempting.runs.wait(DEADLINE_S)
-    threads.submit(attempting.host.leave).result(DEADLINE_S)
-    assert part.result(0).reason == "it has left"
+    threads.submit(attempting.leave).result(DEADLINE_S)
+    assert part.result(DEADLINE_S).reason == "it has left"
 
 
 def test_leaving_ends_a_part_that_has_only_just_begun(attempting: Attempting, threads: ThreadPoolExecutor):
     part = threads.submit(attempting.take_part)
-    leaving = threads.submit(attempting.host.leave)
+    assert attempting.begins.wait(DEADLINE_S)
+    leaving = threads.submit(attempting.leave)
+    with pytest.raises(TimeoutError):
+        leaving.result(3 * LEAVE_LOOK_S)
     attempting.may_begin.set()
     leaving.result(DEADLINE_S)
-    assert part.result(0).end == "stopped"
+    assert part.result(DEADLINE_S).reason == "it has left"
 
 
 def test_a_supervisor_that_wakes_up_late_does_not_disturb_the_attempt_of_its_successor(
