@@ -84,6 +84,9 @@ class Disturbed:
 
     post = send
 
+    def offer_memory(self) -> None:
+        """Never: what it carries is to pass here."""
+
 
 class Attending:
     """One attempt of a flow. Within `with` its actors run; leaving it stops them."""

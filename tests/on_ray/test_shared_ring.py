@@ -151,6 +151,14 @@ def test_memory_that_somebody_writes_to_fails_the_attempt(monkeypatch: pytest.Mo
     evidence.survived("attempts that failed before a cut", (TaskId("kept", 0), 1) not in store.kept)
 
 
+def test_memory_is_open_before_the_tasks_begin_where_they_send_something():
+    with Attending(large_batches()) as run:
+        run.until(lambda: len(run.restored()) == 2, "all tasks are restored")
+        run.until(lambda: bool(run.loops["kept/0"].mailbox._rings), "the receiver has opened the sender's memory")
+        assert run.loops["numbers/0"].links["kept/0"]._put(b"payload") is not None
+        assert run.loops["kept/0"].links["numbers/0"]._ring is None, "nothing is sent that way"
+
+
 HeavyRecord = tuple[int, int, bytes, bool]
 HEAVY_BYTES = 50_000
 

@@ -302,7 +302,16 @@ class ActorLoop:
     def _greet(self) -> None:
         """Announce this actor to everyone before it restores its state, which may take long."""
         self._tell_progress()
+        tasks = self.begin.deployment.tasks
+        receivers = {
+            tasks[channel.id.receiver].actor
+            for channel in self.channels
+            if tasks[channel.id.sender].actor == self.begin.actor
+        }
         for name in self.missing:
+            if name in receivers:
+                # Not with the first large batch: its receiver may be busy, and the batches behind it would take long.
+                self.links[name].offer_memory()
             self.links[name].send(pack_note(Kind.HELLO, self.attempt, self.begin.actor))
         self.mailbox.flush()
 

@@ -499,8 +499,8 @@ class _ZmqWay:
 class Link:
     """A connection to one mailbox. Sending never blocks.
 
-    `lost` receives notes of broken connections. `shares_memory`: whether to offer shared memory to the receiver once
-    there is a large payload for it.
+    `lost` receives notes of broken connections. `shares_memory`: whether large payloads may travel through memory that
+    the receiver can open. It is offered with the first of them at the latest (`offer_memory`).
     """
 
     __slots__ = (
@@ -566,7 +566,7 @@ class Link:
         """
         header, payload = message
         if len(payload) > BUNDLED_BYTES_MAX:
-            place = self._put(payload) if self._shares_memory else None
+            place = self._put(payload)
             if place is None:
                 self.flush()
                 self.send(message)
@@ -578,12 +578,16 @@ class Link:
             self._posted.append(self)
         self._frames.append(frame)
 
-    def _put(self, payload: bytes) -> tuple[int, int] | None:
-        """Put a payload into shared memory, if the receiver has opened it and there is room."""
-        if self._ring is None:
+    def offer_memory(self) -> None:
+        """Offer shared memory to the receiver, unless that was done or is impossible."""
+        if self._shares_memory and self._ring is None:
             self._ring = RingSender()
             self._send_frame(pack_offer(self._ring.offer))
-        return self._ring.put(payload)
+
+    def _put(self, payload: bytes) -> tuple[int, int] | None:
+        """Put a payload into shared memory, if the receiver has opened it and there is room."""
+        self.offer_memory()
+        return None if self._ring is None else self._ring.put(payload)
 
     def flush(self) -> None:
         """Send the posted messages."""
