@@ -55,7 +55,7 @@ class Division:
     def among(targets: Positions, count: int) -> Division:
         """Divide rows by the target of each, of which there are `count`."""
         # Numbers of few bits are compared and sorted several times as fast.
-        small = targets.astype(np.min_scalar_type(count))
+        small = targets.astype(np.min_scalar_type(count), copy=False)
         # Rows already in the order of their targets, such as one large row for each, are not copied.
         is_ordered = bool((small[1:] >= small[:-1]).all())
         if not is_ordered and count <= FEW_TARGETS:

@@ -17,7 +17,7 @@ import numpy as np
 
 from engine import pickled_groups
 from engine.pickled_groups import NamelessFile
-from graphs.routing import KEY_GROUPS, key_groups
+from graphs.routing import KEY_GROUPS, small_key_groups
 from recovery.keyed_pickles import BytesRows, KeyedPickles, Listed, PickledRows, chunk_starts
 from recovery.typed_groups import Column, places_of
 
@@ -205,7 +205,7 @@ class PickledColumns(KeyedPickles):
 
 def _groups_and_order(keys: Column) -> tuple[Column, Column]:
     """The group of each key, and the places of the keys in the order of their groups."""
-    groups = key_groups(keys).astype(np.uint8)
+    groups = small_key_groups(keys)
     # For single bytes numpy uses a radix sort.
     return groups, np.argsort(groups, kind="stable")
 

@@ -27,7 +27,7 @@ from graphs.deployment import Channel
 from graphs.graph_errors import UnkeyableError
 from graphs.ids import ChannelId
 from graphs.plan import Edge, KeyColumns, Routing
-from graphs.routing import key_group, task_of_group, tasks_of_keys, tasks_of_tuples
+from graphs.routing import key_group, small_tasks_of_keys, small_tasks_of_tuples, task_of_group
 
 Send = Callable[[Records, Hops], None]
 TakeRecords = Callable[[list[Any], Hops], None]
@@ -204,7 +204,7 @@ def _targets_of_columns(edge: Edge, by: str, targets: _Targets, columns: Columns
         return None
     try:
         if isinstance(keys, np.ndarray):
-            return tasks_of_keys(keys, targets.count)
+            return small_tasks_of_keys(keys, targets.count)
         distinct, positions = keys
         return np.array([targets[key] for key in distinct], np.int64)[positions]
     except UnkeyableError as error:
@@ -214,7 +214,7 @@ def _targets_of_columns(edge: Edge, by: str, targets: _Targets, columns: Columns
 def _targets_of_tuples(names: Sequence[str], count: int, columns: Columns) -> Positions | None:
     """The same for a key of several columns."""
     parts = [part for name in names if (part := columns.keys(name)) is not None]
-    return tasks_of_tuples(parts, count) if len(parts) == len(names) else None
+    return small_tasks_of_tuples(parts, count) if len(parts) == len(names) else None
 
 
 def _divide_by_key(edge: Edge, targets: _Targets) -> Callable[[list[Any], Sequence[_Part]], None]:

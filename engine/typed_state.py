@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphs.routing import key_groups
+from graphs.routing import small_key_groups
 from recovery.typed_groups import COLUMNS, Column, Numbers, TypedGroups
 
 _CODES: dict[type, str] = {int: "i", float: "f"}
@@ -30,7 +30,7 @@ class Layout(NamedTuple):
 
 def _layout(keys: Column) -> Layout:
     # For single bytes numpy uses a radix sort.
-    groups = key_groups(keys).astype(np.uint8)
+    groups = small_key_groups(keys)
     order = np.argsort(groups, kind="stable")
     return Layout(keys, groups[order].astype(np.int32), keys[order], order)
 

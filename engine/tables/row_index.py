@@ -78,7 +78,7 @@ class IntegerIndex:
         # Integers below the first one wrap around to large places.
         unsigned = places.view(np.uint64)
         if len(wanted) and unsigned.max() < len(self._rows):
-            return self._rows.take(places).astype(np.int64)
+            return self._rows.take(places, mode="clip").astype(np.int64)
         found = np.full(len(wanted), -1, np.int64)
         is_inside = unsigned < len(self._rows)
         found[is_inside] = self._rows[places[is_inside]]

@@ -98,7 +98,7 @@ class TableState:
         if content is not None and (known := self._repeated.find(content)) is not None:
             return known.astype(np.int64)
         found = self._index.find(wanted)
-        unknown = np.flatnonzero(found < 0)
+        unknown = np.flatnonzero(found < 0) if len(found) and found.min() < 0 else found[:0]
         if len(unknown) and adds:
             missing = [column[unknown] for column in wanted]
             self._add(missing)
@@ -206,8 +206,7 @@ class TableState:
             raise self._misused(
                 f"was given key {show(key)}, which another task keeps: key_by the columns that are its key"
             )
-        # Groups of one byte are sorted many times as fast.
-        order = np.argsort(groups.astype(np.uint8), kind="stable")
+        order = np.argsort(groups, kind="stable")
         distinct, groups = [column[order] for column in distinct], groups[order]
         rows = self._allot(groups)
         self._changed_at[rows] = self._now

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphs import KEY_GROUPS, UnkeyableError, groups_of_task, key_group, key_groups, task_of_group
+from graphs import KEY_GROUPS, UnkeyableError, groups_of_task, key_group, key_groups, task_of_group, tasks_of_keys
+from graphs.routing import small_tasks_of_keys, small_tasks_of_tuples
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -139,3 +140,15 @@ def test_each_group_belongs_to_exactly_one_task(parallelism: int):
     assert owners == [task_of_group(group, parallelism) for group in range(KEY_GROUPS)]
     sizes = [len(groups_of_task(index, parallelism)) for index in range(parallelism)]
     assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 255, 256, 300, 70_000])
+def test_tasks_of_columns_are_those_of_records_in_as_few_bytes_as_they_need(parallelism: int):
+    keys = np.arange(-500, 500)
+    expected = [task_of_group(key_group(key), parallelism) for key in keys.tolist()]
+    small = small_tasks_of_keys(keys, parallelism)
+    assert small.tolist() == tasks_of_keys(keys, parallelism).tolist() == expected
+    assert small.itemsize == (1 if parallelism < 256 else 2 if parallelism < 65_536 else 4)
+    pairs = [(key, -key) for key in keys.tolist()]
+    expected = [task_of_group(key_group(pair), parallelism) for pair in pairs]
+    assert small_tasks_of_tuples([keys, -keys], parallelism).tolist() == expected
