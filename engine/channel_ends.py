@@ -18,13 +18,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from engine.batch import Batch
+from engine.columns import Columns
 from graphs.deployment import Channel
 from recovery.channels import Stored
 from recovery.credit import REPEAT_MS, Allowance, Consumption, Credit, Grant
 from recovery.messages import Data, Item
 
 LOCAL_RECORD_BYTES = 64
-SENT_RECORDS_MAX = 32_768
+SENT_RECORDS_MAX, SENT_ROWS_MAX = 32_768, 65_536
+"""The most that travels in one batch: of records, and of rows of columns, of which a batch costs more than a row."""
 FIRST_RECORDS_MAX = 64
 """The maximum records of a batch before the receiver has granted any credit."""
 
@@ -38,6 +41,16 @@ class SpillSpace(Protocol):
     def store(self, payload: bytes) -> Stored:
         """Store a payload; return the handle that loads it again. Raises `LoopOverflowError` if there is no room."""
         ...
+
+
+def largest_batch(batch: Batch) -> int:
+    """The number of records in the largest batch of this kind."""
+    return SENT_ROWS_MAX if isinstance(batch.records, Columns) else SENT_RECORDS_MAX
+
+
+def local_size(batch: Batch) -> int:
+    """The size in bytes of a batch that does not leave its actor: that of its columns, or an estimate for records."""
+    return batch.records.size if isinstance(batch.records, Columns) else LOCAL_RECORD_BYTES * len(batch)
 
 
 class LocalChannel:
@@ -62,12 +75,12 @@ class LocalChannel:
         """Whether nothing more may be sent now."""
         return self._arrivals.bytes_waiting >= self._arrivals.window
 
-    @property
-    def batch_records_max(self) -> int:
-        """The maximum records of a batch."""
+    def batch_max(self, batch: Batch) -> int:
+        """How many records of this batch may travel together."""
+        largest = largest_batch(batch)
         if self._arrivals.is_back:
-            return SENT_RECORDS_MAX
-        return min(SENT_RECORDS_MAX, max(1, self._arrivals.window // (2 * LOCAL_RECORD_BYTES)))
+            return largest
+        return min(largest, max(1, self._arrivals.window * len(batch) // max(1, 2 * local_size(batch))))
 
     def room_records(self) -> int:
         """The number of records for which the window has room."""
@@ -99,21 +112,19 @@ class LocalChannel:
 class RemoteChannel(Allowance):
     """A regular channel to a task of another actor.
 
-    - records: the number sent in this attempt. batch_records_max: the maximum records of a batch.
+    - records: the number sent in this attempt. half_window: how many records fill half a window.
     - bytes_waiting: the size of what waits at this end; only a back edge has any.
     """
 
-    __slots__ = ("_send", "batch_records_max", "bytes_waiting", "id", "is_local", "records")
+    __slots__ = ("_send", "bytes_waiting", "half_window", "id", "is_local", "records")
 
-    def __init__(
-        self, channel: Channel, send: SendItem, window: int, batch_records_max: int = FIRST_RECORDS_MAX
-    ) -> None:
+    def __init__(self, channel: Channel, send: SendItem, window: int, half_window: int = FIRST_RECORDS_MAX) -> None:
         super().__init__(window)
         self.id = channel.id
         self.is_local = False
         self.records = 0
         self.bytes_waiting = 0
-        self.batch_records_max = batch_records_max
+        self.half_window = half_window
         self._send = send
 
     def send(self, item: Item) -> None:
@@ -122,11 +133,15 @@ class RemoteChannel(Allowance):
             self.sent += len(item.payload)
         self._send(item)
 
+    def batch_max(self, batch: Batch) -> int:
+        """How many records of this batch may travel together."""
+        return min(largest_batch(batch), self.half_window)
+
     def on_credit(self, credit: Credit) -> bool:
         """The receiver has reported what it has consumed; return whether that was new."""
         is_news = super().on_credit(credit)
         if is_news:
-            self.batch_records_max = min(SENT_RECORDS_MAX, max(1, self._as_records(self.window // 2)))
+            self.half_window = max(1, self._as_records(self.window // 2))
         return is_news
 
     def room_records(self) -> int:
@@ -153,7 +168,7 @@ class RemoteBackEdge(RemoteChannel):
     __slots__ = ("_memory", "_memory_max", "_space", "waiting")
 
     def __init__(self, channel: Channel, send: SendItem, window: int, memory_bytes_max: int, space: SpillSpace) -> None:
-        super().__init__(channel, send, window, SENT_RECORDS_MAX)
+        super().__init__(channel, send, window, SENT_ROWS_MAX)
         self._memory_max = memory_bytes_max
         self._space = space
         self.waiting: deque[Item] = deque()
@@ -266,7 +281,7 @@ class Arrivals(Grant):
 
     def on_received(self, payload: Any, now_ns: int) -> None:
         """A batch has arrived."""
-        size = len(payload) if type(payload) is bytes else LOCAL_RECORD_BYTES * len(payload)
+        size = len(payload) if type(payload) is bytes else local_size(payload)
         if not self._waiting:
             self.since_ns = now_ns
         self._waiting.append((size, now_ns))

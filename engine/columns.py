@@ -68,6 +68,11 @@ class Columns:
         """The names of the columns."""
         return self.batch.schema.names
 
+    @property
+    def size(self) -> int:
+        """The size of their values in bytes."""
+        return self.batch.nbytes
+
     def keys(self, name: str) -> npt.NDArray[Any] | tuple[list[Any], npt.NDArray[np.integer[Any]]] | None:
         """The values of a column as keys: numbers directly, others as distinct values and each row's position.
 
@@ -190,8 +195,8 @@ def _taken(column: Any, positions: npt.NDArray[np.integer[Any]]) -> Any:
     types = arrow().types
     if column.null_count or not (types.is_integer(column.type) or types.is_floating(column.type)):
         return column.take(arrow().array(positions))
-    # NumPy takes half the time.
-    return arrow().array(column.to_numpy().take(positions))
+    # NumPy takes half the time. The positions exist: it need not raise an error.
+    return arrow().array(column.to_numpy().take(positions, mode="clip"))
 
 
 def _values(column: Any) -> list[Any]:

@@ -21,12 +21,13 @@ from typing import Any
 
 from engine.batch import Batch, decode, encode, merge
 from engine.channel_ends import (
-    SENT_RECORDS_MAX,
+    SENT_ROWS_MAX,
     Arrivals,
     LocalChannel,
     OutChannel,
     RemoteBackEdge,
     RemoteChannel,
+    largest_batch,
 )
 from engine.driver_ports import FlowLimits, Ports
 from engine.input_turns import InputTurns
@@ -49,7 +50,7 @@ from recovery.orders import Abort, Complete, Order, TellToEnd, Trigger
 from recovery.protocol_errors import ChannelIntegrityError, ProtocolError
 
 UNBOUNDED = 2**62
-PARTS = 64
+PARTS = 16
 
 
 class Intake:
@@ -174,7 +175,7 @@ class TaskDriver:
                 channel, send, self._window_max(channel), self.limits.loop_bytes_max, self.ports.spill
             )
         if self.limits.credit_bytes is None:
-            return self.remote_class(channel, send, UNBOUNDED, SENT_RECORDS_MAX)
+            return self.remote_class(channel, send, UNBOUNDED, SENT_ROWS_MAX)
         # A window starts with one record; the receiver reports how much more it has time for.
         return self.remote_class(channel, send, window=1)
 
@@ -624,8 +625,8 @@ class TaskDriver:
     def emit(self, emitted: Iterable[tuple[ChannelId, Batch]]) -> None:
         """Send the output of user code, in batches of at most half a window.
 
-        But what a function emitted at once travels in 64 parts at most, or in parts of `SENT_RECORDS_MAX` records. All
-        of it is sent now in any case, and a million batches of one row would take long.
+        But what a function emitted at once travels in 16 parts at most, or in parts as large as batches become. All of
+        it is sent now in any case, and a million batches of one row would take long.
 
         It leaves at once: before the core looks at what is behind the batch, which may be a barrier.
         """
@@ -634,7 +635,7 @@ class TaskDriver:
         for channel, batch in emitted:
             out, records = outputs[channel], len(batch.records)
             leaves |= not out.is_local
-            records_max = out.batch_records_max
+            records_max = out.batch_max(batch)
             out.records += records
             if records <= records_max:
                 item = sent(channel, batch if out.is_local else encode(batch))
@@ -642,7 +643,7 @@ class TaskDriver:
                 out.send(item)
                 continue
             observer.on_split(self.id, channel)
-            for part in _parts(batch, max(records_max, min(records // PARTS, SENT_RECORDS_MAX))):
+            for part in _parts(batch, max(records_max, min(records // PARTS, largest_batch(batch)))):
                 item = sent(channel, part if out.is_local else encode(part))
                 observer.on_sent(self.id, channel, item)
                 out.send(item)

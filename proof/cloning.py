@@ -155,7 +155,7 @@ def _bounded_ends(driver: TaskDriver) -> tuple[Any, ...]:
     """What the ends of the task's channels know. Credit arrives at once, so only differences of the counts matter."""
     ends = [out for out in driver.outputs.values() if isinstance(out, RemoteChannel)]
     waiting = [tuple(end.waiting) if isinstance(end, RemoteBackEdge) else () for end in ends]
-    spending = [(end.sent - end.consumed, end.window, end.batch_records_max) for end in ends]
+    spending = [(end.sent - end.consumed, end.window, end.half_window) for end in ends]
     granting = [(end.consumed - end.said.consumed, end.window - end.said.window) for end in driver.arrivals.values()]
     return spending, waiting, granting
 

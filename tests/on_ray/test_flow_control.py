@@ -11,11 +11,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.batch import Batch, decode, encode
 from engine.channel_ends import (
     LOCAL_RECORD_BYTES,
+    SENT_RECORDS_MAX,
+    SENT_ROWS_MAX,
     Arrivals,
     LocalChannel,
     RemoteBackEdge,
@@ -31,6 +34,7 @@ from graphs.ids import Epoch
 from recovery.channels import Inbox, Stored
 from recovery.credit import REPEAT_MS_MAX, Credit
 from recovery.messages import Barrier, Data, End, Item, Mode
+from tests.columns.given import columns
 from tests.on_ray.in_process import Attending
 
 KB = 1_000
@@ -231,7 +235,7 @@ def test_a_sender_knows_how_many_records_fit_into_a_window():
     out.records += 10
     out.send(data(1))
     out.on_credit(Credit(1, KB, 6 * KB))
-    assert (out.room_records(), out.batch_records_max) == (60, 30), "100 bytes a record; a batch is half a window"
+    assert (out.room_records(), out.half_window) == (60, 30), "100 bytes a record; a batch is half a window"
 
 
 @pytest.mark.slow
@@ -262,7 +266,22 @@ def test_a_channel_within_an_actor_is_bounded_as_others_are(space: SpillSpace):
         while arrivals.inbox.queue:
             arrivals.consume()
     assert held[0] == 1 and held[-1] == -(-KB // LOCAL_RECORD_BYTES) and held == sorted(held)
-    assert out.batch_records_max == KB // (2 * LOCAL_RECORD_BYTES)
+    assert out.batch_max(Batch([1])) == KB // (2 * LOCAL_RECORD_BYTES)
+
+
+def test_columns_within_an_actor_take_the_room_of_their_values_and_travel_in_larger_batches(space: SpillSpace):
+    deliveries: deque[Any] = deque()
+    arrivals = Receiver(REGULAR, None, space, KB, KB)
+    out = LocalChannel(REGULAR, deliveries.append, arrivals.end)
+    wide, narrow = (Batch(columns(n=np.zeros(100, kind))) for kind in (np.int64, np.int8))
+    arrivals.end.window = 10_000_000
+    assert (out.batch_max(wide), out.batch_max(narrow)) == (SENT_ROWS_MAX, SENT_ROWS_MAX)
+    assert out.batch_max(Batch([1])) == SENT_RECORDS_MAX < SENT_ROWS_MAX
+    arrivals.end.window = 8 * KB
+    assert (out.batch_max(wide), out.batch_max(narrow)) == (500, 4_000), "half a window"
+    for number, batch in enumerate((wide, narrow, Batch(columns(n=[None] * 100))), start=1):
+        arrivals.receive(Data(number, batch))
+    assert 900 <= arrivals.end.bytes_waiting < 1_000
 
 
 # -- back edges ----------------------------------------------------------------------------------------------------
