@@ -10,10 +10,9 @@ blocks in memory, if pandas is installed, which it needs.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,8 @@ from graphs import Flow, Items, Table
 LIMITS = {"arrow": 0.8, "ray_data": 10.0}
 ROWS, KEYS = 20_000_000, 1_000_000
 CHUNK_ROWS = 1_000_000
+CHUNKS_BEGAN_S: list[float] = []
+"""When this process began with each chunk: a file written at that time would wait for the disk."""
 
 
 def run(options: Options) -> Report:
@@ -67,26 +68,25 @@ def measure(workload: SumWorkload) -> float:
     run_to_end(make_flow(workload, output), every=1.0, parallelism=2, actors="slice")
     rows = parquet().read_table(f"{output}/sums")
     workload.check("ours", rows["key"].to_numpy(), rows["sum"].to_numpy())
-    began_s = min(float(file.read_text()) for file in Path(output).glob("began-*"))
-    return workload.rows / (arrow().compute.max(rows["ended_s"]).as_py() - began_s) / 1e6
+    began_s, ended_s = arrow().compute.min(rows["began_s"]), arrow().compute.max(rows["ended_s"])
+    return workload.rows / (ended_s.as_py() - began_s.as_py()) / 1e6
+
+
+def rows_from(workload: SumWorkload, batch: dict[str, Any]) -> dict[str, Any]:
+    """Read a chunk of rows."""
+    CHUNKS_BEGAN_S.append(time.perf_counter())
+    (start,) = batch["start"].tolist()
+    return {
+        name: np.load(workload.file(file), mmap_mode="r")[start : start + CHUNK_ROWS]
+        for name, file in (("key", "keys"), ("value", "values"))
+    }
 
 
 def make_flow(workload: SumWorkload, output: str) -> Flow:
     """Reads the rows, sums them by key, and writes the sums."""
-
-    def rows_from(batch: dict[str, Any]) -> dict[str, Any]:
-        began = Path(output) / f"began-{os.getpid()}"
-        if not began.exists():
-            began.write_text(str(time.perf_counter()))
-        (start,) = batch["start"].tolist()
-        return {
-            name: np.load(workload.file(file), mmap_mode="r")[start : start + CHUNK_ROWS]
-            for name, file in (("key", "keys"), ("value", "values"))
-        }
-
     flow = Flow("columns")
     starts = flow.read(Items([{"start": start} for start in range(0, workload.rows, CHUNK_ROWS)]), name="starts")
-    rows = starts.map_batches(rows_from, batch_format="numpy", batch_size=1, name="rows")
+    rows = starts.map_batches(partial(rows_from, workload), batch_format="numpy", batch_size=1, name="rows")
     sums = rows.key_by("key").process(Sums, batch_format="numpy", name="sums")
     sums.write(Parquet(f"{output}/sums"), name="written")
     return flow
@@ -102,6 +102,8 @@ class Sums:
         ctx.table.combine(np.add, ctx.table.rows(rows["key"]), sum=rows["value"])
 
     def on_end(self, ctx: Any) -> None:
-        """Emit the sums, each with the time at which all were known."""
+        """Emit the sums, each with the times of this process's first chunk and last sum."""
+        ended_s = time.perf_counter()
+        times = {"began_s": min(CHUNKS_BEGAN_S, default=ended_s), "ended_s": ended_s}
         sums = ctx.table.scan()
-        ctx.emit_batch({**sums, "ended_s": np.full(len(ctx.table), time.perf_counter())})
+        ctx.emit_batch({**sums, **{name: np.full(len(ctx.table), time_s) for name, time_s in times.items()}})

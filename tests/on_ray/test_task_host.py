@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -105,40 +102,3 @@ def test_an_order_to_take_part_that_arrives_after_its_supervisor_has_died_is_ign
     attempting.host.leave()
     assert attempting.take_part() == Outcome("stopped")
     assert not attempting.runs.is_set()
-
-
-FAULTS = """
-import resource, threading
-import numpy as np
-from engine.on_ray.actor.task_host import keep_freed_memory
-
-def copy(found):
-    array = np.ones(131_072)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(10):
-        copies = [array.copy() for _ in range(64)]
-        del copies
-    found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-
-def copy_in_a_thread():
-    found = []
-    for _ in range(2):
-        copy(found)
-    print(found[1])
-
-for prepare in (None, keep_freed_memory):
-    if prepare is not None:
-        prepare()
-    thread = threading.Thread(target=copy_in_a_thread)
-    thread.start()
-    thread.join()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc has other settings")
-def test_memory_of_freed_columns_is_used_again_instead_of_new_memory_of_the_kernel():
-    printed = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True).stdout
-    before, after = map(int, printed.split())
-    assert before > 1_000
-    assert after < 100

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import sys
@@ -16,6 +15,7 @@ from engine.on_ray.actor.actor_loop import ActorLoop
 from engine.on_ray.actor.labelled_output import label_output
 from engine.on_ray.actor.supervisor_watch import SupervisorWatch, end_with
 from engine.on_ray.actor.task_actor import RunSupervisor
+from engine.on_ray.actor.task_memory import keep_freed_memory, prefer_huge_pages
 from engine.on_ray.job_store import TasksInFolder, open_services, open_store
 from engine.on_ray.supervisor.shared_constants import share_constants
 from engine.on_ray.supervisor.silence import place_of
@@ -29,24 +29,6 @@ from recovery.restored import TaskRestore
 GC_THRESHOLD = 100_000
 SWITCH_S = 0.0005
 LEAVE_LOOK_S = 0.05
-KEPT_BYTES_MAX = 256 << 20
-_ARENA_BYTES = 64 << 20
-_LARGEST_THRESHOLD = 32 << 20
-
-
-def keep_freed_memory() -> None:
-    """Let the C library keep memory that was freed, if it is glibc.
-
-    It would return each array of columns to the kernel, which clears new memory page by page: in a copy of 8 MB that
-    takes four times as long as copying.
-    """
-    mallopt: Any = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        m_trim_threshold, m_top_pad, m_mmap_threshold = -1, -2, -3
-        mallopt(m_mmap_threshold, _LARGEST_THRESHOLD)
-        mallopt(m_trim_threshold, KEPT_BYTES_MAX)
-        # Arenas of other threads than the first one are given up piece by piece unless the pad is as large as a piece.
-        mallopt(m_top_pad, _ARENA_BYTES)
 
 
 def journals_of(begin: Begin, store: TasksInFolder | None) -> dict[TaskId, Journal]:
@@ -135,6 +117,7 @@ class TaskHost:
 
     def _take_part(self, begin: Begin) -> Outcome:
         self._thread = threading.get_ident()
+        prefer_huge_pages()
         if self._mailbox is None:
             raise RuntimeError("an actor can only take part in an attempt after `arrive`")
         if self._watch is not None:
