@@ -103,7 +103,7 @@ class Sums:
 
     def on_end(self, ctx: Any) -> None:
         """Emit the sums, each with the times of this process's first chunk and last sum."""
+        sums = ctx.table.scan()
         ended_s = time.perf_counter()
         times = {"began_s": min(CHUNKS_BEGAN_S, default=ended_s), "ended_s": ended_s}
-        sums = ctx.table.scan()
         ctx.emit_batch({**sums, **{name: np.full(len(ctx.table), time_s) for name, time_s in times.items()}})

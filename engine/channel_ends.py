@@ -49,8 +49,12 @@ def largest_batch(batch: Batch) -> int:
 
 
 def local_size(batch: Batch) -> int:
-    """The size in bytes of a batch that does not leave its actor: that of its columns, or an estimate for records."""
-    return batch.records.size if isinstance(batch.records, Columns) else LOCAL_RECORD_BYTES * len(batch)
+    """The size in bytes of a batch that does not leave its actor: that of its columns, or an estimate for records.
+
+    Each row counts, or nulls alone would never fill a window.
+    """
+    records = batch.records
+    return max(len(records), records.size) if isinstance(records, Columns) else LOCAL_RECORD_BYTES * len(records)
 
 
 class LocalChannel:
@@ -84,7 +88,8 @@ class LocalChannel:
 
     def room_records(self) -> int:
         """The number of records for which the window has room."""
-        return max(1, self.room() // LOCAL_RECORD_BYTES)
+        sent = self._arrivals.bytes_taken + self._arrivals.bytes_waiting
+        return max(1, self.room() * self.records // sent if sent else self.room() // LOCAL_RECORD_BYTES)
 
     def room(self) -> int:
         """The number of bytes for which the window has room."""

@@ -643,7 +643,7 @@ class TaskDriver:
                 out.send(item)
                 continue
             observer.on_split(self.id, channel)
-            for part in _parts(batch, max(records_max, min(records // PARTS, largest_batch(batch)))):
+            for part in _parts(batch, max(records_max, min(-(-records // PARTS), largest_batch(batch)))):
                 item = sent(channel, part if out.is_local else encode(part))
                 observer.on_sent(self.id, channel, item)
                 out.send(item)

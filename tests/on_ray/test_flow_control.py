@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+import time
 from collections import deque
 from collections.abc import Iterator
 from itertools import pairwise
@@ -24,6 +25,7 @@ from engine.channel_ends import (
     RemoteBackEdge,
     RemoteChannel,
 )
+from engine.files.arrow import arrow
 from engine.on_ray.transport.spill_space import SEGMENTS, SpillSpace
 from engine.task_driver import PARTS
 from engine.task_errors import LoopOverflowError
@@ -279,9 +281,36 @@ def test_columns_within_an_actor_take_the_room_of_their_values_and_travel_in_lar
     assert out.batch_max(Batch([1])) == SENT_RECORDS_MAX < SENT_ROWS_MAX
     arrivals.end.window = 8 * KB
     assert (out.batch_max(wide), out.batch_max(narrow)) == (500, 4_000), "half a window"
-    for number, batch in enumerate((wide, narrow, Batch(columns(n=[None] * 100))), start=1):
+    out.records += 200
+    for number, batch in enumerate((wide, narrow), start=1):
         arrivals.receive(Data(number, batch))
-    assert 900 <= arrivals.end.bytes_waiting < 1_000
+    assert arrivals.end.bytes_waiting == 900
+    assert out.room_records() == (8 * KB - 900) * 200 // 900, "4.5 bytes a row"
+
+
+def test_columns_without_values_fill_a_channel_too(space: SpillSpace):
+    arrivals = Receiver(REGULAR, None, space, KB, KB)
+    out = LocalChannel(REGULAR, lambda _: None, arrivals.end)
+    arrivals.receive(Data(1, Batch(columns(n=[None] * 100))))
+    assert out.is_full() and arrivals.end.bytes_waiting == 100
+
+
+@pytest.mark.slow
+def test_a_slow_function_of_narrow_columns_keeps_getting_as_many_as_it_has_time_for():
+    seen: list[int] = []
+
+    def slow(batch: Any) -> Any:
+        seen.append(len(batch["n"]))
+        time.sleep(0.01)
+        return batch
+
+    flow = Flow("narrow")
+    numbers = flow.read(Items(arrow().table({"n": np.zeros(10_000_000, np.int8)})), name="numbers").rebalance()
+    numbers.map_batches(slow, batch_format="numpy", name="slow").write(Collect(), name="kept")
+    with Attending(flow, actors="slice") as run:
+        run.begin()
+        run.until(lambda: len(seen) >= 150, "150 calls")
+    assert min(seen[50:150]) >= 1_000
 
 
 # -- back edges ----------------------------------------------------------------------------------------------------

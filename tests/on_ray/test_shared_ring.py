@@ -151,6 +151,17 @@ def test_memory_that_somebody_writes_to_fails_the_attempt(monkeypatch: pytest.Mo
     evidence.survived("attempts that failed before a cut", (TaskId("kept", 0), 1) not in store.kept)
 
 
+def test_without_memory_to_share_all_goes_over_the_link(monkeypatch: pytest.MonkeyPatch):
+    def fail(_: str) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", fail)
+    with Attending(large_batches(), options=options()) as run:
+        run.begin()
+        run.until(lambda: run.loops["kept/0"].counts.records >= 100, "100 batches have come")
+        assert run.loops["numbers/0"].links["kept/0"]._ring is None
+
+
 def test_memory_is_open_before_the_tasks_begin_where_they_send_something():
     with Attending(large_batches()) as run:
         run.until(lambda: len(run.restored()) == 2, "all tasks are restored")

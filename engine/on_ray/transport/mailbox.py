@@ -579,10 +579,15 @@ class Link:
         self._frames.append(frame)
 
     def offer_memory(self) -> None:
-        """Offer shared memory to the receiver, unless that was done or is impossible."""
-        if self._shares_memory and self._ring is None:
+        """Offer shared memory to the receiver, unless that was done or is impossible. All can travel without it."""
+        if not self._shares_memory or self._ring is not None:
+            return
+        try:
             self._ring = RingSender()
-            self._send_frame(pack_offer(self._ring.offer))
+        except OSError:
+            self._shares_memory = False
+            return
+        self._send_frame(pack_offer(self._ring.offer))
 
     def _put(self, payload: bytes) -> tuple[int, int] | None:
         """Put a payload into shared memory, if the receiver has opened it and there is room."""

@@ -62,8 +62,12 @@ class RingSender:
     def __init__(self) -> None:
         name = PREFIX + secrets.token_hex(8)
         self._file = os.memfd_create(name)
-        os.ftruncate(self._file, _HEAD_BYTES + RING_BYTES)
-        self._memory = _Memory(self._file)
+        try:
+            os.ftruncate(self._file, _HEAD_BYTES + RING_BYTES)
+            self._memory = _Memory(self._file)
+        except OSError:
+            os.close(self._file)
+            raise
         self.offer = f"/proc/{os.getpid()}/fd/{self._file} {name}"
         # Where the payloads are that the receiver has not taken yet, in order; and how many it has taken.
         self._places: deque[Place] = deque()
