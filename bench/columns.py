@@ -6,18 +6,23 @@ last sum, at the slower task; files are in the page cache. All cases must end wi
 
 Peers: arrow, pyarrow's group_by on a table in memory, in one process with all cores; ray_data, Ray Data's groupby on
 blocks in memory, if pandas is installed, which it needs.
+
+Then cuts of a table of ten million rows (`table_cuts.py`). Peers: uncut, the same without cuts; block_us, the time in
+which a cut takes one block.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bench.measuring import Report, Samples, beside_peers, ours_and_peers
+from bench import table_cuts
+from bench.measuring import Report, Samples, at_least, beside_peers, ours_and_peers
 from bench.options import Options
 from bench.ours import run_to_end
 from bench.peers import columns_arrow, columns_ray_data, peers
@@ -43,13 +48,24 @@ def run(options: Options) -> Report:
         workload = SumWorkload(folder, options.records or ROWS, KEYS)
         write_rows(workload, options.seed)
         found = ours_and_peers(lambda: measure(workload), workload, known, options.turns)
-    return compare(found, workload.rows)
+        seconds, rows = options.seconds or table_cuts.SECONDS, options.records or table_cuts.ROWS
+        cuts = table_cuts.measure(rows, seconds, options.seed, options.turns)
+    return compare(found, cuts, workload.rows)
 
 
-def compare(found: dict[str, Samples], rows: int) -> Report:
-    """How many times faster ours is than the peers."""
+def compare(found: dict[str, Samples], cuts: dict[str, Samples], rows: int) -> Report:
+    """How many times faster ours is than the peers, and what cuts of a table leave of the speed."""
     absent = {} if "ray_data" in found else {"absent": {"ray_data": "not installed; make bench installs it"}}
-    return beside_peers("columns", "M rows/s", found, LIMITS, is_rate=True, more={"rows": rows, **absent})
+    unit = "M rows/s; *_us: microseconds"
+    report = beside_peers("columns", unit, found, LIMITS, is_rate=True, more={"rows": rows, **absent})
+    ratios = {"uncut": cuts["cut"].over(cuts["uncut"]), "block_us": cuts["block_us"].over(cuts["stall_us"])}
+    return replace(
+        report,
+        figures={**report.figures, "cut": cuts["cut"], "stall_us": cuts["stall_us"]},
+        peers={**report.peers, "uncut": cuts["uncut"], "block_us": cuts["block_us"]},
+        ratios={**report.ratios, **ratios},
+        limits=(*report.limits, *at_least(ratios, table_cuts.LIMITS)),
+    )
 
 
 def write_rows(workload: SumWorkload, seed: int) -> None:

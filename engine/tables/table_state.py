@@ -260,13 +260,17 @@ class TableState:
             self._changes[self._now] = _TOO_MANY
             if not self._open:
                 return
+        # What has changed since the newest capture is marked already, and kept for all captures that are open.
+        rows = rows[self._changed_at.take(rows, mode="clip") != self._now]
+        if not len(rows):
+            return
         is_touched = np.zeros(len(self._filled), np.bool_)
         is_touched[rows >> _SHIFT] = True
         for capture in self._open:
             capture.keep(rows, is_touched)
         if not is_tracked:
             return
-        self._changes[self._now] += int(np.count_nonzero(self._changed_at[rows] != self._now))
+        self._changes[self._now] += len(rows)
         self._changed_at[rows] = self._now
         self._block_changed_at[is_touched] = self._now
 
@@ -336,8 +340,8 @@ class TableState:
 
     def held(self, rows: Array) -> Former:
         """What these rows hold."""
-        values = {name: self._columns[name][rows] for name in self.declared.columns}
-        return Former(rows, self._changed_at[rows], values)
+        values = {name: self._columns[name].take(rows, mode="clip") for name in self.declared.columns}
+        return Former(rows, self._changed_at.take(rows, mode="clip"), values)
 
     # -- restores ------------------------------------------------------------------------------------------------
 
@@ -393,13 +397,16 @@ class TableCapture:
 
     def keep(self, rows: Array, is_touched: Array) -> None:
         """Keep what these rows hold, which are about to change; or take their blocks, if that is less work."""
-        is_shared = np.zeros_like(is_touched)
-        np.logical_and(is_touched[: len(self.is_left)], self.is_left, out=is_shared[: len(self.is_left)])
+        if len(self.is_left) < len(is_touched):
+            # Blocks that were added later are no part of it.
+            self.is_left = np.append(self.is_left, np.zeros(len(is_touched) - len(self.is_left), np.bool_))
+        is_shared = is_touched & self.is_left
         blocks = np.flatnonzero(is_shared)
         if len(rows) * _ROW_COST >= len(blocks) * BLOCK_ROWS:
             self._take(blocks.tolist())
         else:
-            self._former.keep(self._table.held(rows[is_shared[rows >> _SHIFT]]))
+            are_all = len(blocks) == np.count_nonzero(is_touched)
+            self._former.keep(self._table.held(rows if are_all else rows[is_shared[rows >> _SHIFT]]))
 
     def _take(self, blocks: Iterable[int]) -> int:
         """Take these blocks; return the number of their rows, of which a delta takes those that changed."""

@@ -20,7 +20,7 @@ PEERS = {
     "watch": {"unwatched"},
     "hop": {"bare", "ray", "bare_apart"},
     "count": {"bare"},
-    "columns": {"arrow"},
+    "columns": {"arrow", "uncut", "block_us"},
     "snapshot": {"none", "none_100ms", "dict_copy"},
     "start": {"actor_start"},
     "recover": {"actor_start", "actor_start_without_spare", "undisturbed_per_s", "task_death"},
