@@ -220,6 +220,15 @@ def test_open_captures_hold_their_moments_while_rows_change_and_are_added_at_ran
             assert changed == sum(at_base.get(key) != value for key, value in expected.items())
 
 
+def test_what_a_row_held_is_kept_once_however_often_it_changes():
+    table = table_of(range(100_000), 1)
+    capture = table.capture()
+    for _ in range(3):
+        table.combine(np.add, table.rows([0, 50_000]), sum=1)
+    assert [former.values["sum"].tolist() for former in capture._former._kept] == [[1, 1]]
+    assert sums_in(state_of(capture)) == dict.fromkeys(range(100_000), 1) and sums_of(table)[50_000] == 4
+
+
 def test_a_delta_holds_what_changed_since_its_base_even_if_captures_between_were_aborted():
     table = table_of(range(9_000), 0)
     whole = state_of(table.capture(Epoch(1)))
