@@ -159,7 +159,7 @@ class TableState:
             return np.empty(0, np.int64)
         if rows.dtype.kind not in "iu":
             raise self._misused(f"was given rows of type {rows.dtype}: give the numbers that rows(keys) returns")
-        if rows.min() < 0 or rows.max() >= len(self._changed_at):
+        if rows.min() < 0 or rows.max() >= len(self._filled) << _SHIFT:
             raise self._misused("was given rows that it does not have: those of unknown keys are -1")
         return rows.astype(np.int64, copy=False)
 
@@ -260,7 +260,7 @@ class TableState:
             self._changes[self._now] = _TOO_MANY
             if not self._open:
                 return
-        # What has changed since the newest capture is marked already, and kept for all captures that are open.
+        # What is marked as changed after the newest capture is kept for all captures that are open.
         rows = rows[self._changed_at.take(rows, mode="clip") != self._now]
         if not len(rows):
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -218,6 +219,15 @@ def test_open_captures_hold_their_moments_while_rows_change_and_are_added_at_ran
         if is_delta:
             changed = sum(len(rows.groups) for rows in rows_of(OperatorState(state.deltas[-1])))
             assert changed == sum(at_base.get(key) != value for key, value in expected.items())
+
+
+def test_rows_of_blocks_that_are_not_there_are_refused_although_there_is_room_for_them():
+    table = table_of([1, 2], 1)
+    last = len(table._filled) * BLOCK_ROWS
+    assert last < len(table._changed_at)
+    for use in (table.set, partial(table.combine, np.add)):
+        with pytest.raises(MisuseError, match="was given rows that it does not have"):
+            use(np.array([last]), sum=7)
 
 
 def test_what_a_row_held_is_kept_once_however_often_it_changes():
