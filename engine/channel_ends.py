@@ -27,7 +27,7 @@ from recovery.messages import Data, Item
 
 LOCAL_RECORD_BYTES = 64
 SENT_RECORDS_MAX, SENT_ROWS_MAX = 32_768, 65_536
-"""The most that travels in one batch: of records, and of rows of columns, of which a batch costs more than a row."""
+"""The most that travels in one batch: records, or rows of columns, which cost less each than records do."""
 FIRST_RECORDS_MAX = 64
 """The maximum records of a batch before the receiver has granted any credit."""
 
