@@ -20,7 +20,6 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Literal
 
 from zlib_ng.zlib_ng import crc32
@@ -33,6 +32,7 @@ from engine.batch import Batch, encode
 from engine.task import TaskCore
 from graphs import Plan, Stream, expand
 from graphs.ids import Attempt, Epoch, TaskId
+from proof.runner import processes
 from recovery.messages import End, Mode
 
 Record = dict[str, Any]
@@ -48,7 +48,7 @@ KINDS = ("batch", "back edge", "open log", "round")
 
 def run(options: Options) -> Report:
     """Measure the core and the simulator in the same turns."""
-    with ProcessPoolExecutor(schedules.PROCESSES) as pool:
+    with processes(schedules.PROCESSES) as pool:
         crew = schedules.Crew(pool)
         found = interleaved(cases(options.seed) | schedules.cases(crew, options.seed), options.turns)
     measured = (*KINDS, schedules.STEP)

@@ -51,14 +51,15 @@ class OperatorEncoding:
         self._capture = capture
         # The task's own parts are few and may be shared with live objects, so they are encoded at once.
         self._whole = dump(operator, "state", capture.whole) if capture.whole else None
-        self._groups = _groups_of(operator, capture)
-        self._groups_are_done = False
+        # Most operators keep nothing by key.
+        self._groups = _groups_of(operator, capture) if capture.keys else None
+        self._groups_are_done = self._groups is None
         self._pending: list[bytes] = []
 
     def encode_some(self, entries_max: int) -> int:
         """Encode up to `entries_max` entries; return how many. If there were fewer, everything is encoded."""
         count = 0
-        if not self._groups_are_done:
+        if self._groups is not None and not self._groups_are_done:
             count = self._groups.encode_some(entries_max)
             self._groups_are_done = count < entries_max
         for entry in self._capture.pending[len(self._pending) : len(self._pending) + entries_max - count]:
@@ -71,7 +72,7 @@ class OperatorEncoding:
         """Return the encoded state. Call it only when everything is encoded."""
         capture = self._capture
         return OperatorState(
-            self._groups.groups(),
+            {} if self._groups is None else self._groups.groups(),
             dict(sorted(capture.splits.items())),
             tuple(self._pending),
             self._whole,

@@ -58,7 +58,7 @@ class _BytesByKey:
     """
 
     def __init__(self) -> None:
-        self._values: list[list[bytes]] = [[] for _ in range(KEY_GROUPS)]
+        self._values: list[list[bytes]] = []
         self._added: list[_Layout] = []
         self._layout: _Layout | None = None
 
@@ -68,6 +68,8 @@ class _BytesByKey:
         groups, ordered = groups[order], list(map(values.__getitem__, order.tolist()))
         sizes = np.fromiter(map(len, ordered), np.int64, len(ordered))
         starts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist()]
+        if not self._added:
+            self._values = [[] for _ in range(KEY_GROUPS)]
         for group, (start, end) in zip(groups[starts].tolist(), pairwise([*starts, len(ordered)]), strict=True):
             self._values[group] += ordered[start:end]
         self._added.append(_Layout(groups, keys[order], sizes))

@@ -132,9 +132,8 @@ class TaskCore(TaskInputs):
                     "an operator in a loop may emit only what leaves the loop; emit the rest earlier, in on_record or "
                     f"{earlier}"
                 )
-            if inbox.open_logs:
-                return [self._over_budget(log) for log in self.logs.receive(inbox, queued)]
-            return NOTHING
+            exceeding = self.logs.receive(inbox, queued) if inbox.open_logs else None
+            return [self._over_budget(log) for log in exceeding] if exceeding else NOTHING
         return self._on_barrier(inbox, item) if isinstance(item, Barrier) else self._on_end(inbox, item)
 
     def on_trigger(

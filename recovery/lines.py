@@ -94,6 +94,10 @@ class LineEnd:
             self.early += 1
         return False
 
+    def has_to_say(self) -> bool:
+        """Whether there is something to repeat, now or later, or to confirm."""
+        return self._owes or bool(self.unconfirmed)
+
     def owes_confirmation(self) -> bool:
         """Whether something was heard since `confirm` was last called."""
         return self._owes

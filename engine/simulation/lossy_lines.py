@@ -91,14 +91,14 @@ class LinedWorld(World):
         # Nothing is repeated while something is still in transit: steps are not bound to time, and if repetitions
         # arrived more slowly than they are sent, nothing else would ever happen.
         for line, end in self.near[attempt].items():
-            host = hosts.get(line.task)
+            host = hosts.get(line.task) if end.has_to_say() else None
             if host is not None and host.attempt == attempt:
                 wire = host.aborts if line.for_aborts else host.orders
                 if not wire:
                     wire.extend(Travelling(said, end.confirm()) for said in self._due(end, "orders"))
         reporting = {task for sent, task, _ in self.reports if sent == attempt}
         for line, end in self.far[attempt].items():
-            if line.task in hosts and line.task not in reporting:
+            if end.has_to_say() and line.task in hosts and line.task not in reporting:
                 again = [Travelling(said, end.confirm(), line.for_aborts) for said in self._due(end, "reports")]
                 self.reports += [(attempt, line.task, message) for message in again]
 

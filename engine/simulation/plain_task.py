@@ -243,6 +243,8 @@ def decoded(state: OperatorState) -> PlainState:
     timers: Counter[tuple[int, Any, int]] = Counter()
     for groups in (state.groups, *state.deltas):
         entries = [entry for data in groups.values() for entry in entries_in(data)]
+        if not entries:
+            continue
         of_delta = {one_nan(entry[0]) for entry in entries}
         values = {key: value for key, value in values.items() if key not in of_delta}
         timers = Counter({timer: count for timer, count in timers.items() if timer[1] not in of_delta})

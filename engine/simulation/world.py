@@ -50,11 +50,9 @@ class World(WorldPorts):
             found.append(("append",) if isinstance(self.driver.step, AppendEntry) else ("read_chain",))
         found += [("restore", task) for task in self.unrestored]
         # There are dozens of channels, and of what comes after the tasks mostly nothing: then this must cost little.
-        hosts = self.hosts
-        for channel, wire in self.wires.items():
-            if wire and (receiver := hosts.get(channel.receiver)) is not None and receiver.is_started:
-                found.append(("receive", channel))
-        for task, host in hosts.items():
+        started = {task for task, host in self.hosts.items() if host.is_started}
+        found += [("receive", channel) for channel, wire in self.wires.items() if wire and channel.receiver in started]
+        for task, host in self.hosts.items():
             if host.orders:
                 found.append(("order", task))
             if host.is_started:
@@ -113,13 +111,11 @@ class World(WorldPorts):
 
     def _first_reports(self) -> list[int]:
         asleep = {sleeper.attempt for sleeper in self.sleepers if not sleeper.is_awake}
-        seen: set[tuple[Attempt, TaskId]] = set()
-        first: list[int] = []
+        first: dict[tuple[Attempt, TaskId], int] = {}
         for index, (attempt, task, _) in enumerate(self.reports):
-            if (attempt, task) not in seen and attempt not in asleep:
-                seen.add((attempt, task))
-                first.append(index)
-        return first
+            if attempt not in asleep:
+                first.setdefault((attempt, task), index)
+        return list(first.values())
 
     def apply(self, event: Happening) -> None:
         """Make an event happen. A task whose attempt is over dies if a sink refuses its output."""

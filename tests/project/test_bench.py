@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from bench.__main__ import BENCHES, main
 from bench.measuring import Limit, Report, Samples, interleaved
 from engine.task import TaskCore
 from graphs.ids import Attempt, ChannelId, Epoch
+from proof.runner import processes
 from recovery.effects import Effect
 from recovery.messages import Data, Item
 
@@ -171,14 +171,14 @@ def test_every_topology_is_small_or_in_rounds():
 
 @pytest.mark.slow
 def test_schedules_are_measured_on_two_processes():
-    with ProcessPoolExecutor(schedules.PROCESSES) as pool:
+    with processes(schedules.PROCESSES) as pool:
         found = interleaved(schedules.cases(schedules.Crew(pool), seed=0, small=4, in_rounds=2), turns=1)
     assert found.keys() == {"small_per_s", schedules.STEP, "in_rounds_per_s", schedules.PEER}
     assert all(samples.median > 0 for samples in found.values())
 
 
 def test_the_cost_of_a_step_is_that_of_the_schedules_and_not_of_the_peer():
-    with ProcessPoolExecutor(schedules.PROCESSES) as pool:
+    with processes(schedules.PROCESSES) as pool:
         crew = schedules.Crew(pool)
         crew.rate(schedules.run_schedules, schedules.SMALL, 0, 4)
         step_us = crew.step_us
