@@ -97,7 +97,7 @@ class Stalled:
     def block_us(self) -> float:
         """The time in which a cut takes the rows of one block."""
         blocks = self._random.integers(0, max(1, self._rows // BLOCK_ROWS), BATCHES).tolist()
-        return median(_spent_us(partial(self._table.piece, block, BLOCK_ROWS, None)) for block in blocks)
+        return median(_spent_us(partial(self._table.block, block, BLOCK_ROWS)) for block in blocks)
 
     def _stall_us(self) -> float:
         usual_us = median(self._batch_us() for _ in range(BATCHES))

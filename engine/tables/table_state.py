@@ -1,11 +1,10 @@
 """The table of one operator in one task: rows of typed columns that can be captured while they change.
 
 Rows are in blocks of `BLOCK_ROWS`, and a block belongs to one key group. So a row keeps its number, and what is written
-needs no sorting. A capture shares the blocks with the live table and takes them piece by piece. Of rows that change in
-the meantime it keeps what they held (`former_rows.py`). Each row holds the number of the last capture before its last
-change, so a delta has the rows that changed since its base, whichever capture that is. (`touched_keys.py` has the rules
-for deltas, which are the same here: an abort drops nothing, and a capture that does not find its base writes
-everything.) No row is ever removed.
+needs no sorting. A capture shares the blocks with the live table and takes them piece by piece (`table_captures.py`).
+Each row is marked with the number of the last capture before its last change, so a delta has the rows that changed
+since its base, whichever capture that is. (`touched_keys.py` has the rules for deltas, which are the same here: an
+abort drops nothing, and a capture that does not find its base writes everything.) No row is ever removed.
 """
 
 from __future__ import annotations
@@ -19,21 +18,17 @@ import numpy.typing as npt
 from engine.files.arrow import arrow
 from engine.repeated_keys import Content, RepeatedKeys
 from engine.state import LAST_STATE
-from engine.tables.former_rows import ChangedPiece, Former, FormerRows, Piece
 from engine.tables.row_index import distinct_integers, index_for
+from engine.tables.table_captures import BLOCK_ROWS, SHIFT, DeltaCapture, Held, TableCapture, WholeCapture
 from engine.task_errors import MisuseError, show
 from engine.touched_keys import TouchedKeys
 from graphs.ids import Epoch
 from graphs.routing import KEY_GROUPS, groups_of_keys
 from graphs.table import Array, Table
-from recovery.table_groups import Rows, TableGroups
+from recovery.table_groups import Rows
 
-BLOCK_ROWS = 4096
-_SHIFT = BLOCK_ROWS.bit_length() - 1
 _BASES_MAX = 64
 _TOO_MANY = 1 << 62
-_ROW_COST = 8
-"""To keep what a row held takes as long as copying this many rows of a block."""
 
 
 class TableState:
@@ -67,13 +62,16 @@ class TableState:
         self._filled = np.empty(0, np.int64)
         self._last_blocks = np.full(KEY_GROUPS, -1, np.int64)
         self._count = 0
-        # The number of the newest capture, and for each row and block the one after which it changed last.
+        # The number of the newest capture, and the mark of each row and block: the one after which it changed last.
         self._now = 0
         self._changed_at = np.empty(0, np.int32)
         self._block_changed_at = np.empty(0, np.int32)
         # Epoch of a capture that a delta may be relative to -> its number. Number -> changes after it, at least those.
         self._numbers: dict[Epoch, int] = {}
         self._changes: dict[int, int] = {0: 0}
+        # Epoch of a delta -> the number after which what it holds changed. Number -> how many rows it marks now.
+        self._deltas: dict[Epoch, int] = {}
+        self._marked: dict[int, int] = {0: 0}
         self._open: list[TableCapture] = []
         # Whether all restored rows have exactly the declared columns.
         self._is_as_declared = True
@@ -159,7 +157,7 @@ class TableState:
             return np.empty(0, np.int64)
         if rows.dtype.kind not in "iu":
             raise self._misused(f"was given rows of type {rows.dtype}: give the numbers that rows(keys) returns")
-        if rows.min() < 0 or rows.max() >= len(self._filled) << _SHIFT:
+        if rows.min() < 0 or rows.max() >= len(self._filled) << SHIFT:
             raise self._misused("was given rows that it does not have: those of unknown keys are -1")
         return rows.astype(np.int64, copy=False)
 
@@ -210,8 +208,9 @@ class TableState:
         distinct, groups = [column[order] for column in distinct], groups[order]
         rows = self._allot(groups)
         self._changed_at[rows] = self._now
-        self._block_changed_at[rows >> _SHIFT] = self._now
+        self._block_changed_at[rows >> SHIFT] = self._now
         self._changes[self._now] += len(rows)
+        self._marked[self._now] += len(rows)
         for name, column in zip(names, distinct, strict=True):
             self._columns[name][rows] = column
         for name in declared.columns:
@@ -229,10 +228,11 @@ class TableState:
         # The place of each key among those that the last block of its group has no room for.
         beyond = np.arange(len(groups)) - (np.cumsum(counts) - counts + room)[groups]
         block = np.where(beyond < 0, (last + 1)[groups], first_added[groups])
-        rows = (block << _SHIFT) + beyond
+        rows = (block << SHIFT) + beyond
         self._add_blocks(np.repeat(np.arange(KEY_GROUPS), added))
         last[added > 0] = (first_added + added - 1)[added > 0]
-        self._filled += np.bincount(rows >> _SHIFT, minlength=len(self._filled))
+        # Not in place: captures share it.
+        self._filled = self._filled + np.bincount(rows >> SHIFT, minlength=len(self._filled))
         return rows
 
     def _add_blocks(self, groups: Array) -> None:
@@ -240,8 +240,8 @@ class TableState:
         if not len(groups):
             return
         blocks = len(self._filled) + len(groups)
-        if blocks << _SHIFT > len(self._changed_at):
-            capacity = max(16, 2 * blocks) << _SHIFT
+        if blocks << SHIFT > len(self._changed_at):
+            capacity = max(16, 2 * blocks) << SHIFT
             self._columns = {name: _grown(column, capacity) for name, column in self._columns.items()}
             self._changed_at = _grown(self._changed_at, capacity)
         self._block_groups = np.append(self._block_groups, groups.astype(np.int32))
@@ -249,7 +249,7 @@ class TableState:
         self._block_changed_at = np.append(self._block_changed_at, np.full(len(groups), self._now, np.int32))
 
     def _span(self, block: int) -> slice:
-        start = block << _SHIFT
+        start = block << SHIFT
         return slice(start, start + int(self._filled[block]))
 
     def _touch(self, rows: Array) -> None:
@@ -260,19 +260,27 @@ class TableState:
             self._changes[self._now] = _TOO_MANY
             if not self._open:
                 return
-        # What is marked as changed after the newest capture is kept for all captures that are open.
-        rows = rows[self._changed_at.take(rows, mode="clip") != self._now]
-        if not len(rows):
+        is_new = self._changed_at.take(rows, mode="clip") != self._now
+        if not is_new.any():
             return
-        is_touched = np.zeros(len(self._filled), np.bool_)
-        is_touched[rows >> _SHIFT] = True
+        rows = np.sort(rows[is_new])
+        rows = rows[np.append(True, rows[1:] != rows[:-1])]
+        marks = self._changed_at[rows]
         for capture in self._open:
-            capture.keep(rows, is_touched)
-        if not is_tracked:
-            return
-        self._changes[self._now] += len(rows)
+            capture.keep(rows, marks)
         self._changed_at[rows] = self._now
-        self._block_changed_at[is_touched] = self._now
+        self._block_changed_at[rows >> SHIFT] = self._now
+        self._changes[self._now] += len(rows)
+        self._marked[self._now] += len(rows)
+        if self._deltas:
+            self._unmark(marks)
+
+    def _unmark(self, marks: Array) -> None:
+        """Rows have these marks no more."""
+        first = next(iter(self._marked))
+        for number, count in enumerate(np.bincount(np.maximum(marks - first + 1, 0)).tolist(), first - 1):
+            if number in self._marked:
+                self._marked[number] -= count
 
     # -- captures ------------------------------------------------------------------------------------------------
 
@@ -287,26 +295,35 @@ class TableState:
 
     def capture(self, epoch: Epoch = LAST_STATE, base: Epoch | None = None) -> TableCapture:
         """Capture the rows that changed since `base`, or all rows if the changes are not known."""
-        is_delta = base is not None and self.has_base(base)
-        if base is not None and is_delta:
-            since = self._numbers[base]
-            capture = TableCapture(self, self._block_changed_at > since, self._changes_since(base), since)
+        at = self._now
+        if base is not None and self.has_base(base):
+            since = self._deltas[epoch] = self._numbers[base]
+            capture = DeltaCapture(self, at, self._changes_since(base), since, self._block_changed_at > since)
             self._numbers = {one: number for one, number in self._numbers.items() if one >= base}
+            self._deltas = {one: number for one, number in self._deltas.items() if one >= base}
         else:
-            capture = TableCapture(self, self._filled > 0, self._count, None)
+            self._deltas.pop(epoch, None)
+            capture = WholeCapture(self, at, self._count, self._filled)
         self._now += 1
         if self._tracks:
-            self._numbers[epoch] = self._now - 1
-            self._numbers = dict(list(self._numbers.items())[-_BASES_MAX:])
-        oldest = min(self._numbers.values(), default=self._now)
-        self._changes = {number: count for number, count in self._changes.items() if number > oldest}
-        self._changes[self._now] = 0
+            self._numbers[epoch] = at
+            if len(self._numbers) > _BASES_MAX:
+                del self._numbers[next(iter(self._numbers))]
+        oldest = next(iter(self._numbers.values()), at)
+        _begin(self._changes, self._now, oldest)
+        # The delta of the oldest one may hold what changed before it.
+        _begin(self._marked, self._now, next(iter(self._deltas.values()), oldest))
+        for older in self._open:
+            older.is_newest = False
         self._open.append(capture)
         return capture
 
     def supersedes(self, epoch: Epoch, base: Epoch) -> bool:
-        """Not known: rows are not compared."""
-        return False
+        """Whether the delta of this capture, the newest one, holds all rows that the delta of its base holds."""
+        since = self._deltas.get(base)
+        if since is None or epoch not in self._deltas:
+            return False
+        return all(self._marked.get(number) == 0 for number in range(since + 1, self._numbers[base] + 1))
 
     def _changes_since(self, base: Epoch) -> int:
         """How many rows changed since a capture; more if a row changed between several."""
@@ -318,30 +335,28 @@ class TableState:
         if capture in self._open:
             self._open.remove(capture)
 
-    def piece(self, block: int, count: int, since: int | None) -> Piece | ChangedPiece | None:
-        """The first `count` rows of a block, or those that changed after a capture; None if there are none."""
-        start = block << _SHIFT
-        all_rows = slice(start, start + count)
-        if since is None:
-            found = {name: column[all_rows].copy() for name, column in self._columns.items()}
-            return Piece(self._as_rows(block, found), start)
-        changed_at = self._changed_at[all_rows]
-        is_changed = changed_at > since
-        numbers = start + np.flatnonzero(is_changed)
-        if not len(numbers):
-            return None
-        found = {name: column[numbers] for name, column in self._columns.items()}
-        return ChangedPiece(self._as_rows(block, found), numbers, changed_at[is_changed], since)
-
-    def _as_rows(self, block: int, found: dict[str, Array]) -> Rows:
+    def block(self, block: int, count: int) -> Rows:
+        """A copy of the first `count` rows of a block."""
+        start = block << SHIFT
+        found = {name: column[start : start + count].copy() for name, column in self._columns.items()}
         keys = {name: found.pop(name) for name in self.declared.key}
-        count = len(next(iter(keys.values())))
         return Rows(np.full(count, self._block_groups[block]), keys, found)
 
-    def held(self, rows: Array) -> Former:
+    def changed(self, first: int, end: int, since: int, at: int) -> Held:
+        """What the rows of these blocks hold that changed last after the capture `since`, and not after `at`."""
+        marks = self._changed_at[first << SHIFT : end << SHIFT]
+        return self.held((first << SHIFT) + np.flatnonzero((marks > since) & (marks <= at)))
+
+    def held(self, rows: Array) -> Held:
         """What these rows hold."""
-        values = {name: self._columns[name].take(rows, mode="clip") for name in self.declared.columns}
-        return Former(rows, self._changed_at.take(rows, mode="clip"), values)
+        return Held(rows, {name: self._columns[name].take(rows, mode="clip") for name in self.declared.columns})
+
+    def with_keys(self, held: Held) -> Rows:
+        """What rows held, with their keys and key groups. These never change, so any thread may ask for them."""
+        rows, columns = held.numbers, self._columns
+        return Rows(
+            self._block_groups[rows >> SHIFT], {name: columns[name][rows] for name in self.declared.key}, held.values
+        )
 
     # -- restores ------------------------------------------------------------------------------------------------
 
@@ -375,72 +390,14 @@ class TableState:
         """
         self._now += 1
         self._numbers = {epoch: self._now - 1} if self._tracks and self._is_as_declared else {}
-        self._changes = {self._now: 0}
+        self._changes, self._marked, self._deltas = {self._now: 0}, {self._now: 0}, {}
 
 
-class TableCapture:
-    """The rows at one moment, taken block by block. It must be released.
-
-    - keys: the number of rows, at least.
-    - is_left: for each block whether it is still to be taken. since: of which only what changed after this capture is.
-    """
-
-    def __init__(self, table: TableState, is_left: Array, keys: int, since: int | None) -> None:
-        self.keys = keys
-        self.is_left = is_left
-        self._table = table
-        self._since = since
-        self._counts = table._filled.copy()  # pyright: ignore[reportPrivateUsage]
-        self._pieces: dict[int, Piece | ChangedPiece] = {}
-        self._former = FormerRows()
-        self._next = 0
-
-    def keep(self, rows: Array, is_touched: Array) -> None:
-        """Keep what these rows hold, which are about to change; or take their blocks, if that is less work."""
-        if len(self.is_left) < len(is_touched):
-            # Blocks that were added later are no part of it.
-            self.is_left = np.append(self.is_left, np.zeros(len(is_touched) - len(self.is_left), np.bool_))
-        is_shared = is_touched & self.is_left
-        blocks = np.flatnonzero(is_shared)
-        if len(rows) * _ROW_COST >= len(blocks) * BLOCK_ROWS:
-            self._take(blocks.tolist())
-        else:
-            are_all = len(blocks) == np.count_nonzero(is_touched)
-            self._former.keep(self._table.held(rows if are_all else rows[is_shared[rows >> _SHIFT]]))
-
-    def _take(self, blocks: Iterable[int]) -> int:
-        """Take these blocks; return the number of their rows, of which a delta takes those that changed."""
-        rows = 0
-        for block in blocks:
-            self.is_left[block] = False
-            count = int(self._counts[block])
-            piece = self._table.piece(block, count, self._since)
-            if piece is not None:
-                self._pieces[block] = piece
-            rows += count
-        return rows
-
-    def encode_some(self, entries_max: int) -> int:
-        """Pass over some blocks; return the number of their rows, at most `entries_max`. If fewer, all are taken."""
-        rows = 0
-        while rows < entries_max and self._next < len(self.is_left):
-            if self.is_left[self._next]:
-                rows += self._take([self._next])
-            self._next += 1
-        return min(rows, entries_max)
-
-    def groups(self) -> TableGroups:
-        """The rows by key group. Takes what is left."""
-        self.encode_some(len(self.is_left) * BLOCK_ROWS + 1)
-        for block, former in self._former.by_block(_SHIFT):
-            if block in self._pieces:
-                self._pieces[block] = self._pieces[block].before(former)
-        pieces = (self._pieces[block].rows for block in sorted(self._pieces))
-        return TableGroups([rows for rows in pieces if len(rows.groups)])
-
-    def release(self) -> None:
-        """Stop sharing rows with the live table."""
-        self._table.release(self)
+def _begin(counts: dict[int, int], now: int, oldest: int) -> None:
+    """Count from 0 after this capture, and forget what was counted before the one after the oldest."""
+    counts[now] = 0
+    while (number := next(iter(counts))) <= oldest:
+        del counts[number]
 
 
 def _types(columns: Mapping[str, Array]) -> dict[str, str]:
@@ -454,6 +411,7 @@ def _fits(values: Array, kind: npt.DTypeLike) -> bool:
 
 
 def _grown(column: Array, capacity: int) -> Array:
-    grown = np.empty(capacity, column.dtype)
+    # Rows that are not there yet have the mark 0, so that no delta has them.
+    grown = np.zeros(capacity, column.dtype)
     grown[: len(column)] = column
     return grown

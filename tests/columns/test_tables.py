@@ -14,6 +14,7 @@ from engine.tables.restored_tables import rows_of
 from engine.tables.row_index import IntegerIndex
 from engine.tables.table_state import BLOCK_ROWS, TableCapture, TableState
 from engine.task_errors import MisuseError, UserFunctionError
+from engine.touched_keys import Bases
 from graphs.ids import Epoch
 from graphs.routing import groups_of_keys, groups_of_task, key_group, key_groups
 from recovery.cut import OperatorState
@@ -168,13 +169,13 @@ def test_rows_of_a_group_fill_its_last_block_before_new_ones(steps: tuple[int, .
 def test_a_change_of_few_rows_copies_no_block_and_a_change_of_many_copies_each_once(monkeypatch: pytest.MonkeyPatch):
     table = table_of(range(100_000), 1)
     taken: list[int] = []
-    piece = TableState.piece
+    copy = TableState.block
 
-    def noted(table: TableState, block: int, *more: Any) -> Any:
+    def noted(table: TableState, block: int, count: int) -> Any:
         taken.append(block)
-        return piece(table, block, *more)
+        return copy(table, block, count)
 
-    monkeypatch.setattr(TableState, "piece", noted)
+    monkeypatch.setattr(TableState, "block", noted)
     capture = table.capture()
     for value in (2, 4):
         table.set(table.rows([3, 3, 70_000]), sum=value)
@@ -235,7 +236,7 @@ def test_what_a_row_held_is_kept_once_however_often_it_changes():
     capture = table.capture()
     for _ in range(3):
         table.combine(np.add, table.rows([0, 50_000]), sum=1)
-    assert [former.values["sum"].tolist() for former in capture._former._kept] == [[1, 1]]
+    assert [held.values["sum"].tolist() for held in capture._former] == [[1, 1]]
     assert sums_in(state_of(capture)) == dict.fromkeys(range(100_000), 1) and sums_of(table)[50_000] == 4
 
 
@@ -251,6 +252,44 @@ def test_a_delta_holds_what_changed_since_its_base_even_if_captures_between_were
     assert sum(len(rows.groups) for rows in rows_of(OperatorState(delta.deltas[0]))) == 3
     assert sums_in(delta) == dict.fromkeys(range(9_000), 0) | {1: 1, 2: 2, 9_001: 2}
     assert sums_in(stored(delta)) == sums_in(delta)
+
+
+def test_a_delta_that_holds_all_rows_of_its_bases_delta_may_take_its_place():
+    table = table_of(range(9_000), 0)
+    table.capture(Epoch(1)).release()
+    changes = {2: [1, 2], 3: [2], 4: [5, 2], 5: [2, 5, 8_999]}
+    for epoch, keys in changes.items():
+        table.set(table.rows(keys), sum=epoch)
+        table.capture(Epoch(epoch), Epoch(epoch - 1)).release()
+        assert table.supersedes(Epoch(epoch), Epoch(epoch - 1)) is (epoch > 3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_deltas_without_those_that_they_supersede_hold_everything(seed: int):
+    """Some captures are aborted, some hold everything, and some keys are new."""
+    random = np.random.default_rng(seed)
+    table, last, keys = table_of(range(2_000), 0), Epoch(1), 2_000
+    below: dict[Epoch, list[Any]] = {last: [table.capture(last).groups()]}
+    bases, superseded, changed = Bases(), 0, dict[Epoch, set[int]]()
+    since_last: set[int] = set()
+    for epoch in map(Epoch, range(2, 80)):
+        few = random.choice([0, *[1_990] * 3, keys - 3], random.integers(0, 4)) + random.integers(0, 3)
+        table.combine(np.add, table.rows(few), sum=1)
+        keys, since_last = max(keys, int(few.max(initial=0)) + 1), since_last | set(few.tolist())
+        base = last if random.random() < 0.9 else None
+        capture = table.capture(epoch, base)
+        since = None if base is None else bases.since(epoch, base, [table])
+        if base is not None and since != base:
+            superseded += 1
+            assert changed[base] <= since_last
+        groups = capture.groups()
+        capture.release()
+        if random.random() < 0.2:
+            continue
+        below[epoch] = [*([] if since is None else below[since]), groups]
+        assert sums_in(OperatorState(below[epoch][0], deltas=tuple(below[epoch][1:]))) == sums_of(table)
+        last, changed[epoch], since_last = epoch, since_last, set()
+    assert 5 < superseded < 50
 
 
 def test_without_a_known_base_or_with_many_changes_everything_is_written():

@@ -209,9 +209,10 @@ class TableHistory(History):
 
     def _captured(self, epoch: Epoch, base: Epoch | None) -> tuple[Epoch | None, Mapping[int, bytes], int]:
         capture = self.table.capture(epoch, base)
+        since = None if base is None else self.bases.since(epoch, base, [self.table])
         groups = capture.groups()
         capture.release()
-        return base, groups, capture.keys
+        return since, groups, capture.keys
 
 
 def long_one(seed: int) -> Any:
