@@ -23,7 +23,9 @@ Number = Callable[[Array], Array]
 _SPREAD = np.uint64(0xD6E8FEB86659FD93)
 _SPAN_MIN, _SPAN_PER_KEY = 1 << 20, 8
 """Integers that spread over the least span are never hashed. Their array takes 8 MB at most."""
+_NONE = np.empty(0, np.int64)
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
+ROWS_MAX = _MARK = 1 << 30
 
 
 class RowIndex(Protocol):
@@ -54,6 +56,11 @@ def index_for(types: Sequence[str]) -> RowIndex:
 class IntegerIndex:
     """Rows of integers: in an array if they are close together, as numbers of users or vertices often are, or hashed.
 
+    While it is an array, it tells which of the rows that it finds are not marked as changed. To look at the mark of
+    each row would take longer than to find it, because marks lie far apart; a mark in the array is found with the row.
+    A capture ends all marks, but those in the array are only removed with the next batches, as many with each as it
+    has rows. Until then it tells nothing.
+
     >>> index = IntegerIndex()
     >>> index.add([np.array([30, 10])], np.array([0, 1]))
     >>> index.find([np.array([10, 20, 30])]).tolist()
@@ -68,21 +75,67 @@ class IntegerIndex:
         self._keys: Array | None = None
         self._count = 0
         self._lowest, self._highest = _INT_MAX, _INT_MIN
+        # Places of marks since the newest capture, and of those before it. The rows found last and their places, if
+        # they are in the array.
+        self._marked: list[Array] = []
+        self._outdated: list[Array] = []
+        self._found: tuple[Array, Array] | None = None
+        self.unmarked: Array | None = None
+        """Which of the rows found last have no mark; None if it cannot tell."""
 
     def find(self, keys: Sequence[Array]) -> Array:
         """The row of each key, -1 if it has none."""
         (wanted,) = keys
+        self._found = self.unmarked = None
         if self._keys is not None:
             return self._found_hashed(wanted, self._keys)
         places = wanted - self._first
         # Integers below the first one wrap around to large places.
         unsigned = places.view(np.uint64)
         if len(wanted) and unsigned.max() < len(self._rows):
-            return self._rows.take(places, mode="clip").astype(np.int64)
+            rows = self._without_marks(self._rows.take(places, mode="clip"))
+            self._found = rows, places
+            return rows.astype(np.int64)
         found = np.full(len(wanted), -1, np.int64)
         is_inside = unsigned < len(self._rows)
-        found[is_inside] = self._rows[places[is_inside]]
+        inside = self._rows[places[is_inside]]
+        found[is_inside] = np.where(inside < _MARK, inside, inside - _MARK)
         return found
+
+    def _without_marks(self, rows: Array) -> Array:
+        if not self._marked and not self._outdated:
+            return rows
+        without = np.flatnonzero(rows < _MARK) if rows.min() < _MARK else _NONE
+        unknown = rows[without]
+        rows &= _MARK - 1
+        rows[without] = unknown
+        self.unmarked = None if self._outdated else without
+        return rows
+
+    def has_found(self, rows: Array) -> bool:
+        """Whether these are the rows found last. They are compared, because whoever asked for them may change them."""
+        return self._found is not None and len(self._found[0]) == len(rows) and bool((self._found[0] == rows).all())
+
+    def mark(self) -> None:
+        """The rows found last have all been marked as changed since the newest capture."""
+        if self._found is None:
+            return
+        _, places = self._found
+        removed = 0
+        while self._outdated and removed < len(places):
+            outdated = self._outdated.pop()
+            self._rows[outdated] &= _MARK - 1
+            removed += len(outdated)
+        if not self._outdated:
+            new = places if self.unmarked is None else places[self.unmarked]
+            self._rows[new] |= _MARK
+            self._marked.append(new)
+            self.unmarked = _NONE
+
+    def forget_marks(self) -> None:
+        """There is a newer capture."""
+        self._outdated += self._marked
+        self._marked, self.unmarked = [], None
 
     def _found_hashed(self, wanted: Array, keys: Array) -> Array:
         slots = self._slots(wanted)
@@ -111,9 +164,14 @@ class IntegerIndex:
             is_full = not is_close or not self._first <= self._lowest <= self._highest < self._first + len(self._rows)
         else:
             is_full = 2 * self._count > len(self._rows)
+        self._found = None
         if is_full:
+            self._marked, self._outdated = [], []
             is_used = np.flatnonzero(self._rows >= 0)
-            former = is_used + self._first if self._keys is None else self._keys[is_used], self._rows[is_used]
+            former = (
+                is_used + self._first if self._keys is None else self._keys[is_used],
+                self._rows[is_used] & _MARK - 1,
+            )
             self._resize(span if is_close else None)
             self._place(*former)
         self._place(new, rows.astype(np.int32))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from engine.files.arrow import arrow
 from engine.repeated_keys import Content, RepeatedKeys
 from engine.state import LAST_STATE
-from engine.tables.row_index import distinct_integers, index_for
+from engine.tables.row_index import ROWS_MAX, IntegerIndex, distinct_integers, index_for
 from engine.tables.table_captures import BLOCK_ROWS, SHIFT, DeltaCapture, Held, TableCapture, WholeCapture
 from engine.task_errors import MisuseError, show
 from engine.touched_keys import TouchedKeys
@@ -73,6 +73,8 @@ class TableState:
         self._deltas: dict[Epoch, int] = {}
         self._marked: dict[int, int] = {0: 0}
         self._open: list[TableCapture] = []
+        # The index, if it tells which of the rows that it finds are not marked.
+        self._marking = self._index if isinstance(self._index, IntegerIndex) and tracks else None
         # Whether all restored rows have exactly the declared columns.
         self._is_as_declared = True
 
@@ -240,6 +242,8 @@ class TableState:
         if not len(groups):
             return
         blocks = len(self._filled) + len(groups)
+        if blocks << SHIFT > ROWS_MAX:
+            raise self._misused(f"would have more than {ROWS_MAX:,} rows in a task: raise the parallelism")
         if blocks << SHIFT > len(self._changed_at):
             capacity = max(16, 2 * blocks) << SHIFT
             self._columns = {name: _grown(column, capacity) for name, column in self._columns.items()}
@@ -254,16 +258,25 @@ class TableState:
 
     def _touch(self, rows: Array) -> None:
         """These rows are about to change."""
-        is_tracked = self._changes[self._now] <= self._limit
-        if not is_tracked:
+        if self._changes[self._now] > self._limit:
             # Too many for a delta, even if the table grows: what a later one is relative to comes after them.
             self._changes[self._now] = _TOO_MANY
             if not self._open:
                 return
-        is_new = self._changed_at.take(rows, mode="clip") != self._now
-        if not is_new.any():
+        index = self._marking if self._marking is not None and self._marking.has_found(rows) else None
+        unmarked = rows if index is None or index.unmarked is None else rows[index.unmarked]
+        if not len(unmarked):
             return
-        rows = np.sort(rows[is_new])
+        is_new = self._changed_at.take(unmarked, mode="clip") != self._now
+        if is_new.any():
+            self._mark(unmarked[is_new])
+        # While a capture is open, its batches do enough.
+        if index is not None and not self._open:
+            index.mark()
+
+    def _mark(self, rows: Array) -> None:
+        """Mark rows as changed after the newest capture."""
+        rows = np.sort(rows)
         rows = rows[np.append(True, rows[1:] != rows[:-1])]
         marks = self._changed_at[rows]
         for capture in self._open:
@@ -304,7 +317,7 @@ class TableState:
         else:
             self._deltas.pop(epoch, None)
             capture = WholeCapture(self, at, self._count, self._filled)
-        self._now += 1
+        self._begin_marks()
         if self._tracks:
             self._numbers[epoch] = at
             if len(self._numbers) > _BASES_MAX:
@@ -317,6 +330,11 @@ class TableState:
             older.is_newest = False
         self._open.append(capture)
         return capture
+
+    def _begin_marks(self) -> None:
+        self._now += 1
+        if self._marking is not None:
+            self._marking.forget_marks()
 
     def supersedes(self, epoch: Epoch, base: Epoch) -> bool:
         """Whether the delta of this capture, the newest one, holds all rows that the delta of its base holds."""
@@ -344,8 +362,9 @@ class TableState:
 
     def changed(self, first: int, end: int, since: int, at: int) -> Held:
         """What the rows of these blocks hold that changed last after the capture `since`, and not after `at`."""
-        marks = self._changed_at[first << SHIFT : end << SHIFT]
-        return self.held((first << SHIFT) + np.flatnonzero((marks > since) & (marks <= at)))
+        # Marks up to `since` become large as unsigned numbers.
+        marks = (self._changed_at[first << SHIFT : end << SHIFT] - (since + 1)).view(np.uint32)
+        return self.held((first << SHIFT) + np.flatnonzero(marks < at - since))
 
     def held(self, rows: Array) -> Held:
         """What these rows hold."""
@@ -388,7 +407,7 @@ class TableState:
 
         If the class has other columns now, the next capture writes everything: no list of files holds both.
         """
-        self._now += 1
+        self._begin_marks()
         self._numbers = {epoch: self._now - 1} if self._tracks and self._is_as_declared else {}
         self._changes, self._marked, self._deltas = {self._now: 0}, {self._now: 0}, {}
 

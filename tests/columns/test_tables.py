@@ -254,6 +254,39 @@ def test_a_delta_holds_what_changed_since_its_base_even_if_captures_between_were
     assert sums_in(stored(delta)) == sums_in(delta)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_deltas_are_exact_if_few_rows_change_again_and_again(seed: int):
+    """So the index tells that they are marked. Some keys are new, some of them far away, so that it is made anew."""
+    random = np.random.default_rng(seed)
+    table = table_of(range(40_000), 0)
+    index = table._index
+    assert isinstance(index, IntegerIndex)
+    layers, told, far = [state_of(table.capture(Epoch(1))).groups], 0, 40_000
+    for epoch in map(Epoch, range(2, 30)):
+        hot = random.integers(0, 40_000, 50)
+        for _ in range(int(random.integers(10, 40))):
+            rows = table.rows(random.choice(hot, 200))
+            told += index.unmarked is not None and not len(index.unmarked)
+            match random.integers(0, 8):
+                case 0:
+                    rows[7] = rows[0] + 1 if rows[0] % BLOCK_ROWS < 100 else rows[8]
+                case 1:
+                    table.rows(random.integers(0, 40_000, 200))
+                case 2:
+                    far += int(random.choice([1, 1_000, 20_000]))
+                    table.rows([far])
+                case _:
+                    pass
+            table.combine(np.add, rows, sum=1)
+        capture, expected = table.capture(epoch, Epoch(epoch - 1)), sums_of(table)
+        if random.random() < 0.5:
+            table.combine(np.add, table.rows(hot), sum=1)
+        layers.append(state_of(capture).groups)
+        if epoch % 5 == 0:
+            assert sums_in(OperatorState(layers[0], deltas=tuple(layers[1:]))) == expected
+    assert told > 50
+
+
 def test_a_delta_that_holds_all_rows_of_its_bases_delta_may_take_its_place():
     table = table_of(range(9_000), 0)
     table.capture(Epoch(1)).release()
