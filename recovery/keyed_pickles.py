@@ -67,7 +67,7 @@ def chunk_starts(sizes: Column, bytes_max: int) -> list[int]:
     [0, 1, 4, 5, 6]
     """
     ends = np.cumsum(sizes)
-    if ends[-1] <= bytes_max:
+    if not len(ends) or ends[-1] <= bytes_max:
         return [0, len(sizes)]
     large = np.flatnonzero(sizes > bytes_max)
     inner = np.unique(np.concatenate([np.flatnonzero(np.diff(ends // bytes_max)) + 1, large, large + 1]))

@@ -338,10 +338,10 @@ class TableState:
 
     def supersedes(self, epoch: Epoch, base: Epoch) -> bool:
         """Whether the delta of this capture, the newest one, holds all rows that the delta of its base holds."""
-        since = self._deltas.get(base)
-        if since is None or epoch not in self._deltas:
+        since, number_of_base = self._deltas.get(base), self._numbers.get(base)
+        if since is None or number_of_base is None or epoch not in self._deltas:
             return False
-        return all(self._marked.get(number) == 0 for number in range(since + 1, self._numbers[base] + 1))
+        return all(self._marked.get(number) == 0 for number in range(since + 1, number_of_base + 1))
 
     def _changes_since(self, base: Epoch) -> int:
         """How many rows changed since a capture; more if a row changed between several."""

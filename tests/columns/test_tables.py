@@ -297,6 +297,19 @@ def test_a_delta_that_holds_all_rows_of_its_bases_delta_may_take_its_place():
         assert table.supersedes(Epoch(epoch), Epoch(epoch - 1)) is (epoch > 3)
 
 
+def test_a_delta_whose_base_is_just_forgotten_takes_the_place_of_none():
+    table = table_of(range(9_000), 0)
+    for epoch in (1, 2):
+        table.capture(Epoch(epoch), Epoch(1) if epoch > 1 else None).release()
+    for epoch in range(3, 80):
+        if not table.has_base(Epoch(2)):
+            break
+        table.capture(Epoch(epoch), Epoch(2)).release()
+        is_known = table.has_base(Epoch(2))
+        assert table.supersedes(Epoch(epoch), Epoch(2)) is is_known
+    assert epoch == 67
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_deltas_without_those_that_they_supersede_hold_everything(seed: int):
     """Some captures are aborted, some hold everything, and some keys are new."""
