@@ -58,8 +58,8 @@ class IntegerIndex:
 
     While it is an array, it tells which of the rows that it finds are not marked as changed. To look at the mark of
     each row would take longer than to find it, because marks lie far apart; a mark in the array is found with the row.
-    A capture ends all marks, but those in the array are only removed with the next batches, as many with each as it
-    has rows. Until then it tells nothing.
+    A capture ends all marks, but those in the array are only removed with the next batches, some with each. Until then
+    it tells nothing.
 
     >>> index = IntegerIndex()
     >>> index.add([np.array([30, 10])], np.array([0, 1]))
@@ -127,7 +127,7 @@ class IntegerIndex:
             self._rows[outdated] &= _MARK - 1
             removed += len(outdated)
         if not self._outdated:
-            new = places if self.unmarked is None else places[self.unmarked]
+            new = distinct_integers(places if self.unmarked is None else places[self.unmarked])
             self._rows[new] |= _MARK
             self._marked.append(new)
             self.unmarked = _NONE

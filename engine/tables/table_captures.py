@@ -118,9 +118,8 @@ class WholeCapture(TableCapture):
     def groups(self) -> TableGroups:
         """The copies, with what rows held that had changed before they were copied."""
         self.encode_some(len(self.is_left) * BLOCK_ROWS + 1)
-        former, self._former = self._former, []
-        if former:
-            self._put_back(_together(former))
+        if self._former:
+            self._put_back(_together(self._former))
         return TableGroups([self._pieces[block] for block in sorted(self._pieces)])
 
     def _put_back(self, former: Held) -> None:
@@ -164,10 +163,9 @@ class DeltaCapture(TableCapture):
     def groups(self) -> TableGroups:
         """What was taken and kept, in the order of the groups."""
         self.encode_some(len(self._is_left) * BLOCK_ROWS + 1)
-        found, self._found = self._found, []
-        if not found:
+        if not self._found:
             return TableGroups([])
-        rows = self._table.with_keys(_together(found))
+        rows = self._table.with_keys(_together(self._found))
         # For single bytes numpy uses a radix sort.
         order = np.argsort(rows.groups.astype(np.uint8), kind="stable")
         groups = rows.groups[order]

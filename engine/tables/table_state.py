@@ -29,6 +29,9 @@ from recovery.table_groups import Rows
 
 _BASES_MAX = 64
 _TOO_MANY = 1 << 62
+_NOT_THERE = (
+    "was given rows that it does not have: give the numbers that rows(keys) returns; those of unknown keys are -1"
+)
 
 
 class TableState:
@@ -69,7 +72,7 @@ class TableState:
         # Epoch of a capture that a delta may be relative to -> its number. Number -> changes after it, at least those.
         self._numbers: dict[Epoch, int] = {}
         self._changes: dict[int, int] = {0: 0}
-        # Epoch of a delta -> the number after which what it holds changed. Number -> how many rows it marks now.
+        # Epoch of a delta -> the number after which what it holds changed. Number -> how many rows it marks, at least.
         self._deltas: dict[Epoch, int] = {}
         self._marked: dict[int, int] = {0: 0}
         self._open: list[TableCapture] = []
@@ -160,7 +163,7 @@ class TableState:
         if rows.dtype.kind not in "iu":
             raise self._misused(f"was given rows of type {rows.dtype}: give the numbers that rows(keys) returns")
         if rows.min() < 0 or rows.max() >= len(self._filled) << SHIFT:
-            raise self._misused("was given rows that it does not have: those of unknown keys are -1")
+            raise self._misused(_NOT_THERE)
         return rows.astype(np.int64, copy=False)
 
     def _checked_values(self, rows: Array, values: Mapping[str, Any]) -> dict[str, Array]:
@@ -278,6 +281,8 @@ class TableState:
         """Mark rows as changed after the newest capture."""
         rows = np.sort(rows)
         rows = rows[np.append(True, rows[1:] != rows[:-1])]
+        if (rows & (BLOCK_ROWS - 1) >= self._filled[rows >> SHIFT]).any():
+            raise self._misused(_NOT_THERE)
         marks = self._changed_at[rows]
         for capture in self._open:
             capture.keep(rows, marks)
@@ -308,31 +313,40 @@ class TableState:
 
     def capture(self, epoch: Epoch = LAST_STATE, base: Epoch | None = None) -> TableCapture:
         """Capture the rows that changed since `base`, or all rows if the changes are not known."""
-        at = self._now
+        at, since = self._now, None
         if base is not None and self.has_base(base):
-            since = self._deltas[epoch] = self._numbers[base]
+            since = self._numbers[base]
             capture = DeltaCapture(self, at, self._changes_since(base), since, self._block_changed_at > since)
             self._numbers = {one: number for one, number in self._numbers.items() if one >= base}
-            self._deltas = {one: number for one, number in self._deltas.items() if one >= base}
         else:
-            self._deltas.pop(epoch, None)
             capture = WholeCapture(self, at, self._count, self._filled)
         self._begin_marks()
         if self._tracks:
-            self._numbers[epoch] = at
-            if len(self._numbers) > _BASES_MAX:
-                del self._numbers[next(iter(self._numbers))]
+            self._note(epoch, at, since)
         oldest = next(iter(self._numbers.values()), at)
         _begin(self._changes, self._now, oldest)
         # The delta of the oldest one may hold what changed before it.
         _begin(self._marked, self._now, next(iter(self._deltas.values()), oldest))
-        for older in self._open:
-            older.is_newest = False
         self._open.append(capture)
         return capture
 
+    def _note(self, epoch: Epoch, number: int, since: int | None) -> None:
+        """Note the number of a capture, and if it is a delta, after which one what it holds changed."""
+        # Behind all others, also if there was one with this epoch.
+        self._numbers.pop(epoch, None)
+        self._deltas.pop(epoch, None)
+        self._numbers[epoch] = number
+        if since is not None:
+            self._deltas[epoch] = since
+        if len(self._numbers) > _BASES_MAX:
+            del self._numbers[next(iter(self._numbers))]
+        while self._deltas and (first := next(iter(self._deltas))) not in self._numbers:
+            del self._deltas[first]
+
     def _begin_marks(self) -> None:
         self._now += 1
+        for capture in self._open:
+            capture.is_newest = False
         if self._marking is not None:
             self._marking.forget_marks()
 

@@ -231,6 +231,28 @@ def test_rows_of_blocks_that_are_not_there_are_refused_although_there_is_room_fo
             use(np.array([last]), sum=7)
 
 
+def test_rows_that_their_block_does_not_have_yet_are_refused_before_a_cut_holds_them():
+    table = table_of(range(5_000), 1)
+    capture = table.capture(Epoch(1))
+    with pytest.raises(MisuseError, match="was given rows that it does not have"):
+        table.set(np.arange(len(table)), sum=7)
+    table.set(table.rows([3]), sum=7)
+    assert sums_in(state_of(capture)) == dict.fromkeys(range(5_000), 1)
+    (rows,) = rows_of(state_of(table.capture(Epoch(2), Epoch(1))))
+    assert rows.entries() == [(3, {"sum": 7})]
+
+
+def test_a_capture_may_be_encoded_again():
+    table = table_of(range(9_000), 0)
+    whole = table.capture(Epoch(1))
+    table.set(table.rows([1, 2]), sum=1)
+    delta = table.capture(Epoch(2), Epoch(1))
+    table.set(table.rows([1, 3]), sum=2)
+    for capture, expected in ((whole, dict.fromkeys(range(9_000), 0)), (delta, {1: 1, 2: 1})):
+        for _ in range(2):
+            assert sums_in(OperatorState(capture.groups())) == expected
+
+
 def test_what_a_row_held_is_kept_once_however_often_it_changes():
     table = table_of(range(100_000), 1)
     capture = table.capture()
@@ -379,11 +401,34 @@ def test_a_run_whose_cuts_are_never_deltas_tracks_nothing():
     assert not table.has_base(Epoch(1))
 
 
-def test_the_number_of_captures_that_are_remembered_is_limited():
+@pytest.mark.parametrize("delta_at", [None, 1, 100])
+def test_the_number_of_captures_that_are_remembered_is_limited(delta_at: int | None):
     table = table_of([1], 1)
     for epoch in range(200):
-        table.capture(Epoch(epoch)).release()
+        table.combine(np.add, table.rows([1, 1]), sum=1)
+        table.capture(Epoch(epoch), Epoch(epoch - 1) if epoch == delta_at else None).release()
     assert [table.has_base(Epoch(epoch)) for epoch in (0, 199)] == [False, True]
+    assert max(map(len, (table._numbers, table._deltas, table._changes, table._marked))) < 70
+
+
+def test_the_index_keeps_a_mark_once_however_often_its_row_occurs():
+    table = table_of(range(40_000), 0)
+    table.capture(Epoch(1)).release()
+    for first in (0, 1):
+        table.combine(np.add, table.rows(np.tile(np.arange(first, first + 3), 1_000)), sum=1)
+    index = table._index
+    assert isinstance(index, IntegerIndex)
+    assert sum(map(len, index._marked)) == 4
+
+
+def test_a_capture_that_has_the_epoch_of_another_one_takes_its_place_as_a_base():
+    table = table_of(range(9_000), 0)
+    for epoch in (5, 6):
+        table.capture(Epoch(epoch)).release()
+    table.set(table.rows(range(1_500)), sum=1)
+    table.set(table.rows([4_000]), sum=1)
+    table.capture(Epoch(5)).release()
+    assert [table.has_base(Epoch(epoch)) for epoch in (5, 6)] == [True, False]
 
 
 @pytest.mark.parametrize("key", [{"id": "string"}, {"id": "string", "day": "int64"}])
