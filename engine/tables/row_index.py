@@ -113,7 +113,7 @@ class IntegerIndex:
         return rows
 
     def has_found(self, rows: Array) -> bool:
-        """Whether these are the rows found last. They are compared, because whoever asked for them may change them."""
+        """Whether these are the rows found last. They are compared, because the caller may have changed them."""
         return self._found is not None and len(self._found[0]) == len(rows) and bool((self._found[0] == rows).all())
 
     def mark(self) -> None:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 BLOCK_ROWS = 4096
 SHIFT = BLOCK_ROWS.bit_length() - 1
 SPAN_BLOCKS = 32
-"""In so many blocks at once a delta looks for changed rows: one by one, each would take as long as ten."""
+"""A delta looks for changed rows in this many blocks at once: a block by itself takes as long as ten of them."""
 _FEW_ROWS = BLOCK_ROWS // 8
-"""To keep what so many rows of a block hold takes as long as copying the block."""
+"""Keeping the values of this many rows of a block takes as long as copying the block."""
 
 
 class Held(NamedTuple):

@@ -76,7 +76,7 @@ class TableState:
         self._deltas: dict[Epoch, int] = {}
         self._marked: dict[int, int] = {0: 0}
         self._open: list[TableCapture] = []
-        # The index, if it tells which of the rows that it finds are not marked.
+        # The index, if it can tell which of the rows that it finds have no mark.
         self._marking = self._index if isinstance(self._index, IntegerIndex) and tracks else None
         # Whether all restored rows have exactly the declared columns.
         self._is_as_declared = True
@@ -279,8 +279,7 @@ class TableState:
 
     def _mark(self, rows: Array) -> None:
         """Mark rows as changed after the newest capture."""
-        rows = np.sort(rows)
-        rows = rows[np.append(True, rows[1:] != rows[:-1])]
+        rows = distinct_integers(rows)
         if (rows & (BLOCK_ROWS - 1) >= self._filled[rows >> SHIFT]).any():
             raise self._misused(_NOT_THERE)
         marks = self._changed_at[rows]

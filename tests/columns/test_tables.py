@@ -278,7 +278,7 @@ def test_a_delta_holds_what_changed_since_its_base_even_if_captures_between_were
 
 @pytest.mark.parametrize("seed", range(4))
 def test_deltas_are_exact_if_few_rows_change_again_and_again(seed: int):
-    """So the index tells that they are marked. Some keys are new, some of them far away, so that it is made anew."""
+    """The index then knows that they are marked. Some keys are new, and some so far away that it is built again."""
     random = np.random.default_rng(seed)
     table = table_of(range(40_000), 0)
     index = table._index
