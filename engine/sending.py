@@ -22,7 +22,7 @@ from engine.columns import Columns, Records
 from engine.division import Division, Positions
 from engine.extraction import key_function
 from engine.repeated_keys import Content, RepeatedKeys
-from engine.task_errors import NO_KEY, USER_RAISED, RoutingError, describe, show, user_error
+from engine.task_errors import USER_RAISED, RoutingError, TaskError, describe, show, user_error
 from graphs.deployment import Channel
 from graphs.graph_errors import UnkeyableError
 from graphs.ids import ChannelId
@@ -222,25 +222,24 @@ def _divide_by_key(edge: Edge, targets: _Targets) -> Callable[[list[Any], Sequen
 
     def divide(records: list[Any], parts: Sequence[_Part]) -> None:
         iterator = iter(records)
-        key: Any = NO_KEY
         try:
             # One pass without a list of keys takes a quarter less time than collecting keys, then targets.
             for record in iterator:
-                key = NO_KEY  # if `by` raises, there is no key to report
-                key = by(record)
-                parts[targets[key]].append(record)
+                parts[targets[by(record)]].append(record)
         except USER_RAISED as error:
-            record = records[len(records) - length_hint(iterator) - 1]
-            if key is NO_KEY:
-                what = _place("key_by", edge)
-                raise user_error(edge.sender, error, record, can_set_aside=False, subject=what) from error
-            raise _no_key(edge, key, record, error) from error
+            raise _no_target(edge, by, records[len(records) - length_hint(iterator) - 1], error) from error
 
     return divide
 
 
-def _no_key(edge: Edge, key: Any, record: Any, error: BaseException) -> RoutingError:
-    which = f"{_place('key_by', edge)}: the key {show(key)} of record {show(record)}"
+def _no_target(edge: Edge, by: Callable[[Any], Any], record: Any, error: BaseException) -> TaskError:
+    """The error to raise for a record without a target. Its key is computed again, because only an error needs it."""
+    what = _place("key_by", edge)
+    try:
+        key = by(record)
+    except USER_RAISED:
+        return user_error(edge.sender, error, record, can_set_aside=False, subject=what)
+    which = f"{what}: the key {show(key)} of record {show(record)}"
     if isinstance(error, UnkeyableError):
         return RoutingError(f"{which}: {error}")
     return RoutingError(

@@ -10,12 +10,12 @@ from __future__ import annotations
 import ast
 import inspect
 import os
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache, wraps
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from graphs.expansion import Actors
@@ -251,10 +251,11 @@ def option_docs() -> dict[str, str]:
     >>> option_docs()["every"]
     'Seconds between two periodic cuts. None: cuts are taken only when `Job.cut` or `Job.savepoint` asks for one.'
     """
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(RunOptions))).body
-    statements = cast(ast.ClassDef, body).body
+    # `inspect.getsource` would take 10 ms to find the class, in each process that imports `run`.
+    module = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    found = next(node for node in module.body if isinstance(node, ast.ClassDef) and node.name == RunOptions.__name__)
     docs: dict[str, str] = {}
-    for option, told in pairwise(statements):
+    for option, told in pairwise(found.body):
         if isinstance(option, ast.AnnAssign) and isinstance(option.target, ast.Name) and isinstance(told, ast.Expr):
             docs[option.target.id] = " ".join(cast(str, ast.literal_eval(told.value)).split())
     return docs

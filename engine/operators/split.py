@@ -42,9 +42,10 @@ class SplitOperator(OperatorRuntime):
             ]
         except USER_RAISED as error:
             raise self.failure(error, records, iterator) from error
-        if all(lies):
+        lies_count = lies.count(True)
+        if lies_count == len(lies):
             send_false(records, hops)
-        elif not any(lies):
+        elif not lies_count:
             send_true(records, hops)
         else:
             truths = list(map(not_, lies))

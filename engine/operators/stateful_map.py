@@ -32,6 +32,15 @@ def _as_it_is(record: Any) -> Any:
     return record
 
 
+def _has_key(record: Any, key_of: Callable[[Any], Any]) -> bool:
+    """Whether the function of the key returns for a record. Noting that for each record would cost more."""
+    try:
+        key_of(record)
+    except USER_RAISED:
+        return False
+    return True
+
+
 class StatefulMapOperator(OperatorRuntime):
     """Keeps one value a key. The user's function may change it in place, and return a part of it as the record."""
 
@@ -58,8 +67,10 @@ class StatefulMapOperator(OperatorRuntime):
         values, older, recent = state.for_batch()
         # While a capture is open, a value is touched before the user's function may change it. Chosen once a batch.
         get = state.touch_if_needed if state.must_touch else values.get
-        get_recent, get_older = None if recent is None else recent.get, older.get
         changed = values if recent is None else recent
+        # The values that the function may get without a further look.
+        seen = {} if recent is None and state.must_touch else changed
+        get_seen, get_older = seen.get, older.get
         results: list[Any] = []
         iterator = iter(records)
         key: Any = NO_KEY
@@ -69,26 +80,20 @@ class StatefulMapOperator(OperatorRuntime):
         atom: type[Any] | None = None
         try:
             for record in iterator:
-                key = NO_KEY  # where `key_of` raises there is none to tell of
                 key = key_of(record)
                 if type(key) is not plain_key:
                     if type(key) in NEVER_NAN:
                         plain_key = type(key)  # pyright: ignore[reportUnknownVariableType]
                     else:
                         key = canonical_key(key)
-                if get_recent is None:
-                    value = get(key, default)
-                    if value is _MISSING:
-                        value = self._initial()
-                else:
-                    value = get_recent(key)
-                    # Few values are None: telling them apart by a default would cost more.
-                    if value is None and key not in changed:
-                        value = get_older(key, _NOT_RECENT)
-                        if type(value) not in ATOMS:
-                            value = get(key, default)
-                            if value is _MISSING:
-                                value = self._initial()
+                value = get_seen(key)
+                # Few values are None: telling them apart by a default would cost more.
+                if value is None and key not in seen:
+                    value = get_older(key, _NOT_RECENT)
+                    if type(value) not in ATOMS:
+                        value = get(key, default)
+                        if value is _MISSING:
+                            value = self._initial()
                 value, result = function(value, record)
                 changed[key] = value
                 # What is sent belongs to the receiver. It can share objects only with a value that has some.
@@ -99,7 +104,8 @@ class StatefulMapOperator(OperatorRuntime):
                         result = sent(result)
                 results.append(result)
         except USER_RAISED as error:
-            raise self._failure_with_key(error, records[len(records) - length_hint(iterator) - 1], key) from error
+            record = records[len(records) - length_hint(iterator) - 1]
+            raise self._failure_with_key(error, record, key if _has_key(record, key_of) else NO_KEY) from error
         self._send(results, hops)
 
     def _run_carefully(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:

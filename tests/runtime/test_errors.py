@@ -60,6 +60,22 @@ def test_the_message_names_operator_error_record_and_the_users_own_frames_alone(
     assert isinstance(error.__cause__, ZeroDivisionError)
 
 
+def test_the_key_is_the_one_that_the_record_came_with():
+    def rename(count: int, record: dict[str, Any]) -> tuple[int, Any]:
+        record["id"] = "changed"
+        return count, divide(record["n"])
+
+    records = [{"id": "a", "n": 1}, {"id": "b", "n": 0}]
+    error = failure_of(lambda s: s.key_by("id").stateful_map(rename, initial=0, name="op"), records)
+    assert "  key: 'b'" in str(error).splitlines()
+
+
+def test_a_record_whose_key_cannot_be_computed_is_told_without_a_key():
+    error = failure_of(lambda s: s.key_by(divide).stateful_map(lambda t, n: (t, n), initial=0, name="op"), [5, 0])
+    assert "  record: 0" in str(error).splitlines()
+    assert "  key:" not in str(error)
+
+
 def test_a_batch_that_fails_is_shown_as_a_whole():
     error = failure_of(lambda s: s.map_batches(lambda batch: [divide(n) for n in batch], name="op"), [1, 0])
     assert "operator 'op' raised ZeroDivisionError: division by zero in a batch of 2" in str(error)
