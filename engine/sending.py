@@ -22,7 +22,7 @@ from engine.columns import Columns, Records
 from engine.division import Division, Positions
 from engine.extraction import key_function
 from engine.repeated_keys import Content, RepeatedKeys
-from engine.task_errors import USER_RAISED, RoutingError, TaskError, describe, show, user_error
+from engine.task_errors import NO_KEY, USER_RAISED, RoutingError, TaskError, describe, show, user_error
 from graphs.deployment import Channel
 from graphs.graph_errors import UnkeyableError
 from graphs.ids import ChannelId
@@ -227,19 +227,26 @@ def _divide_by_key(edge: Edge, targets: _Targets) -> Callable[[list[Any], Sequen
             for record in iterator:
                 parts[targets[by(record)]].append(record)
         except USER_RAISED as error:
-            raise _no_target(edge, by, records[len(records) - length_hint(iterator) - 1], error) from error
+            raise _no_target(edge, by, targets, records[len(records) - length_hint(iterator) - 1], error) from error
 
     return divide
 
 
-def _no_target(edge: Edge, by: Callable[[Any], Any], record: Any, error: BaseException) -> TaskError:
-    """The error to raise for a record without a target. Its key is computed again, because only an error needs it."""
-    what = _place("key_by", edge)
+def _no_target(edge: Edge, by: Callable[[Any], Any], targets: _Targets, record: Any, error: BaseException) -> TaskError:
+    """The error to raise for a record without a target. Only now is it noted whether it has a key: by trying again."""
+    key: Any = NO_KEY
     try:
         key = by(record)
+        _ = targets[key]
     except USER_RAISED:
-        return user_error(edge.sender, error, record, can_set_aside=False, subject=what)
-    which = f"{what}: the key {show(key)} of record {show(record)}"
+        if key is not NO_KEY:
+            return _no_key(edge, key, record, error)
+    # The function of the key has raised, if only the first time.
+    return user_error(edge.sender, error, record, can_set_aside=False, subject=_place("key_by", edge))
+
+
+def _no_key(edge: Edge, key: Any, record: Any, error: BaseException) -> RoutingError:
+    which = f"{_place('key_by', edge)}: the key {show(key)} of record {show(record)}"
     if isinstance(error, UnkeyableError):
         return RoutingError(f"{which}: {error}")
     return RoutingError(

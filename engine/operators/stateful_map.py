@@ -32,15 +32,6 @@ def _as_it_is(record: Any) -> Any:
     return record
 
 
-def _has_key(record: Any, key_of: Callable[[Any], Any]) -> bool:
-    """Whether the function of the key returns for a record. Noting that for each record would cost more."""
-    try:
-        key_of(record)
-    except USER_RAISED:
-        return False
-    return True
-
-
 class StatefulMapOperator(OperatorRuntime):
     """Keeps one value a key. The user's function may change it in place, and return a part of it as the record."""
 
@@ -80,6 +71,7 @@ class StatefulMapOperator(OperatorRuntime):
         atom: type[Any] | None = None
         try:
             for record in iterator:
+                key = NO_KEY  # where `key_of` raises there is none to tell of
                 key = key_of(record)
                 if type(key) is not plain_key:
                     if type(key) in NEVER_NAN:
@@ -104,8 +96,7 @@ class StatefulMapOperator(OperatorRuntime):
                         result = sent(result)
                 results.append(result)
         except USER_RAISED as error:
-            record = records[len(records) - length_hint(iterator) - 1]
-            raise self._failure_with_key(error, record, key if _has_key(record, key_of) else NO_KEY) from error
+            raise self._failure_with_key(error, records[len(records) - length_hint(iterator) - 1], key) from error
         self._send(results, hops)
 
     def _run_carefully(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:

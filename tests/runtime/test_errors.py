@@ -62,7 +62,7 @@ def test_the_message_names_operator_error_record_and_the_users_own_frames_alone(
 
 def test_the_key_is_the_one_that_the_record_came_with():
     def rename(count: int, record: dict[str, Any]) -> tuple[int, Any]:
-        record["id"] = "changed"
+        del record["id"]
         return count, divide(record["n"])
 
     records = [{"id": "a", "n": 1}, {"id": "b", "n": 0}]

@@ -232,6 +232,19 @@ def test_a_routing_function_that_raises_is_told_with_the_edge(route: str, place:
     ]
 
 
+def test_a_key_function_that_raises_only_once_is_blamed_and_not_its_key():
+    failures = [TimeoutError("busy")]
+
+    def ask(record: int) -> int:
+        if failures:
+            raise failures.pop()
+        return record
+
+    with pytest.raises(UserFunctionError) as caught:
+        routed(lambda s: s.key_by(ask)).feed("op", [1])
+    assert str(caught.value).startswith("key_by between 'op' and 'sink' raised TimeoutError: busy\n  record: 1\n")
+
+
 def test_a_record_that_does_not_pickle_is_named():
     def copy_to_two(stream: Stream[Any]) -> Stream[Any]:
         return stream.broadcast()
