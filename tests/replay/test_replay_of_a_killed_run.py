@@ -28,7 +28,7 @@ def test_replays_of_a_run_that_was_killed_send_what_it_sent(tmp_path: Path, caps
     flow = [
         "tests.on_ray.flows:trips",
         "--set",
-        "count=200",
+        "count=600",
         "--set",
         "has_constant=true",
         "--actors",
