@@ -11,7 +11,7 @@ from engine.batch import copy_records, decode
 from engine.columns import as_records
 from engine.state import keyed_entries
 from graphs.ids import ChannelId
-from graphs.plan import Operator, Plan
+from graphs.plan import Operator, Plan, loops_of_edges
 from recovery.cut import OperatorState
 from recovery.messages import marker_in
 from recovery.outline import CutOutline
@@ -37,8 +37,9 @@ def reading_cut() -> Generator[None]:
 class CutView:
     """A consistent state of the whole run: every record is in it exactly once.
 
-    A record is either not yet read, in the state of an operator, in a loop, or in the output; with policy "unaligned"
-    it may also be in another channel. Only the parts that you ask for are read. Results may be modified.
+    A record is either not yet read, in the state of an operator, in a loop, or in the output; with policy "unaligned",
+    or in front of a slow operator, it may also be in another channel. Only the parts that you ask for are read. Results
+    may be modified.
 
     >>> from engine.simulation.simulate import simulate
     >>> from graphs import Collect, Flow, Items
@@ -59,7 +60,7 @@ class CutView:
         self._cut = cut
         self._files = files
         self._plan = plan
-        self._loops = {edge.name: edge.loop for edge in plan.edges}
+        self._loops = loops_of_edges(plan.edges)
         listed = {name for task in cut.tasks.values() for name in task.transactions}
         later = [prepared[name] for name in sorted(listed & prepared.keys())]
         self._output = [*published.values(), *later]
@@ -75,14 +76,17 @@ class CutView:
         return {key: value for state in self._states(operator) for key, value in keyed_entries(state).values.items()}
 
     def in_loop(self, loop: str) -> list[Any]:
-        """The records in transit over the back edge of a loop; in an iteration, those of the next round."""
+        """The records in transit in a loop, and not in a loop within it; of an iteration, also the next round.
+
+        Most are on the back edge. With policy "unaligned", or in front of a slow operator, others are on other edges.
+        """
         loops = sorted({edge.loop for edge in self._plan.edges if edge.loop is not None})
         if loop not in loops:
             raise LookupError(f"there is no loop {loop!r}; the loops are {', '.join(map(repr, loops)) or 'none'}")
         found = [
             record
             for channel, payload, skip in self._in_channels()
-            if self._loops[channel.edge] == loop and marker_in(payload) is None
+            if self._loops.get(channel.edge) == loop and marker_in(payload) is None
             for record in as_records(decode(payload).rest(skip).records)
         ]
         if loop in self._plan.operators:

@@ -161,7 +161,7 @@ class TaskCore(TaskInputs):
     @property
     def awaits_time(self) -> bool:
         """Whether the patience of an epoch may run out."""
-        return bool(self.alignment.deadlines)
+        return bool(self.alignment.deadlines) and not self.ended
 
     @property
     def patience_until_ms(self) -> int:

@@ -161,6 +161,29 @@ def operators_round(loop: str, edges: Sequence[Edge]) -> frozenset[str]:
     return body.operators & found
 
 
+def loops_of_edges(edges: Sequence[Edge]) -> dict[str, str]:
+    """Edge -> the loop that it is in: a back edge in its own, any other in the innermost loop that leads over it.
+
+    >>> from graphs import Collect, Flow, Items
+    >>> flow = Flow()
+    >>> again = flow.loop("again")
+    >>> done, more = flow.read(Items([1])).merge(again).map(abs, name="head").split(bool, name="body")
+    >>> again.feed(more.rebalance())
+    >>> done.write(Collect())
+    >>> loops_of_edges(flow.plan().edges)
+    {'body.false->head.in': 'again', 'head.out->body.in': 'again'}
+    """
+    rounds = {edge.loop: operators_round(edge.loop, edges) for edge in edges if edge.loop is not None}
+    inner_first = sorted(rounds, key=lambda loop: len(rounds[loop]))
+    found: dict[str, str] = {}
+    for edge in edges:
+        around = (loop for loop in inner_first if {edge.sender, edge.receiver} <= rounds[loop])
+        loop = edge.loop or next(around, None)
+        if loop is not None:
+            found[edge.name] = loop
+    return found
+
+
 def _trips(edges: Sequence[Edge]) -> dict[str, Trip]:
     """Loop -> the effect of one trip. Loops without an effect are left out."""
     limits, digits = _limits(edges), digits_of(edges)

@@ -18,7 +18,7 @@ from engine.upgrading import upgraded
 from graphs.deployment import Deployment
 from graphs.describing import describe_plan
 from graphs.ids import Attempt, Epoch, TaskId
-from graphs.plan import Plan
+from graphs.plan import Plan, loops_of_edges
 from recovery.cut import TaskSnapshot
 from recovery.orders import Compact, Entry, Manifest, Numbered, Sweep
 from recovery.rescale import RestorePlan
@@ -200,7 +200,7 @@ class TasksInFolder:
     def __init__(self, store: CutStore, plan: Plan, is_beside: bool) -> None:
         self._store = store
         self._is_beside = is_beside
-        self._loops = {edge.name: edge.loop for edge in plan.edges if edge.loop is not None}
+        self._loops = loops_of_edges(plan.edges)
         self._kinds = {name: operator.kind.word for name, operator in plan.operators.items()}
 
     def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> TaskFiles:

@@ -304,7 +304,7 @@ class CutStore:
     ) -> TaskFiles:
         """Write the snapshot of one task. `epoch` is None for its last state. A full disk is an `OSError`.
 
-        `loops` names the loop of each back edge, `kinds` the kind of each operator. Up to `left_bytes_max` bytes are
+        `loops` names the loop of each edge in one, `kinds` the kind of each operator. Up to `left_bytes_max` bytes are
         not made durable here: the process on this host that creates the manifest does it.
         """
         with Settling(self._store, left_bytes_max) as settling:

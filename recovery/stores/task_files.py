@@ -258,7 +258,7 @@ def write_files(
 ) -> TaskFiles:
     """Write a snapshot as files.
 
-    `loops` maps each back edge to its loop; the log of any other edge is filed under the edge's name. `kinds` maps
+    `loops` maps each edge in a loop to its loop; the log of any other edge is filed under the edge's name. `kinds` maps
     each operator to its kind.
     """
     folder, task, written = attempt_folder(attempt, filed), snapshot.task, _Written(write, write_pieces)

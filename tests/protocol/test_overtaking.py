@@ -161,6 +161,15 @@ def test_an_aborted_epoch_is_not_captured_when_its_patience_is_over():
     assert not bench.core("slow").awaits_time
 
 
+def test_a_head_that_was_told_to_end_waits_no_longer():
+    """Otherwise its process would look at the clock all the time."""
+    bench = Bench(graph("items -> head", "head -> inner", "inner => head", "head -> body", "body => inner"))
+    bench.trigger("inner", 1, patience_ms=PATIENCE_MS)
+    assert bench.core("inner").awaits_time
+    bench.perform(task_id("inner"), bench.core("inner").on_told_to_end())
+    assert not bench.core("inner").awaits_time
+
+
 def test_an_epoch_before_the_one_that_is_due_is_captured_first():
     bench = Bench(LINE)
     bench.emit("items->slow", 1)

@@ -1,4 +1,4 @@
-"""The user's view of a cut: an error of the store while it is read is not the user's."""
+"""The user's view of a cut: every record is in it once, and an error of the store is not the user's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Range
+from backedge import Collect, Flow, Items, Range, simulate
 from engine.cut_view import CutUnreadableError, CutView
 from graphs.expansion import expand
 from graphs.ids import Epoch
@@ -48,3 +48,24 @@ def view() -> CutView:
 def test_a_store_that_does_not_answer_is_told_apart_from_an_error_of_the_users(read: Any):
     with pytest.raises(CutUnreadableError, match=os.strerror(errno.EIO)):
         read(view())
+
+
+def test_a_record_in_a_loop_is_found_on_each_of_its_edges():
+    """Also where a cut logs those that do not lead back, as it does with this policy and in front of slow operators."""
+    flow = Flow("countdown")
+    again = flow.loop("again")
+    entered = flow.read(Items([(id, 3) for id in range(6)])).merge(again).key_by(lambda record: record[0])
+    head = entered.stateful_map(lambda seen, record: (seen + 1, record), initial=0, name="head")
+    left = head.rebalance().map(lambda record: (record[0], record[1] - 1), name="body")
+    more, done = left.split(lambda record: record[1] > 0)
+    again.feed(more)
+    done.write(Collect(), name="done")
+    on_other_edges = []
+
+    def is_whole(cut: CutView) -> bool:
+        inside = cut.in_loop("again")
+        on_other_edges.extend(record for record in inside if record[1] == 3)
+        return sorted(record[0] for record in inside + cut.output("done")) == sorted(cut.state("head"))
+
+    simulate(flow, seeds=range(40), policy="unaligned", invariant=is_whole)
+    assert on_other_edges, "on the back edge at most 2 rounds are left"

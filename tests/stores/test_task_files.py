@@ -18,7 +18,9 @@ import pyarrow.parquet as parquet
 import pytest
 from pyarrow.dataset import dataset
 
+from engine.on_ray.job_store import TasksInFolder
 from engine.state import Entries, GroupEncoder, decode_entries
+from graphs import Flow, Items, Print
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from proof.runner import run_seed
 from recovery.cut import InputRecord, OperatorState, TaskSnapshot
@@ -374,3 +376,32 @@ print(same, "pandas" in sys.modules, "pyarrow" in sys.modules)
 """
     told = subprocess.run([sys.executable, "-c", written], capture_output=True, text=True, cwd=ROOT)
     assert (told.stdout, told.stderr) == ("True False True\n", "")
+
+
+def test_logs_of_the_other_edges_of_a_loop_count_for_it_as_those_of_its_back_edge_do(tmp_path: Path):
+    flow = Flow("again and again")
+    again = flow.loop("again")
+    done, rest = (
+        flow.read(Items([1])).merge(again).rebalance().map(abs, name="head").rebalance().split(bool, name="body")
+    )
+    again.feed(rest)
+    done.write(Print(), name="shown")
+    plan = flow.plan()
+    entering, onward, back = [edge.name for edge in plan.edges if edge.receiver in ("head", "body")]
+    body = TaskId("body", 0)
+    inputs = tuple(
+        InputRecord(
+            ChannelId(edge, TaskId("any", 0), body),
+            edge == back,
+            0,
+            0,
+            made.log_of(made.batch_of("x", "y")),
+            ended=False,
+        )
+        for edge in (entering, onward, back)
+    )
+    snapshot = TaskSnapshot(body, Epoch(1), Attempt(1), {}, inputs, ())
+    written = TasksInFolder(CutStore(str(tmp_path), "job"), plan, is_beside=False).write_task(
+        Attempt(1), Epoch(1), snapshot
+    )
+    assert {log.loop: (log.batches, log.records) for log in written.logs} == {entering: (1, 2), "again": (2, 4)}

@@ -13,10 +13,16 @@ from recovery.effects import Effect
 from recovery.messages import Mode
 
 
-class NoLoopLog(TaskCore):
-    def _is_logged(self, inbox: Inbox, mode: Mode) -> bool:
+class _NoLogs(ChannelLogs):
+    def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
         # A probe that ignored circulating records would end the run early, which is a different error.
-        return mode.is_probe and super()._is_logged(inbox, mode)
+        super().start(log, logged if log.mode.is_probe else [])
+
+
+class NoLoopLog(TaskCore):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.logs = self.snapshots.logs = _NoLogs()
 
 
 class _QueuelessLogs(ChannelLogs):
