@@ -18,7 +18,7 @@ from io import BufferedIOBase
 from engine.simulation.simulated_store import CreateFault, SimulatedCut, SimulatedStore
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
-from graphs.plan import Plan
+from graphs.plan import Plan, loops_of_edges
 from recovery.cut import Cut, OperatorState, TaskSnapshot
 from recovery.orders import AppendEntry, FileId, Manifest, Numbered, Sweep
 from recovery.rounds import RoundsSnapshot
@@ -145,7 +145,7 @@ class CutsInStore(SimulatedStore):
         self._store = store
         self._job = job
         self._faults = CreateFaults()
-        self._loops = {edge.name: edge.loop for edge in plan.edges if edge.loop is not None}
+        self._loops = loops_of_edges(plan.edges)
         self._kinds = {name: operator.kind.word for name, operator in plan.operators.items()}
         self._cuts = self._opened()
 

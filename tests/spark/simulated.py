@@ -9,6 +9,7 @@ from engine.simulation.world import World
 from graphs.deployment import Deployment
 from graphs.describing import describe_plan
 from graphs.ids import Epoch, TaskId
+from graphs.plan import loops_of_edges
 from recovery.cut import Cut, OperatorState, TaskSnapshot, layers
 from recovery.orders import AttemptStart, FileId, Manifest, StateFile
 from recovery.stores.cut_store import CutStore
@@ -84,9 +85,10 @@ class WrittenFiles:
 
     def _write(self, name: FileId, snapshot: TaskSnapshot, deployment: Deployment) -> TaskFiles:
         plan = deployment.plan
-        loops = {edge.name: edge.loop for edge in plan.edges if edge.loop is not None}
         kinds = {operator: found.kind.word for operator, found in plan.operators.items()}
-        files = self._store.write_task(name.attempt, name.epoch, snapshot, loops=loops, kinds=kinds)
+        files = self._store.write_task(
+            name.attempt, name.epoch, snapshot, loops=loops_of_edges(plan.edges), kinds=kinds
+        )
         self._known[name] = files
         return files
 
