@@ -70,7 +70,7 @@ class CutContents:
 
     @property
     def loops(self) -> list[str]:
-        """The loops of its graph; and the edges whose channels were logged as well, if the cut was not aligned."""
+        """The loops of its graph, and the edges outside of loops whose channels were logged as well."""
         loops = [edge.loop for edge in self._edges if edge.loop is not None]
         return list(dict.fromkeys([*loops, *self.cut.logs]))
 
