@@ -110,7 +110,7 @@ class OvertakesUnlogged(TaskCore):
 
 
 LOGS = {
-    "no-loop-log": Break("a head logs nothing", core(NoLoopLog)),
+    "no-loop-log": Break("nothing is logged", core(NoLoopLog)),
     "log-without-the-queue": Break("the log misses the batches queued at the capture", core(LogWithoutTheQueue)),
     "truncated-log-written": Break("a log that exceeds its budget is written", core(TruncatedLogWritten)),
     "log-stops-at-first-barrier": Break("one barrier seals all channels", core(LogStopsAtFirstBarrier)),
