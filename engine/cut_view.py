@@ -78,7 +78,8 @@ class CutView:
     def in_loop(self, loop: str) -> list[Any]:
         """The records in transit in a loop, and not in a loop within it; of an iteration, also the next round.
 
-        They are on the back edge. With policy "unaligned", or in front of a slow operator, others are on other edges.
+        They are on the back edge. With policy "unaligned", or in front of a slow operator, others are on other edges. A
+        record on an edge that two loops share is in one of them.
         """
         loops = sorted({edge.loop for edge in self._plan.edges if edge.loop is not None})
         if loop not in loops:

@@ -171,7 +171,7 @@ class TaskCore(TaskInputs):
     def on_tick(self, now_ms: int) -> Sequence[Effect]:
         """Pass in the time, before each trigger or barrier, and while `awaits_time`."""
         self.now_ms = now_ms
-        if self.ended or not self.alignment.deadlines:
+        if not self.awaits_time:
             return NOTHING
         effects: list[Effect] = []
         for epoch in self.alignment.overdue(now_ms):

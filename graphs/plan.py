@@ -164,6 +164,9 @@ def operators_round(loop: str, edges: Sequence[Edge]) -> frozenset[str]:
 def loops_of_edges(edges: Sequence[Edge]) -> dict[str, str]:
     """Edge -> the loop that it is in: a back edge in its own, any other in the innermost loop that leads over it.
 
+    Of loops that share operators and are not nested, the one with fewer operators has the shared edges; of two with as
+    many, the one whose back edge comes first.
+
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow()
     >>> again = flow.loop("again")

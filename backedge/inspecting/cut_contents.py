@@ -109,7 +109,7 @@ class CutContents:
     def in_flight(self, loop: str) -> Iterator[InFlight]:
         """The records that were on their way round a loop, or in the channels of an edge that was logged.
 
-        In a cut that was not aligned, the channels between the operators of the loop were logged as well.
+        In some cuts, the channels between the operators of the loop were logged as well. Inner loops are included.
         """
         if loop not in self.loops:
             known = ", ".join(self.loops)

@@ -396,7 +396,6 @@ def test_logs_of_the_other_edges_of_a_loop_count_for_it_as_those_of_its_back_edg
             0,
             0,
             made.log_of(made.batch_of("x", "y")),
-            ended=False,
         )
         for edge in (entering, onward, back)
     )
