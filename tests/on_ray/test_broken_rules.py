@@ -16,11 +16,11 @@ from tests.on_ray.flows import begin, expect, finish, trips, trips_made
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_ray")
 def test_without_a_loop_log_a_killed_run_loses_what_was_in_the_loop(tmp_path: Path):
-    flow = trips(count=60, trips=1_500, rate=20)
+    flow = trips(count=200, trips=3_000, rate=100)
     _, result = finish(
         flow, snapshots=tmp_path, every=0.2, actors="slice", kills=["head@epoch=3"], broken_rule="no-loop-log"
     )
-    found, wanted = Counter(result.outputs["done"]), Counter(trips_made(60, trips=1_500))
+    found, wanted = Counter(result.outputs["done"]), Counter(trips_made(200, trips=3_000))
     assert wanted - found, "what was in the loop at the cut is in no snapshot"
     assert not found - wanted
     assert [restore["in_loop_records"] for restore in result.restores] == [0]
