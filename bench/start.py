@@ -21,7 +21,7 @@ from bench.options import Options
 from bench.ours import BenchError
 from bench.peers import actor_start, peers
 from bench.session import session
-from bench.workloads import StartWorkload
+from bench.workloads import StartWorkload, pass_on
 from engine.on_ray.api.starting import start
 from graphs import Collect, Flow, Range
 
@@ -84,8 +84,3 @@ def make_flow(path: str, records: int) -> Flow:
         stream = stream.rebalance().map(pass_on, name=f"step-{step}")
     stream.rebalance().map(arrive, name="last").write(Collect(), name="done")
     return flow
-
-
-def pass_on(record: int) -> int:
-    """Nothing to do."""
-    return record

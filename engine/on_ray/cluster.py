@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from importlib import import_module
 from threading import current_thread, main_thread
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -83,6 +84,7 @@ Actor = Any
 Pending = Any
 
 _DEATH = "A worker died or was killed"
+_OF_PYDANTIC = "ray._common.pydantic_compat"
 START_ONE = "start one with `ray start --head`, or name one in RAY_ADDRESS"
 
 
@@ -301,6 +303,37 @@ def own_log() -> str:
     from ray._private.worker import global_worker as untyped_worker
 
     return str(cast(Any, untyped_worker).get_err_file_path())
+
+
+def skip_pydantic() -> None:
+    """In a worker that starts one of our actors: keep Ray from importing pydantic, a tenth of the time to start a run.
+
+    Ray imports it before the worker reads its first argument, to pickle fields of pydantic's old models, as FastAPI has
+    them. Our calls hold none; a user function that passes some through Ray itself would fail. Ray has no setting for
+    this. Without this private module, the import just happens.
+    """
+    from ray._private import worker as untyped_worker
+    from ray.util import serialization_addons as untyped_addons
+
+    worker, addons = cast(Any, untyped_worker), cast(Any, untyped_addons)
+    if worker.global_worker.mode != worker.WORKER_MODE or _OF_PYDANTIC in sys.modules:
+        return
+    apply = addons.apply
+
+    def apply_others(context: Any) -> None:
+        stand_in: Any = ModuleType(_OF_PYDANTIC)
+        stand_in.register_pydantic_serializers = _register_nothing
+        sys.modules[_OF_PYDANTIC] = stand_in
+        try:
+            apply(context)
+        finally:
+            del sys.modules[_OF_PYDANTIC]
+
+    addons.apply = apply_others
+
+
+def _register_nothing(context: Any) -> None:
+    """Stands in for the function of Ray."""
 
 
 def start_actor(

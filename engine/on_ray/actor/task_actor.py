@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.on_ray import cluster
+
 if TYPE_CHECKING:
-    from engine.on_ray.cluster import ActorName
     from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Outcome
 
 
 class RunSupervisor(NamedTuple):
     """The supervisor of a run, and the random number of the run: the next run of the job may have one of that name."""
 
-    name: ActorName
+    name: cluster.ActorName
     run: str
 
 
@@ -21,6 +22,10 @@ class TaskActor:
 
     `supervisor`: the one that this process ends with, if that has not started it.
     """
+
+    def __init_subclass__(cls) -> None:
+        """Ray makes a subclass of each actor class, in the worker before it reads the arguments."""
+        cluster.skip_pydantic()
 
     def __init__(self, label: str, supervisor: RunSupervisor | None) -> None:
         from engine.on_ray.actor.task_host import TaskHost

@@ -47,6 +47,10 @@ class SupervisorActor:
     `held` are the constants of a run without cuts.
     """
 
+    def __init_subclass__(cls) -> None:
+        """As in `TaskActor`."""
+        cluster.skip_pydantic()
+
     def __init__(self, first: FirstActors, held: Mapping[str, cluster.Pending], *pickled: bytes) -> None:
         self._label = f"{first.job}/supervisor"
         survivors = Survivors(first) if cluster.is_restarted() else None
