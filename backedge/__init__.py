@@ -7,7 +7,7 @@
 - A mistake in a flow is a `GraphError`, raised before anything runs. A function of yours that raises is reported as a
   `TaskError`, usually a `UserFunctionError`.
 
->>> from backedge import Collect, Flow, Items
+>>> from backedge import Collect, Flow, Items, simulate
 >>> flow = Flow("retries")
 >>> again = flow.loop("again", max_rounds=5)
 >>> tried = flow.read(Items([1, 2]), name="numbers").merge(again).map(lambda n: n + 1, name="grow")
@@ -21,10 +21,12 @@
 """
 
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import backedge_command
-from backedge.shadow import ImportShadowError, check_own_packages
+from backedge.shadow import check_own_packages
 from backedge.version import VERSION
 
 # Before the first import of one of them, or a foreign package would run first.
@@ -33,239 +35,87 @@ check_own_packages(Path(__file__).resolve().parent.parent)
 if sys.argv[0] == "-m" and "backedge" in sys.orig_argv:
     backedge_command.end_at_ctrl_c()
 
-from backedge.cases import Case, case_of
-from backedge.checked import Checked, run_checked
-from backedge.compare_command import compare
-from backedge.flows import WrongCallError
-from engine.batch import Hops
-from engine.cut_view import CutView
-from engine.databases.database_errors import DatabaseError, DatabaseLostError, UncommittedOutputError
-from engine.databases.postgres_table import PostgresTable
-from engine.databases.sqlite_table import SqliteTable
-from engine.files.file_errors import (
-    DamagedOutputError,
-    InputChangedError,
-    MalformedInputError,
-    NoInputError,
-    OutputError,
-    UnknownTransactionError,
-    UnwritableRecordError,
-)
-from engine.files.file_formats import CSV, JsonLines, Parquet, TextLines
-from engine.on_ray.api.detached_runs import NoAnswerError, NoSuchRunError, RunAliveError, attach
-from engine.on_ray.api.job_handle import Job, RunResult
-from engine.on_ray.api.launch_checks import RunExistsError
-from engine.on_ray.api.starting import run, start
-from engine.on_ray.planned_faults import KillSpecError
-from engine.on_ray.ray_data import from_ray_data
-from engine.on_ray.run_options import RunOptions
-from engine.on_ray.run_spec import RequestFailedError, RunFailedError
-from engine.on_ray.supervisor.audit_process import AuditFailedError
-from engine.operators.base import CallingRuntime, OperatorRuntime, Place, TimedRuntime
-from engine.simulation.narrate import Narration, narrate
-from engine.simulation.simulate import ScheduleError, SimulationResult, simulate
-from engine.simulation.simulation import SimulationError
-from engine.task_errors import (
-    LoopLimitError,
-    LoopOverflowError,
-    MisuseError,
-    RecordSerializationError,
-    RoutingError,
-    StateSerializationError,
-    TaskError,
-    UserFunctionError,
-)
-from graphs.constant import Constant
-from graphs.drawing import draw
-from graphs.flow import Flow
-from graphs.graph_errors import (
-    BadNameError,
-    BadOptionError,
-    DuplicateNameError,
-    FedTwiceError,
-    ForeignStreamError,
-    GraphError,
-    InputsError,
-    IterationError,
-    LoopError,
-    MissingNameError,
-    NoCycleError,
-    NoSinkError,
-    NoSourceError,
-    NothingEntersError,
-    NoWayOutError,
-    OpenLoopError,
-    UnkeyableError,
-    UnkeyedStreamError,
-    UnknownOutputError,
-    UnnamedCycleError,
-    UnreadLoopError,
-    UnreadOutputWarning,
-)
-from graphs.io import ArrowRows, Delivery, DeliverySink, Rollback, Sink, SinkPlace, SinkWriter, Source, SplitReader
-from graphs.loop import Loop
-from graphs.operator_kind import OperatorKind
-from graphs.plan import Edge, Plan
-from graphs.process_class import Context, Process, ProcessInputs
-from graphs.routing import tasks_of_keys
-from graphs.sources_and_sinks import Call, Collect, Generate, Items, Poll, Print, Range
-from graphs.stream import KeyedStream, Stream
-from graphs.table import Table
-from graphs.vertex_program import Received, VertexProgram, Vertices
-from recovery.graph_change import GraphMismatchError
-from recovery.protocol_errors import FencedError, RescaleError
-from recovery.spark.prepare.prepare_input import Prepared, prepare, read_output
-from recovery.spark.prepare.recipe import PreparationError
-from recovery.spark.sessions.spark_session import close_session, open_session
-from recovery.spark.spark_errors import ComparisonError, InvariantError, JavaError, SparkJobError, UnreadableError
-from recovery.stores.store_errors import (
-    NoSuchCutError,
-    OutcomeUnknownError,
-    SnapshotAuthError,
-    SnapshotCorruptError,
-    StoreContractError,
-    StoreError,
-    UnknownStoreError,
-)
-from recovery.stores.store_protocol import FileFacts, Store
-
 __version__ = VERSION
 
-__all__ = [
-    "CSV",
-    "ArrowRows",
-    "AuditFailedError",
-    "BadNameError",
-    "BadOptionError",
-    "Call",
-    "CallingRuntime",
-    "Case",
-    "Checked",
-    "Collect",
-    "ComparisonError",
-    "Constant",
-    "Context",
-    "CutView",
-    "DamagedOutputError",
-    "DatabaseError",
-    "DatabaseLostError",
-    "Delivery",
-    "DeliverySink",
-    "DuplicateNameError",
-    "Edge",
-    "FedTwiceError",
-    "FencedError",
-    "FileFacts",
-    "Flow",
-    "ForeignStreamError",
-    "Generate",
-    "GraphError",
-    "GraphMismatchError",
-    "Hops",
-    "ImportShadowError",
-    "InputChangedError",
-    "InputsError",
-    "InvariantError",
-    "Items",
-    "IterationError",
-    "JavaError",
-    "Job",
-    "JsonLines",
-    "KeyedStream",
-    "KillSpecError",
-    "Loop",
-    "LoopError",
-    "LoopLimitError",
-    "LoopOverflowError",
-    "MalformedInputError",
-    "MissingNameError",
-    "MisuseError",
-    "Narration",
-    "NoAnswerError",
-    "NoCycleError",
-    "NoInputError",
-    "NoSinkError",
-    "NoSourceError",
-    "NoSuchCutError",
-    "NoSuchRunError",
-    "NoWayOutError",
-    "NothingEntersError",
-    "OpenLoopError",
-    "OperatorKind",
-    "OperatorRuntime",
-    "OutcomeUnknownError",
-    "OutputError",
-    "Parquet",
-    "Place",
-    "Plan",
-    "Poll",
-    "PostgresTable",
-    "PreparationError",
-    "Prepared",
-    "Print",
-    "Process",
-    "ProcessInputs",
-    "Range",
-    "Received",
-    "RecordSerializationError",
-    "RequestFailedError",
-    "RescaleError",
-    "Rollback",
-    "RoutingError",
-    "RunAliveError",
-    "RunExistsError",
-    "RunFailedError",
-    "RunOptions",
-    "RunResult",
-    "ScheduleError",
-    "SimulationError",
-    "SimulationResult",
-    "Sink",
-    "SinkPlace",
-    "SinkWriter",
-    "SnapshotAuthError",
-    "SnapshotCorruptError",
-    "Source",
-    "SparkJobError",
-    "SplitReader",
-    "SqliteTable",
-    "StateSerializationError",
-    "Store",
-    "StoreContractError",
-    "StoreError",
-    "Stream",
-    "Table",
-    "TaskError",
-    "TextLines",
-    "TimedRuntime",
-    "UncommittedOutputError",
-    "UnkeyableError",
-    "UnkeyedStreamError",
-    "UnknownOutputError",
-    "UnknownStoreError",
-    "UnknownTransactionError",
-    "UnnamedCycleError",
-    "UnreadLoopError",
-    "UnreadOutputWarning",
-    "UnreadableError",
-    "UnwritableRecordError",
-    "UserFunctionError",
-    "VertexProgram",
-    "Vertices",
-    "WrongCallError",
-    "attach",
-    "case_of",
-    "close_session",
-    "compare",
-    "draw",
-    "from_ray_data",
-    "narrate",
-    "open_session",
-    "prepare",
-    "read_output",
-    "run",
-    "run_checked",
-    "simulate",
-    "start",
-    "tasks_of_keys",
-]
+_NAMES = {
+    "backedge.cases": "Case case_of",
+    "backedge.checked": "Checked run_checked",
+    "backedge.compare_command": "compare",
+    "backedge.flows": "WrongCallError",
+    "backedge.shadow": "ImportShadowError",
+    "engine.batch": "Hops",
+    "engine.cut_view": "CutView",
+    "engine.databases.database_errors": "DatabaseError DatabaseLostError UncommittedOutputError",
+    "engine.databases.postgres_table": "PostgresTable",
+    "engine.databases.sqlite_table": "SqliteTable",
+    "engine.files.file_errors": (
+        "DamagedOutputError InputChangedError MalformedInputError NoInputError OutputError "
+        "UnknownTransactionError UnwritableRecordError"
+    ),
+    "engine.files.file_formats": "CSV JsonLines Parquet TextLines",
+    "engine.on_ray.api.detached_runs": "NoAnswerError NoSuchRunError RunAliveError attach",
+    "engine.on_ray.api.job_handle": "Job RunResult",
+    "engine.on_ray.api.launch_checks": "RunExistsError",
+    "engine.on_ray.api.starting": "run start",
+    "engine.on_ray.planned_faults": "KillSpecError",
+    "engine.on_ray.ray_data": "from_ray_data",
+    "engine.on_ray.run_options": "RunOptions",
+    "engine.on_ray.run_spec": "RequestFailedError RunFailedError",
+    "engine.on_ray.supervisor.audit_process": "AuditFailedError",
+    "engine.operators.base": "CallingRuntime OperatorRuntime Place TimedRuntime",
+    "engine.simulation.narrate": "Narration narrate",
+    "engine.simulation.simulate": "ScheduleError SimulationResult simulate",
+    "engine.simulation.simulation": "SimulationError",
+    "engine.task_errors": (
+        "LoopLimitError LoopOverflowError MisuseError RecordSerializationError RoutingError "
+        "StateSerializationError TaskError UserFunctionError"
+    ),
+    "graphs.constant": "Constant",
+    "graphs.drawing": "draw",
+    "graphs.flow": "Flow",
+    "graphs.graph_errors": (
+        "BadNameError BadOptionError DuplicateNameError FedTwiceError ForeignStreamError GraphError "
+        "InputsError IterationError LoopError MissingNameError NoCycleError NoSinkError NoSourceError "
+        "NothingEntersError NoWayOutError OpenLoopError UnkeyableError UnkeyedStreamError UnknownOutputError "
+        "UnnamedCycleError UnreadLoopError UnreadOutputWarning"
+    ),
+    "graphs.io": "ArrowRows Delivery DeliverySink Rollback Sink SinkPlace SinkWriter Source SplitReader",
+    "graphs.loop": "Loop",
+    "graphs.operator_kind": "OperatorKind",
+    "graphs.plan": "Edge Plan",
+    "graphs.process_class": "Context Process ProcessInputs",
+    "graphs.routing": "tasks_of_keys",
+    "graphs.sources_and_sinks": "Call Collect Generate Items Poll Print Range",
+    "graphs.stream": "KeyedStream Stream",
+    "graphs.table": "Table",
+    "graphs.vertex_program": "Received VertexProgram Vertices",
+    "recovery.graph_change": "GraphMismatchError",
+    "recovery.protocol_errors": "FencedError RescaleError",
+    "recovery.spark.prepare.prepare_input": "Prepared prepare read_output",
+    "recovery.spark.prepare.recipe": "PreparationError",
+    "recovery.spark.sessions.spark_session": "close_session open_session",
+    "recovery.spark.spark_errors": "ComparisonError InvariantError JavaError SparkJobError UnreadableError",
+    "recovery.stores.store_errors": (
+        "NoSuchCutError OutcomeUnknownError SnapshotAuthError SnapshotCorruptError StoreContractError "
+        "StoreError UnknownStoreError"
+    ),
+    "recovery.stores.store_protocol": "FileFacts Store",
+}
+"""Each module with its public names; `__init__.pyi` has them for editors and type checkers."""
+
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]  # `__init__.pyi` has the names
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: a flow does not wait for the simulator, nor a drawing for Spark."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    """What there is, imported or not."""
+    return sorted({*globals(), *__all__})

@@ -185,7 +185,7 @@ def interrupted_while_loading(module: str, folder: Path) -> dict[str, str]:
     [
         ("backedge", ["-c", "from backedge_command import main; main()"]),
         ("backedge.command", ["-c", "from backedge_command import main; main()"]),
-        ("pyarrow", ["-m", "backedge", "--version"]),
+        ("numpy", ["-m", "backedge", "--version"]),
         ("backedge.command", ["-m", "backedge", "--version"]),
     ],
 )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import subprocess
+import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -44,3 +48,26 @@ def test_every_error_source_and_sink_is_public(module: ModuleType, base: type):
 def test_every_promised_name_is_there():
     assert [name for name in backedge.__all__ if not hasattr(backedge, name)] == []
     assert len(backedge.__all__) == len(set(backedge.__all__))
+
+
+def test_editors_see_the_same_names():
+    """They read the imports of the stub; at run time each name is imported from its module when it is first used."""
+    stub = Path(backedge.__file__).with_suffix(".pyi")
+    imports = [part for part in ast.parse(stub.read_text()).body if isinstance(part, ast.ImportFrom)]
+    assert {name.asname: part.module for part in imports for name in part.names} == backedge._HOMES
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'backedge' has no attribute 'Flows'"):
+        _ = backedge.Flows  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_the_module_of_a_flow_imports_only_what_it_uses():
+    """Each process of its run imports it."""
+    code = (
+        "import sys; from backedge import Collect, Flow, Items, run;"
+        "print({'engine.simulation', 'engine.databases', 'backedge.command', 'argparse'} & set(sys.modules))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout == "set()\n"
