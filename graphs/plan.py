@@ -164,8 +164,8 @@ def operators_round(loop: str, edges: Sequence[Edge]) -> frozenset[str]:
 def loops_of_edges(edges: Sequence[Edge]) -> dict[str, str]:
     """Edge -> the loop that it is in: a back edge in its own, any other in the innermost loop that leads over it.
 
-    Of loops that share operators and are not nested, the one with fewer operators has the shared edges; of two with as
-    many, the one whose back edge comes first.
+    A trip that takes no other back edge counts first. Of loops that share operators and are not nested, the one with
+    fewer operators has the shared edges; of two with as many, the one whose back edge comes first.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow()
@@ -176,11 +176,13 @@ def loops_of_edges(edges: Sequence[Edge]) -> dict[str, str]:
     >>> loops_of_edges(flow.plan().edges)
     {'body.false->head.in': 'again', 'head.out->body.in': 'again'}
     """
-    rounds = {edge.loop: operators_round(edge.loop, edges) for edge in edges if edge.loop is not None}
-    inner_first = sorted(rounds, key=lambda loop: len(rounds[loop]))
+    loops = list(dict.fromkeys(edge.loop for edge in edges if edge.loop is not None))
+    straight = [(operators_round(loop, [e for e in edges if e.loop in (None, loop)]), loop) for loop in loops]
+    trips = sorted(straight, key=lambda trip: len(trip[0]))
+    trips += sorted(((operators_round(loop, edges), loop) for loop in loops), key=lambda trip: len(trip[0]))
     found: dict[str, str] = {}
     for edge in edges:
-        around = (loop for loop in inner_first if {edge.sender, edge.receiver} <= rounds[loop])
+        around = (loop for operators, loop in trips if {edge.sender, edge.receiver} <= operators)
         loop = edge.loop or next(around, None)
         if loop is not None:
             found[edge.name] = loop

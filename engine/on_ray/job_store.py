@@ -249,9 +249,11 @@ def open_store(options: TaskOptions, plan: Plan, is_beside: bool) -> TasksInFold
     return TasksInFolder(CutStore(options.root, options.job, options.key), plan, is_beside)
 
 
-def has_records_in_loops(files: Mapping[TaskId, TaskFiles | None]) -> bool:
-    """Whether the files of a cut contain logged records. Round markers do not count."""
-    return any(log.records for of_task in files.values() if of_task is not None for log in of_task.logs)
+def has_records_in_loops(files: Mapping[TaskId, TaskFiles | None], plan: Plan) -> bool:
+    """Whether the files of a cut contain logged records that are in a loop. Round markers do not count."""
+    loops = {edge.loop for edge in plan.edges}
+    logs = [log for of_task in files.values() if of_task is not None for log in of_task.logs]
+    return any(log.records for log in logs if log.loop in loops)
 
 
 def open_chain(options: TaskOptions) -> JobStore:

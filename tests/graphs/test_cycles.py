@@ -23,7 +23,7 @@ from graphs import (
 from graphs.certificate import simple_cycles
 from graphs.digraph import components, cyclic_components, reachable, upstream_first
 from graphs.kinds import Filter, Read
-from graphs.plan import operators_round
+from graphs.plan import loops_of_edges, operators_round
 from tests.generated.every_seed import every_seed
 
 Graph = dict[int, list[int]]
@@ -258,3 +258,42 @@ def test_a_trip_passes_the_operators_of_the_loop_and_of_those_within_it():
     edges = flow.plan().edges
     assert operators_round("inner", edges) == {"inner", "within"}
     assert operators_round("outer", edges) == {"outer", "before", "inner", "within", "after"}
+
+
+def two_loops(first: str, second: str) -> dict[str, str]:
+    """The loop of each edge, where both loops lead over `middle`, and each has a head of its own in front of it."""
+    flow = Flow("two")
+    loops = {name: flow.loop(name) for name in (first, second)}
+    heads = [
+        flow.read(Items([1]), name=f"in-{name}").merge(loop).map(abs, name=f"head-{name}")
+        for name, loop in loops.items()
+    ]
+    left, right = heads[0].merge(heads[1]).map(abs, name="middle").split(bool, name="choose")
+    done, again = left.split(bool, name="done")
+    loops[first].feed(again.rebalance())
+    loops[second].feed(right.rebalance())
+    done.write(Collect(), name="end")
+    return loops_of_edges(flow.plan().edges)
+
+
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a")])
+def test_an_edge_that_only_one_of_two_loops_leads_over_is_in_that_one(first: str, second: str):
+    found = two_loops(first, second)
+    assert found[f"head-{first}.out->middle.in"] == first
+    assert found[f"head-{second}.out->middle.in"] == second
+    assert found["choose.true->done.in"] == first
+    assert found["middle.out->choose.in"] in (first, second)
+
+
+def test_an_edge_that_a_loop_reaches_over_the_back_edge_of_another_is_in_it():
+    flow = Flow("within")
+    outer, inner = flow.loop("outer"), flow.loop("inner")
+    entry = flow.read(Items([1]), name="start").merge(outer).map(abs, name="enter")
+    stays, leaves = inner.map(abs, name="inner head").split(bool, name="part")
+    inner.feed(stays.merge(entry).map(abs, name="turn").rebalance())
+    done, again = leaves.split(bool, name="leave")
+    outer.feed(again.rebalance())
+    done.write(Collect(), name="end")
+    found = loops_of_edges(flow.plan().edges)
+    assert found["enter.out->turn.in"] == found["part.false->leave.in"] == "outer"
+    assert found["part.true->turn.in"] == "inner"

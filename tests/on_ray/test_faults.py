@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from engine.on_ray.api.job_handle import missed
+from engine.on_ray.job_store import has_records_in_loops
 from engine.on_ray.planned_faults import Kill, KillSpecError, Recurring, check_kills, records_left, role_of
 from engine.on_ray.supervisor.run_story import Story
 from engine.on_ray.transport.control_messages import Counts
 from graphs import Collect, Flow, Items, expand
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, TaskId
+from recovery.stores.task_files import LogFigures
 from tests.on_ray.flows import begin, trips, until
 
 
@@ -116,6 +120,21 @@ def test_records_of_earlier_attempts_count_and_the_nearest_fault_is_the_next():
     assert records_left(kills[:1], task, 60) == 40
     assert records_left(kills, task, 90) == 1, "it was passed before: due at the next record"
     assert records_left([Kill("head", "epoch", 3), Kill("source", "records", 3)], task, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("log", "is_in_a_loop"),
+    [
+        (LogFigures("again", batches=2, size=90, records=3), True),
+        (LogFigures("again", batches=1, size=20, records=0), False),
+        (LogFigures("clean.out->grow.in", batches=2, size=90, records=3), False),
+    ],
+)
+def test_a_fault_that_waits_for_records_in_a_loop_does_not_take_those_in_front_of_it(
+    log: LogFigures, is_in_a_loop: bool
+):
+    files: Any = {TaskId("grow", 0): SimpleNamespace(logs=(log,)), TaskId("grow", 1): None}
+    assert has_records_in_loops(files, loop().plan) is is_in_a_loop
 
 
 def test_the_pause_between_random_faults_counts_from_when_all_tasks_run_again():

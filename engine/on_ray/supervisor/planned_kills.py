@@ -37,7 +37,7 @@ class PlannedKills:
     def strike_loop(self, epoch: Epoch, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
         """Carry out a fault that waits for a complete cut with records in a loop. Returns whether there was one."""
         kill = next((kill for kill in self.left if kill.when == "loop" and kill.amount <= epoch), None)
-        if kill is None or not has_records_in_loops(files):
+        if kill is None or not has_records_in_loops(files, deployment.plan):
             return False
         task = next(task for task in deployment.tasks.values() if kill.concerns(task))
         self.left.remove(kill)
