@@ -6,6 +6,7 @@ that look at cuts or audit them, do without.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import signal
@@ -15,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from importlib import import_module
 from threading import current_thread, main_thread
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -278,6 +279,27 @@ def hosts() -> int:
 def pickled(value: Any) -> bytes:
     """Pickle a value for another process, including functions."""
     return ray.cloudpickle.dumps(value)
+
+
+def pickled_with_modules(value: Any) -> tuple[bytes, tuple[str, ...]]:
+    """The same, and the modules that a process imports when it unpickles the value, in their order."""
+    modules: dict[str, None] = {}
+    pickler: Any = ray.cloudpickle.CloudPickler
+
+    class NotingPickler(pickler):
+        def reducer_override(self, obj: Any) -> Any:
+            reduced = pickler.reducer_override(self, obj)
+            # Otherwise it is pickled by value, and what it refers to comes by itself.
+            if reduced is NotImplemented:
+                if isinstance(obj, ModuleType):
+                    modules[obj.__name__] = None
+                elif isinstance(obj, type | FunctionType) and obj.__module__:
+                    modules[obj.__module__] = None
+            return reduced
+
+    file = io.BytesIO()
+    NotingPickler(file).dump(value)
+    return file.getvalue(), tuple(modules)
 
 
 def place() -> str:
