@@ -23,6 +23,7 @@
 import sys
 from importlib import import_module
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import backedge_command
@@ -34,6 +35,9 @@ check_own_packages(Path(__file__).resolve().parent.parent)
 # `python -m backedge` imports this package before it comes to `__main__`, which ends the wait for Ctrl-C.
 if sys.argv[0] == "-m" and "backedge" in sys.orig_argv:
     backedge_command.end_at_ctrl_c()
+# Now, so that later imports come from here wherever Python looks by then.
+for _package in ("engine", "graphs", "recovery"):
+    import_module(_package)
 
 __version__ = VERSION
 
@@ -108,14 +112,18 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]  # `__init__.pyi` has the names
 
 
+_importing = RLock()
+
+
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: a flow does not wait for the simulator, nor a drawing for Spark."""
+    """Import a public name when it is used: a flow does not wait for the simulator, nor a drawing for Spark."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return found
+    # Our modules import each other in circles, which only one thread at a time can begin.
+    with _importing:
+        return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    """What there is, imported or not."""
-    return sorted({*globals(), *__all__})
+    """The public names."""
+    return [*__all__, "__version__"]

@@ -327,35 +327,39 @@ def own_log() -> str:
     return str(cast(Any, untyped_worker).get_err_file_path())
 
 
-def skip_pydantic() -> None:
-    """In a worker that starts one of our actors: keep Ray from importing pydantic, a tenth of the time to start a run.
+def skip_pydantic(actor: type) -> None:
+    """In a worker that unpickles one of our actors: keep Ray from importing pydantic, a tenth of the time of a start.
 
     Ray imports it before the worker reads its first argument, to pickle fields of pydantic's old models, as FastAPI has
     them. Our calls hold none; a user function that passes some through Ray itself would fail. Ray has no setting for
-    this. Without this private module, the import just happens.
+    this. Without one of these private names, the import just happens.
     """
-    from ray._private import worker as untyped_worker
-    from ray.util import serialization_addons as untyped_addons
-
-    worker, addons = cast(Any, untyped_worker), cast(Any, untyped_addons)
-    if worker.global_worker.mode != worker.WORKER_MODE or _OF_PYDANTIC in sys.modules:
+    worker: Any = sys.modules.get("ray._private.worker")
+    addons: Any = sys.modules.get("ray.util.serialization_addons")
+    mode = getattr(getattr(worker, "global_worker", None), "mode", None)
+    apply = getattr(addons, "apply", None)
+    if mode is None or mode != getattr(worker, "WORKER_MODE", None) or apply is None:
         return
-    apply = addons.apply
+    # Classes that Ray makes to start an actor have this from the beginning, and their process may be a user's worker.
+    if hasattr(actor, "__ray_actor_class__") or _OF_PYDANTIC in sys.modules:
+        return
 
     def apply_others(context: Any) -> None:
+        addons.apply = apply
         stand_in: Any = ModuleType(_OF_PYDANTIC)
-        stand_in.register_pydantic_serializers = _register_nothing
-        sys.modules[_OF_PYDANTIC] = stand_in
+        stand_in.__getattr__ = lambda name: _do_nothing  # pyright: ignore[reportUnknownLambdaType]
+        sys.modules.setdefault(_OF_PYDANTIC, stand_in)
         try:
             apply(context)
         finally:
-            del sys.modules[_OF_PYDANTIC]
+            if sys.modules.get(_OF_PYDANTIC) is stand_in:
+                del sys.modules[_OF_PYDANTIC]
 
     addons.apply = apply_others
 
 
-def _register_nothing(context: Any) -> None:
-    """Stands in for the function of Ray."""
+def _do_nothing(*_: Any) -> None:
+    """Stands in for whatever Ray calls of a module."""
 
 
 def start_actor(

@@ -32,11 +32,8 @@ MODULES = (
     "engine.on_ray.supervisor.supervising",
     "engine.on_ray.supervisor.supervisor_actor",
     # What workers import when they have something to do: when they send their first answer, for example.
-    "ray._common.pydantic_compat",
     "ray._common.usage.usage_lib",
     "ray._private.arrow_serialization",
-    "pydantic.main",
-    "pydantic.v1",
     "pyarrow.compute",
     "pyarrow.json",
     "pyarrow.parquet",
@@ -146,6 +143,9 @@ class Template:
             os.environ.update(environment)
             for name in MODULES:
                 import_module(name)
+            public = import_module("backedge")
+            for name in public.__all__:
+                getattr(public, name)
             gc.collect()
             gc.freeze()
         if environment == self._environment:

@@ -8,8 +8,12 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -20,40 +24,92 @@ from tests.on_ray import imported
 from tests.on_ray.flows import begin, until
 
 ROOT = Path(__file__).resolve().parents[2]
+COMPAT = "ray._common.pydantic_compat"
 SCRIPT = """
 import sys
+from pathlib import Path
 import ray
-from backedge import Collect, Flow, Items, run
+from backedge import Collect, Flow, Range, run
 
-OF_PYDANTIC = "ray._common.pydantic_compat"
+SEEN, CUTS = sys.argv[1:]
+NAMES = ("pydantic", "ray._common.pydantic_compat")
+
+def imported():
+    import sys
+    return [name for name in NAMES if name in sys.modules]
 
 def look(number):
-    import importlib, sys
-    before = [name for name in ("pydantic", OF_PYDANTIC) if name in sys.modules]
-    return before, importlib.import_module(OF_PYDANTIC).PYDANTIC_INSTALLED
+    import importlib
+    return number, imported(), importlib.import_module(NAMES[1]).PYDANTIC_INSTALLED
+
+def in_the_supervisor(view):
+    Path(SEEN).write_text(str(imported()))
+    return False
+
+def go(name, **options):
+    flow = Flow(name, stop_when=in_the_supervisor if options else None)
+    flow.read(Range(4, rate=4)).map(look, name="look").write(Collect(), name="seen")
+    return run(flow, progress=False, **options).outputs["seen"]
 
 @ray.remote
-class Other:
-    def look(self, given):
-        import sys, engine.on_ray.actor.task_actor
-        return [name for name in ("pydantic", OF_PYDANTIC) if name in sys.modules]
+def given(number):
+    return imported()
 
-flow = Flow("light")
-flow.read(Items([1])).map(look, name="look").write(Collect(), name="seen")
-seen = run(flow, progress=False).outputs["seen"]
-print(seen, ray.get(Other.remote().look.remote(1)))
+@ray.remote
+def going():
+    return len(go("within")), imported()
+
+print(min(go("light", snapshots=CUTS, every=0.2)))
+# First, in a process that has not been used, and reads no argument before it starts the run.
+print(ray.get(going.remote()))
+print(ray.get(given.remote(1)))
 """
 
 
 @pytest.mark.slow
-def test_workers_of_a_run_start_without_pydantic_and_can_import_it_later(tmp_path: Path):
-    """Ray's own serializers for it are registered in all other workers, as ever. This Ray is one as users start it."""
+def test_the_processes_of_a_run_start_without_pydantic_and_no_others_do(tmp_path: Path):
+    """On a Ray as users start it. Ray registers serializers of pydantic, also in a worker that itself starts a run."""
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    seen = tmp_path / "supervisor"
     with short_folder() as folder:
         environment |= {"PYTHONPATH": str(ROOT), "RAY_TMPDIR": folder}
-        command = [sys.executable, "-c", SCRIPT]
+        command = [sys.executable, "-c", SCRIPT, str(seen), str(tmp_path / "cuts")]
         told = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert told.stdout == "[([], True)] ['pydantic', 'ray._common.pydantic_compat']\n", told.stderr
+    both = "['pydantic', 'ray._common.pydantic_compat']"
+    assert told.stdout.splitlines() == ["(0, [], True)", f"(4, {both})", both], told.stderr
+    assert seen.read_text() == "[]"
+
+
+def as_another_ray(monkeypatch: pytest.MonkeyPatch, lacking: str, apply: Callable[[object], object]) -> SimpleNamespace:
+    """A Ray that lacks one of the names that we know, in a worker."""
+    worker = {"global_worker": SimpleNamespace(mode=1), "WORKER_MODE": 1}
+    addons = SimpleNamespace(**{name: value for name, value in {"apply": apply}.items() if name != lacking})
+    here = SimpleNamespace(**{name: value for name, value in worker.items() if name != lacking})
+    monkeypatch.setitem(sys.modules, "ray._private.worker", cast(Any, here))
+    monkeypatch.setitem(sys.modules, "ray.util.serialization_addons", cast(Any, addons))
+    monkeypatch.delitem(sys.modules, COMPAT, raising=False)
+    return addons
+
+
+@pytest.mark.parametrize("lacking", ["global_worker", "WORKER_MODE", "apply"])
+def test_a_ray_without_a_private_name_is_left_as_it_is(lacking: str, monkeypatch: pytest.MonkeyPatch):
+    addons = as_another_ray(monkeypatch, lacking, print)
+    cluster.skip_pydantic(type("Unpickled", (), {}))
+    assert getattr(addons, "apply", print) is print
+
+
+def test_a_ray_that_takes_more_from_its_module_gets_stand_ins_once(monkeypatch: pytest.MonkeyPatch):
+    taken: list[object] = []
+
+    def apply(context: object) -> None:
+        module = import_module(COMPAT)
+        taken.append(module.register_other(context))
+
+    addons = as_another_ray(monkeypatch, "nothing", apply)
+    cluster.skip_pydantic(type("Unpickled", (), {}))
+    addons.apply("context")
+    assert taken == [None]
+    assert addons.apply is apply and COMPAT not in sys.modules
 
 
 @pytest.mark.usefixtures("on_ray")

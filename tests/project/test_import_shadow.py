@@ -29,6 +29,16 @@ def test_own_packages_pass():
     assert result.stdout.strip() == str(ROOT / "graphs" / "__init__.py")
 
 
+@pytest.mark.slow
+def test_names_come_from_here_also_if_a_foreign_package_gets_in_front_later(tmp_path: Path):
+    for name in ("graphs", "recovery", "engine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('a foreign package was run')\n")
+    names = "backedge.run, backedge.Flow, backedge.StoreError"
+    result = import_backedge(f"import backedge, sys; sys.path.insert(0, {str(tmp_path)!r}); print([{names}])")
+    assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.parametrize("name", ["graphs", "recovery", "engine"])
 def test_foreign_package_first_on_the_path_is_named(tmp_path: Path, name: str):
     foreign = tmp_path / name

@@ -52,9 +52,11 @@ def test_every_promised_name_is_there():
 
 def test_editors_see_the_same_names():
     """They read the imports of the stub; at run time each name is imported from its module when it is first used."""
-    stub = Path(backedge.__file__).with_suffix(".pyi")
-    imports = [part for part in ast.parse(stub.read_text()).body if isinstance(part, ast.ImportFrom)]
-    assert {name.asname: part.module for part in imports for name in part.names} == backedge._HOMES
+    stub = ast.parse(Path(backedge.__file__).with_suffix(".pyi").read_text()).body
+    imports = [(name.asname, part.module) for part in stub if isinstance(part, ast.ImportFrom) for name in part.names]
+    assert sorted(imports) == sorted(backedge._HOMES.items())
+    (promised,) = [ast.literal_eval(part.value) for part in stub if isinstance(part, ast.Assign)]
+    assert sorted(promised) == backedge.__all__
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -71,3 +73,31 @@ def test_the_module_of_a_flow_imports_only_what_it_uses():
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert told.stdout == "set()\n"
+
+
+THREADS = """
+import sys, threading
+import backedge
+failures = []
+
+def use(names):
+    try:
+        for name in names:
+            getattr(backedge, name)
+    except BaseException as error:
+        failures.append(f"{type(error).__name__}: {error}")
+
+threads = [threading.Thread(target=use, args=(backedge.__all__[start::8],)) for start in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(failures)
+"""
+
+
+@pytest.mark.slow
+def test_threads_may_use_names_for_the_first_time_at_once():
+    for _ in range(5):
+        told = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True, timeout=60)
+        assert told.stdout == "[]\n"

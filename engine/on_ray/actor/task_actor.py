@@ -34,8 +34,8 @@ class TaskActor:
     """
 
     def __init_subclass__(cls) -> None:
-        """Ray makes a subclass of each actor class, in the worker before it reads the arguments."""
-        cluster.skip_pydantic()
+        """Ray makes a subclass of each actor class, and a worker unpickles that before it reads the arguments."""
+        cluster.skip_pydantic(cls)
 
     def __init__(self, label: str, supervisor: RunSupervisor | None, modules: tuple[str, ...]) -> None:
         from engine.on_ray.actor.task_host import TaskHost

@@ -49,7 +49,7 @@ class SupervisorActor:
 
     def __init_subclass__(cls) -> None:
         """As in `TaskActor`."""
-        cluster.skip_pydantic()
+        cluster.skip_pydantic(cls)
 
     def __init__(self, first: FirstActors, held: Mapping[str, cluster.Pending], *pickled: bytes) -> None:
         self._label = f"{first.job}/supervisor"
