@@ -6,7 +6,6 @@ that look at cuts or audit them, do without.
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import signal
@@ -16,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from importlib import import_module
 from threading import current_thread, main_thread
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -281,27 +280,6 @@ def pickled(value: Any) -> bytes:
     return ray.cloudpickle.dumps(value)
 
 
-def pickled_with_modules(value: Any) -> tuple[bytes, tuple[str, ...]]:
-    """The same, and the modules that a process imports when it unpickles the value, in their order."""
-    modules: dict[str, None] = {}
-    pickler: Any = ray.cloudpickle.CloudPickler
-
-    class NotingPickler(pickler):
-        def reducer_override(self, obj: Any) -> Any:
-            reduced = pickler.reducer_override(self, obj)
-            # Otherwise it is pickled by value, and what it refers to comes by itself.
-            if reduced is NotImplemented:
-                if isinstance(obj, ModuleType):
-                    modules[obj.__name__] = None
-                elif isinstance(obj, type | FunctionType) and obj.__module__:
-                    modules[obj.__module__] = None
-            return reduced
-
-    file = io.BytesIO()
-    NotingPickler(file).dump(value)
-    return file.getvalue(), tuple(modules)
-
-
 def place() -> str:
     """The id of the daemon that this process belongs to."""
     return str(ray.get_runtime_context().get_node_id())
@@ -336,9 +314,12 @@ def skip_pydantic(actor: type) -> None:
     """
     worker: Any = sys.modules.get("ray._private.worker")
     addons: Any = sys.modules.get("ray.util.serialization_addons")
-    mode = getattr(getattr(worker, "global_worker", None), "mode", None)
-    apply = getattr(addons, "apply", None)
+    here = getattr(worker, "global_worker", None)
+    mode, apply = getattr(here, "mode", None), getattr(addons, "apply", None)
     if mode is None or mode != getattr(worker, "WORKER_MODE", None) or apply is None:
+        return
+    # A task of the user's that looks for one of our actors unpickles its class, too.
+    if (own := getattr(here, "actor_id", None)) is None or own.is_nil():
         return
     # Classes that Ray makes to start an actor have this from the beginning, and their process may be a user's worker.
     if hasattr(actor, "__ray_actor_class__") or _OF_PYDANTIC in sys.modules:

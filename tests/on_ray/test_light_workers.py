@@ -1,15 +1,11 @@
-"""What the processes of a run import before they run user code, and what they do not."""
+"""What the processes of a run do not import before they run user code, on a Ray that starts them as users' Rays do."""
 
 from __future__ import annotations
 
-import json
 import os
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,10 +14,7 @@ from typing import Any, cast
 import pytest
 
 from engine.on_ray import cluster
-from graphs import Collect, Flow, Range
 from tests.jobs.rays import short_folder
-from tests.on_ray import imported
-from tests.on_ray.flows import begin, until
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPAT = "ray._common.pydantic_compat"
@@ -81,8 +74,9 @@ def test_the_processes_of_a_run_start_without_pydantic_and_no_others_do(tmp_path
 
 
 def as_another_ray(monkeypatch: pytest.MonkeyPatch, lacking: str, apply: Callable[[object], object]) -> SimpleNamespace:
-    """A Ray that lacks one of the names that we know, in a worker."""
-    worker = {"global_worker": SimpleNamespace(mode=1), "WORKER_MODE": 1}
+    """A Ray that lacks one of the names that we know, in a worker; or has all, in one that hosts no actor."""
+    actor = SimpleNamespace(is_nil=lambda: lacking == "an actor")
+    worker = {"global_worker": SimpleNamespace(mode=1, actor_id=actor), "WORKER_MODE": 1}
     addons = SimpleNamespace(**{name: value for name, value in {"apply": apply}.items() if name != lacking})
     here = SimpleNamespace(**{name: value for name, value in worker.items() if name != lacking})
     monkeypatch.setitem(sys.modules, "ray._private.worker", cast(Any, here))
@@ -91,8 +85,8 @@ def as_another_ray(monkeypatch: pytest.MonkeyPatch, lacking: str, apply: Callabl
     return addons
 
 
-@pytest.mark.parametrize("lacking", ["global_worker", "WORKER_MODE", "apply"])
-def test_a_ray_without_a_private_name_is_left_as_it_is(lacking: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("lacking", ["global_worker", "WORKER_MODE", "apply", "an actor"])
+def test_a_ray_without_a_private_name_or_an_actor_is_left_as_it_is(lacking: str, monkeypatch: pytest.MonkeyPatch):
     addons = as_another_ray(monkeypatch, lacking, print)
     cluster.skip_pydantic(type("Unpickled", (), {}))
     assert getattr(addons, "apply", print) is print
@@ -110,28 +104,3 @@ def test_a_ray_that_takes_more_from_its_module_gets_stand_ins_once(monkeypatch: 
     addons.apply("context")
     assert taken == [None]
     assert addons.apply is apply and COMPAT not in sys.modules
-
-
-@pytest.mark.usefixtures("on_ray")
-def test_the_modules_that_unpickling_imports_are_known():
-    by_value = lambda text: json.loads(text)  # noqa: E731
-    pickled, modules = cluster.pickled_with_modules([imported.when, by_value, Fraction(1, 2), statistics.mean, 7])
-    assert cluster.ray.cloudpickle.loads(pickled)[2:] == [Fraction(1, 2), statistics.mean, 7]
-    ours = [name for name in modules if "cloudpickle" not in name]
-    assert ours == ["tests.on_ray.imported", "json", "fractions", "statistics"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("on_ray")
-def test_a_spare_has_imported_the_flow_before_it_replaces_a_process(tmp_path: Path):
-    flow = Flow("imports")
-    flow.read(Range(200, rate=40), name="numbers").map(imported.when, name="when").write(Collect(), name="seen")
-    job = begin(flow, snapshots=tmp_path, every=0.3, actors="slice", parallelism=1, spares=1, kills=["when@epoch=12"])
-    until(job, lambda story: story.last_epoch is not None and story.last_epoch >= 6, "the sixth cut")
-    before_the_kill_s = time.monotonic()
-    result = job.wait()
-    assert len(result.kills) == 1
-    seen = sorted(result.outputs["seen"])
-    (_, first, _), (_, spare, imported_at_s) = seen[0], seen[-1]
-    assert [number for number, *_ in seen] == list(range(200)) and first != spare
-    assert imported_at_s < before_the_kill_s

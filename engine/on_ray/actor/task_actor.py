@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from importlib import import_module
-from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.on_ray import cluster
 
 if TYPE_CHECKING:
     from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Outcome
-
-
-def import_early(modules: tuple[str, ...]) -> None:
-    """Import modules that will be needed. What fails will fail again when the flow is unpickled, and be reported."""
-    for module in modules:
-        with suppress(Exception):
-            import_module(module)
 
 
 class RunSupervisor(NamedTuple):
@@ -30,20 +20,18 @@ class RunSupervisor(NamedTuple):
 class TaskActor:
     """A process that hosts tasks, or a spare that waits to replace one.
 
-    `supervisor`: the one that this process ends with, if that has not started it. `modules`: those of the flow.
+    `supervisor`: the one that this process ends with, if that has not started it.
     """
 
     def __init_subclass__(cls) -> None:
         """Ray makes a subclass of each actor class, and a worker unpickles that before it reads the arguments."""
         cluster.skip_pydantic(cls)
 
-    def __init__(self, label: str, supervisor: RunSupervisor | None, modules: tuple[str, ...]) -> None:
+    def __init__(self, label: str, supervisor: RunSupervisor | None) -> None:
         from engine.on_ray.actor.task_host import TaskHost
 
         self._label = label
         self._host = TaskHost(supervisor)
-        # Large ones take seconds. In the meantime the supervisor starts, or a spare waits for another process to die.
-        Thread(target=import_early, args=(modules,), name="imports", daemon=True).start()
 
     def __repr__(self) -> str:
         """The name that Ray shows in front of its output and in lists."""

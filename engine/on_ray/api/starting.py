@@ -223,15 +223,14 @@ def _start_actors(
     """Start the supervisor of a run and its first actors. `_JobTakenError` if the job has a detached run already."""
     spec = specs[0]
     is_detached, job = spec.run.detached, spec.options.job
-    pickled, modules = cluster.pickled_with_modules(tuple(specs))
-    pieces = _pieces(pickled, is_detached)
+    pieces = _pieces(cluster.pickled(tuple(specs)), is_detached)
     name = ActorName(job, SPACE)
     if not is_detached:
         name = ActorName(f"{job}/supervisor", f"{SPACE}-{os.getpid()}-{os.urandom(4).hex()}")
     needs = {name: needed for each in specs for name, needed in needs_of(each.deployment).items()}
     of_run = RunSupervisor(name, spec.id)
     try:
-        first, actors = start_first(job, spec.run.placement, needs, of_run, modules, is_detached=is_detached)
+        first, actors = start_first(job, spec.run.placement, needs, of_run, is_detached=is_detached)
     except ValueError as error:
         raise BadOptionError(f"Ray cannot start processes with these resources: {cluster.first_line(error)}") from error
     try:

@@ -37,7 +37,7 @@ def shown_name(name: str, tasks: Sequence[str]) -> str:
 
 
 class FirstActors(NamedTuple):
-    """The actors that a run begins with. `strategy` is Ray's scheduling strategy; `modules` are those of the flow.
+    """The actors that a run begins with. `strategy` is Ray's scheduling strategy.
 
     They travel to the supervisor by name: Ray keeps no references for an actor that it may have to start again.
     """
@@ -45,7 +45,6 @@ class FirstActors(NamedTuple):
     job: str
     strategy: str
     names: Mapping[str, ActorName]
-    modules: tuple[str, ...] = ()
 
     def find(self) -> dict[str, cluster.Actor]:
         """Those that are alive. While the cluster does not answer, it is asked again: an error would end the run."""
@@ -65,24 +64,18 @@ def _found(known: ActorName, until_s: float) -> cluster.Actor | None:
 
 
 def start_first(
-    job: str,
-    strategy: str,
-    needs: Mapping[str, Needs],
-    supervisor: RunSupervisor,
-    modules: tuple[str, ...],
-    *,
-    is_detached: bool,
+    job: str, strategy: str, needs: Mapping[str, Needs], supervisor: RunSupervisor, *, is_detached: bool
 ) -> tuple[FirstActors, list[cluster.Actor]]:
     """Start the first actors of a run. They end when its supervisor is gone for good.
 
     Unless the run is detached, they also end with this process, or when there is no reference to them any more.
     """
-    starter = ActorStarter(job, strategy, modules=modules)
+    starter = ActorStarter(job, strategy)
     started = {
         name: starter.start_named(name, needed, supervisor, is_detached=is_detached) for name, needed in needs.items()
     }
     names = {name: known for name, (known, _) in started.items()}
-    return FirstActors(job, strategy, names, modules), [actor for _, actor in started.values()]
+    return FirstActors(job, strategy, names), [actor for _, actor in started.values()]
 
 
 class Survivors:
@@ -109,27 +102,21 @@ class ActorStarter:
 
     - started: the number of actors so far.
     - first: the actors that were started in advance.
-    - _modules: what each actor imports while it waits for its orders.
     """
 
     def __init__(
-        self,
-        job: str,
-        strategy: str = "DEFAULT",
-        first: Mapping[str, cluster.Actor] = MappingProxyType({}),
-        modules: tuple[str, ...] = (),
+        self, job: str, strategy: str = "DEFAULT", first: Mapping[str, cluster.Actor] = MappingProxyType({})
     ) -> None:
         self.job = job
         self.started = 0
         self.first = first
         self._space = f"backedge-{uuid.uuid4().hex[:8]}"
         self._strategy = strategy
-        self._modules = modules
 
     def part(self, names: Collection[str]) -> ActorStarter:
         """A starter for one pipeline, with those of the first actors that have these names."""
         first = {name: actor for name, actor in self.first.items() if name in names}
-        return ActorStarter(self.job, self._strategy, first, self._modules)
+        return ActorStarter(self.job, self._strategy, first)
 
     def start(self, name: str, needs: Needs) -> cluster.Actor:
         """Start an actor. It cannot be called yet, but calls to it wait. It ends with this process."""
@@ -150,9 +137,9 @@ class ActorStarter:
         )
         known = label
         try:
-            actor = cluster.start_actor(TaskActor, label, supervisor, self._modules, name=known, **options)
+            actor = cluster.start_actor(TaskActor, label, supervisor, name=known, **options)
         except ValueError:
             # The name of a process that has just died is not free yet.
             known = f"{label}#{self.started}"
-            actor = cluster.start_actor(TaskActor, label, supervisor, self._modules, name=known, **options)
+            actor = cluster.start_actor(TaskActor, label, supervisor, name=known, **options)
         return ActorName(known, self._space), actor

@@ -62,7 +62,7 @@ class SupervisorActor:
         specs: tuple[RunSpec, ...] = pickle.loads(b"".join(pickled))
         spec = specs[0]
         actors = first.find() if survivors is None else survivors.wait()
-        starter = ActorStarter(first.job, first.strategy, actors, first.modules)
+        starter = ActorStarter(first.job, first.strategy, actors)
         self._supervising = JobSupervising(specs, starter, held, is_successor=survivors is not None)
         if spec.run.metrics == "on":
             for pipeline in self._supervising.pipelines:
