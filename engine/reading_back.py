@@ -18,11 +18,11 @@ STACK_GLOBAL = b"\x93"
 """A pickle without this byte names no class or function."""
 
 _MEMOIZE = 0x94
+_NAME_END = b"\x94" + STACK_GLOBAL
 _TEXT = b"\x8c"
 _NAME_BYTES_MAX = 255
-# The byte also occurs in numbers and texts: once in 256 bytes on average, in texts of some alphabets twice as often. A
-# pickle that is full of it is not searched to the end.
-_LOOKED_AT_MIN, _BYTES_A_LOOK = 64, 64
+# These two bytes may also occur in numbers and texts; pickles that are full of them are not searched to the end.
+_LOOKED_AT_MAX = 64
 
 _readable: set[bytes] = set()
 """The names that occurred in pickles which this process has unpickled."""
@@ -67,16 +67,16 @@ def _parts(value: Any) -> list[Any]:
 
 def _names_in(payload: bytes) -> set[bytes]:
     names: set[bytes] = set()
-    at = -1
-    for _ in range(max(_LOOKED_AT_MIN, len(payload) // _BYTES_A_LOOK)):
-        # A single byte is found in a fraction of the time that two would take.
-        at = payload.find(STACK_GLOBAL, at + 1)
+    at = payload.find(_NAME_END)
+    for _ in range(_LOOKED_AT_MAX):
         if at < 0:
             break
-        if payload[at - 1] == _MEMOIZE and (start := _text_before(payload, at - 1)) is not None:
+        start = _text_before(payload, at)
+        if start is not None:
             # The module precedes the name, unless it is a reference to an earlier occurrence.
             module = _text_before(payload, start - 1) if payload[start - 1] == _MEMOIZE else None
-            names.add(payload[start if module is None else module : at - 1])
+            names.add(payload[start if module is None else module : at])
+        at = payload.find(_NAME_END, at + 1)
     return names
 
 
