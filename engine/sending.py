@@ -240,12 +240,18 @@ def _no_target(edge: Edge, by: Callable[[Any], Any], targets: _Targets, record: 
         _ = targets[key]
     except USER_RAISED:
         if key is not NO_KEY:
-            return _no_key(edge, key, record, error)
+            return wrong_key(edge, key, record, error)
     # The function of the key has raised, if only the first time.
+    return key_raised(edge, record, error)
+
+
+def key_raised(edge: Edge, record: Any, error: BaseException) -> TaskError:
+    """The error to raise where the function of the key has raised, or the column is not there."""
     return user_error(edge.sender, error, record, can_set_aside=False, subject=_place("key_by", edge))
 
 
-def _no_key(edge: Edge, key: Any, record: Any, error: BaseException) -> RoutingError:
+def wrong_key(edge: Edge, key: Any, record: Any, error: BaseException) -> RoutingError:
+    """The error to raise where there is a key, and it is none that can be used."""
     which = f"{_place('key_by', edge)}: the key {show(key)} of record {show(record)}"
     if isinstance(error, UnkeyableError):
         return RoutingError(f"{which}: {error}")

@@ -9,8 +9,9 @@ from typing import Any
 
 from engine.batch import copy_records
 from engine.columns import Records, to_columns
+from engine.files.file_errors import InputChangedError
 from engine.task_errors import TaskError, user_error
-from graphs.io import FunctionRaisedError, Source, SplitReader
+from graphs.io import FunctionRaisedError, OtherInputError, Source, SplitReader
 
 
 class SourceReader:
@@ -30,7 +31,10 @@ class SourceReader:
         self._positions = dict(positions)
         self._unread = deque(split for split, at in positions.items() if not source.is_read(split, at))
         self._open: dict[str, SplitReader[Any]] = {}
-        self._source.check_unchanged(positions)
+        try:
+            self._source.check_unchanged(positions)
+        except OtherInputError as error:
+            raise InputChangedError(f"source {name!r}: {error}") from None
 
     @property
     def exhausted(self) -> bool:

@@ -59,6 +59,10 @@ class SplitReader(Protocol[T_co]):
         ...
 
 
+class OtherInputError(Exception):
+    """The input of a source is not the one that the run began with. The task reports it as an `InputChangedError`."""
+
+
 class Source(ABC, Generic[T]):
     """The input of a flow. A subclass names its splits and opens a split at a position.
 
@@ -117,7 +121,7 @@ class Source(ABC, Generic[T]):
         return False
 
     def check_unchanged(self, positions: Mapping[str, Any]) -> None:
-        """Raise if the unread part of these splits is no longer what it was when the run began.
+        """Raise if the unread part of these splits is no longer what it was when the run began: `OtherInputError`.
 
         Called when a task starts, with all of its splits.
         """

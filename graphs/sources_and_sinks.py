@@ -14,6 +14,7 @@ from graphs.io import (
     Delivery,
     DeliverySink,
     FunctionRaisedError,
+    OtherInputError,
     SinkPlace,
     Source,
     SplitReader,
@@ -70,6 +71,14 @@ class _Numbered(Source[T]):
 
     def is_read(self, split: str, position: Any) -> bool:
         return position >= len(_numbers_of(split, self.count_records()))
+
+    def check_unchanged(self, positions: Mapping[str, Any]) -> None:
+        for split, position in positions.items():
+            if position > (count := len(_numbers_of(split, self.count_records()))):
+                raise OtherInputError(
+                    f"split {split!r} has {count} records, and {position} of it were read before the run was "
+                    "interrupted: give the source the same records, or start a new run without resume"
+                )
 
     def open_split(self, split: str, position: Any) -> SplitReader[T]:
         return _NumberedSplit(self.records_at, self.count_records(), split, position)

@@ -7,17 +7,21 @@ of the instance are not state and are lost in a restore.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from numbers import Real
+from typing import Any, NoReturn, cast
 
 from engine.batch import ATOMS, own_copy
 from engine.formats import from_format
 from engine.operators.base import Place
 from engine.state import KeyedState
 from engine.tables.table_state import TableState
-from engine.task_errors import NO_KEY, MisuseError
+from engine.task_errors import NO_KEY, MisuseError, show
 from engine.timers import Timers
+
+TIMER_AHEAD_MS_MAX = 100 * 365 * 86_400_000
 
 
 class HookContext:
@@ -142,7 +146,24 @@ class HookContext:
         """
         if self.starting:
             raise self._too_early("ctx.set_timer")
+        if type(at_ms) is not int or at_ms > self._place.moment.now_ms + TIMER_AHEAD_MS_MAX:
+            at_ms = self._checked_time(at_ms)
         self._timers.add(at_ms, self.current_key, self.current_hops)
+
+    def _checked_time(self, at_ms: Any) -> int:
+        """The time of a timer as an integer; part of a millisecond counts as a whole one."""
+        fault = ""
+        if not isinstance(at_ms, bool) and isinstance(at_ms, Real):
+            # Compared first, because an integer may be too large for a float.
+            time_ms, now_ms = cast(float, at_ms), self._place.moment.now_ms
+            if time_ms > now_ms + TIMER_AHEAD_MS_MAX:
+                fault = f", which is more than a hundred years after ctx.now, {now_ms}"
+            elif math.isfinite(time_ms):
+                return math.ceil(time_ms)
+        raise MisuseError(
+            f"operator {self._name!r}: ctx.set_timer got {show(at_ms)}{fault}: give a time in milliseconds, such as "
+            "ctx.now + 500"
+        )
 
     def keys(self) -> Iterator[Any]:
         """Iterate over the keys that have a value; `ctx.key` and `ctx.state` belong to that key until the next."""

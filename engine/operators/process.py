@@ -102,7 +102,8 @@ class ProcessOperator(TimedRuntime):
                 if (returned := hook(record)) is not None:
                     raise self._returned("on_record", returned)
             except USER_RAISED as error:  # reported, unless such records are set aside
-                self._fail_or_take_back(error, record, "on_record", mark)
+                has_key = key_of is None or context.current_key is not NO_KEY
+                self._fail_or_take_back(error, record, "on_record" if has_key else "key_by", mark)
                 dead.append(arrived[position])
             else:
                 if mark:

@@ -9,7 +9,7 @@ from typing import Any
 from engine.batch import ATOMS, Hops, copy_records, copy_value, is_immutable
 from engine.extraction import key_function
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
-from engine.sending import TakeRecords
+from engine.sending import TakeRecords, key_raised, wrong_key
 from engine.task_errors import (
     NO_KEY,
     USER_RAISED,
@@ -25,6 +25,14 @@ from graphs.routing import NEVER_NAN, canonical_key
 
 _MISSING: Any = object()
 _NOT_RECENT: Any = object()
+
+
+def _can_be_hashed(key: Any) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
 
 
 def _as_it_is(record: Any) -> Any:
@@ -51,9 +59,9 @@ class StatefulMapOperator(OperatorRuntime):
         key = key_function(edge.by if edge.routing is Routing.HASH else self.place.operator.keys.get(edge.input))
         if self.sets_aside:
             return lambda records, hops: self._run_carefully(records, hops, key)
-        return lambda records, hops: self._run(records, hops, key)
+        return lambda records, hops: self._run(records, hops, key, edge)
 
-    def _run(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:
+    def _run(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any], edge: Edge) -> None:
         function, default, state, sent = self._function, self._default, self._state, self._sent
         values, older, recent = state.for_batch()
         # While a capture is open, a value is touched before the user's function may change it. Chosen once a batch.
@@ -96,7 +104,8 @@ class StatefulMapOperator(OperatorRuntime):
                         result = sent(result)
                 results.append(result)
         except USER_RAISED as error:
-            raise self._failure_with_key(error, records[len(records) - length_hint(iterator) - 1], key) from error
+            record = records[len(records) - length_hint(iterator) - 1]
+            raise self._failure_with_key(error, record, key, edge) from error
         self._send(results, hops)
 
     def _run_carefully(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:
@@ -125,9 +134,13 @@ class StatefulMapOperator(OperatorRuntime):
             raise serialization_error(self.name, "an initial value", error) from error
         return lambda: copy_value(initial)
 
-    def _failure_with_key(self, error: BaseException, record: Any, key: Any) -> TaskError:
+    def _failure_with_key(self, error: BaseException, record: Any, key: Any, edge: Edge) -> TaskError:
         if isinstance(error, TaskError):
             return error
+        if key is NO_KEY:
+            return key_raised(edge, record, error)
+        if not _can_be_hashed(key):
+            return wrong_key(edge, key, record, error)
         if isinstance(error, TypeError | ValueError) and "unpack" in str(error) and not user_frames(error):
             return UserFunctionError(
                 f"operator {self.name!r}: the function of a stateful_map returned no pair ({error})\n"

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from engine.on_ray.supervisor.run_story import Story
+from engine.on_ray.supervisor.supervising import WATCHED_MS
 from graphs.expansion import resized
 from graphs.ids import Attempt, Epoch
+from recovery.run_status import RunStatus
 from tests.on_ray.supervised import Supervised
 
 
@@ -78,3 +80,24 @@ def test_a_run_with_the_tasks_of_its_options_has_nothing_to_say_of_them(monkeypa
     bench = Supervised(monkeypatch)
     bench.begin()
     assert "rescale" not in bench.lines
+
+
+def test_a_watcher_that_fails_is_left_out_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch):
+    told: list[str] = []
+
+    class Wrong:
+        def on_status(self, status: RunStatus) -> None:
+            raise UnicodeEncodeError("ascii", "ä", 0, 1, "ordinal not in range(128)")
+
+    class Right:
+        def on_status(self, status: RunStatus) -> None:
+            told.append(status.state)
+
+    supervised = Supervised(monkeypatch)
+    supervised.run.watchers += [Wrong(), Right()]
+    supervised.begin()
+    supervised.turn(WATCHED_MS)
+    supervised.turn(WATCHED_MS)
+    assert len(told) >= 2
+    said = [line for line in supervised.run.story.lines if "Wrong has failed, and is left out from now on" in line]
+    assert len(said) == 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.task_errors import MisuseError, UserFunctionError, show
+from engine.task_errors import MisuseError, RoutingError, UserFunctionError, show
 from graphs import Collect, Flow, Items, Stream
 from tests.runtime.tasks import Tasks
 
@@ -74,6 +74,24 @@ def test_a_record_whose_key_cannot_be_computed_is_told_without_a_key():
     error = failure_of(lambda s: s.key_by(divide).stateful_map(lambda t, n: (t, n), initial=0, name="op"), [5, 0])
     assert "  record: 0" in str(error).splitlines()
     assert "  key:" not in str(error)
+
+
+@pytest.mark.parametrize("by", ["nope", divide], ids=["column", "function"])
+def test_a_key_that_cannot_be_computed_is_not_blamed_on_the_next_operator(by: Any):
+    """On a single task it is that operator that computes it."""
+    error = failure_of(lambda s: s.key_by(by).stateful_map(lambda t, n: (t, n), initial=0, name="op"), [{"n": 1}])
+    assert str(error).startswith("key_by between 'source' and 'op' raised ")
+    error = failure_of(lambda s: s.key_by(by).process(Dividing, name="op"), [{"n": 1}])
+    assert str(error).splitlines()[0].endswith(" in key_by")
+
+
+def test_a_key_that_no_dict_takes_is_told_as_such():
+    flow = Flow("errors")
+    keyed = flow.read(Items([]), name="source").rebalance().key_by(lambda n: [n])
+    keyed.stateful_map(lambda t, n: (t, n), initial=0, name="op").rebalance().write(Collect(), name="sink")
+    told = r"key_by between 'source' and 'op': the key \[7\] of record 7 cannot be hashed"
+    with pytest.raises(RoutingError, match=told):
+        Tasks(flow).feed("op", [7])
 
 
 def test_a_batch_that_fails_is_shown_as_a_whole():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.batch import spread
@@ -46,6 +47,44 @@ def test_hooks_run_in_their_order():
     assert home.next_timer_ms is None
     home.end(now_ms=10)
     assert told == ["start", 5, 3, ("timer", 3, 4), ("timer", 5, 9), "end"]
+
+
+@pytest.mark.parametrize(("given", "fires_at_ms"), [(np.int64(7), 7), (6.2, 7), (np.float32(7.0), 7), (-5, -5)])
+def test_a_timer_of_any_number_is_one_of_whole_milliseconds(given: Any, fires_at_ms: int):
+    class Timed:
+        def on_record(self, ctx: Any, n: int) -> None:
+            ctx.set_timer(given)
+
+        def on_timer(self, ctx: Any, at_ms: int) -> None: ...
+
+    tasks = processing(Timed)
+    tasks.feed("op", [1])
+    found = tasks.home("op").next_timer_ms
+    assert found == fires_at_ms and type(found) is int
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("soon", "set_timer got 'soon': give a time in milliseconds, such as ctx.now"),
+        (None, "set_timer got None: give a time"),
+        (True, "set_timer got True: give a time"),
+        (float("nan"), "set_timer got nan: give a time"),
+        (float("-inf"), "set_timer got -inf: give a time"),
+        (float("inf"), "set_timer got inf, which is more than a hundred years after ctx.now, 0: give a time"),
+        (10**400, "set_timer got 1000"),
+        (1_800_000_000_000_000, "set_timer got 1800000000000000, which is more than a hundred years after ctx.now, 0"),
+    ],
+)
+def test_a_timer_that_would_never_fire_is_refused(given: Any, told: str):
+    class Timed:
+        def on_record(self, ctx: Any, n: int) -> None:
+            ctx.set_timer(given)
+
+        def on_timer(self, ctx: Any, at_ms: int) -> None: ...
+
+    with pytest.raises(MisuseError, match=f"operator 'op': ctx.{told}"):
+        processing(Timed).feed("op", [1])
 
 
 def test_what_hooks_emit_goes_through_the_rest_of_the_chain_upstream_first():

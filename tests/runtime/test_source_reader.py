@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine.files.file_errors import InputChangedError
 from engine.files.pace import PacedReader
 from engine.source_reader import SourceReader, positions_of
 from engine.task_errors import UserFunctionError
@@ -66,6 +67,18 @@ def test_an_idle_source_is_not_asked_again_at_once():
 def test_a_restored_split_goes_on_behind_its_position():
     reader = SourceReader("book", Book({"one": ["a", "b"], "two": ["c"]}), {"one": 1, "two": 1})
     assert [reader.read(9), reader.read(9), reader.exhausted] == [["b"], [], True]
+
+
+@pytest.mark.parametrize(("count", "is_refused"), [(3, True), (4, False), (9, False)])
+def test_a_list_that_has_become_shorter_than_what_was_read_of_it_is_refused(count: int, is_refused: bool):
+    """It was taken for read to its end, and the records behind that were lost."""
+    positions = {"1-of-2": 2}
+    if not is_refused:
+        SourceReader("numbers", Items(list(range(count))), positions)
+        return
+    told = "source 'numbers': split '1-of-2' has 1 records, and 2 of it were read before"
+    with pytest.raises(InputChangedError, match=told):
+        SourceReader("numbers", Items(list(range(count))), positions)
 
 
 def test_splits_are_dealt_in_turn_and_in_their_order():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.on_ray import cluster
 from engine.on_ray.supervisor.run_metrics import METRICS, RunMetrics
 from recovery.run_status import FailureStatus, OperatorStatus, RunStatus
 from tests.page.statuses import rich
@@ -138,3 +139,24 @@ def test_dashboard_and_alerts_name_metrics_that_exist(file: str):
 def test_the_dashboard_shows_every_metric():
     shown = (DEPLOY / "grafana_dashboard.json").read_text()
     assert [name for name in METRICS if f"ray_{name}" not in shown] == []
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_names_of_any_letters_reach_ray():
+    """Ray refuses all but ASCII, which ended the run."""
+    told: list[Mapping[str, str]] = []
+
+    def metric(
+        name: str, meaning: str, tags: tuple[str, ...], is_counter: bool
+    ) -> Callable[[float, Mapping[str, str]], None]:
+        record = cluster.metric(name, meaning, tags, is_counter)
+
+        def tell(value: float, given: Mapping[str, str]) -> None:
+            record(value, given)
+            told.append(given)
+
+        return tell
+
+    metrics = RunMetrics(replace(empty(), job="größe"), metric)
+    metrics.on_status(replace(full(), job="größe"))
+    assert {given["job"] for given in told} == {"gr\\xf6\\xdfe"}

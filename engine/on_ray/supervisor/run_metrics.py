@@ -98,7 +98,9 @@ class RunMetrics:
         self._shown = set(shown)
 
     def _tell(self, name: str, tags: Tags, value: float) -> None:
-        self._record[name](value, dict(zip(METRICS[name].tags, tags, strict=True)))
+        # Ray takes ASCII alone.
+        plain = (tag.encode("ascii", "backslashreplace").decode() for tag in tags)
+        self._record[name](value, dict(zip(METRICS[name].tags, plain, strict=True)))
 
 
 def _counted(status: RunStatus) -> dict[tuple[str, Tags, object], float]:

@@ -43,7 +43,7 @@ from engine.on_ray.transport.control_messages import (
 )
 from engine.run_driver import RunDriver
 from engine.run_ports import Placed, RunEnding, RunObserver, RunPorts
-from engine.task_errors import USER_RAISED, stop_when_error
+from engine.task_errors import USER_RAISED, describe, stop_when_error
 from graphs.expansion import resized, sizes_asked
 from graphs.graph_errors import GraphError
 from graphs.ids import Attempt, Epoch, TaskId
@@ -223,8 +223,12 @@ class Supervising(RunObserver[CutDescription]):
         self.watched_at_ms = self.now_ms
         if self.watchers:
             status = self.status()
-            for watcher in self.watchers:
-                watcher.on_status(status)
+            for watcher in list(self.watchers):
+                try:
+                    watcher.on_status(status)
+                except Exception as error:  # noqa: BLE001  # what others are told of a run must not end it
+                    self.watchers.remove(watcher)
+                    self.say(f"{type(watcher).__name__} has failed, and is left out from now on: {describe(error)}")
 
     def _has_successor(self) -> bool:
         """Whether another supervisor of this run has claimed the job. Then the first actors are in its use."""
