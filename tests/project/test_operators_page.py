@@ -50,7 +50,8 @@ def test_every_way_to_begin_is_named():
 
 
 def test_every_source_and_sink_is_named():
-    known = {name for name, kind in vars(backedge).items() if inspect.isclass(kind) and issubclass(kind, Source | Sink)}
+    classes = inspect.getmembers(backedge, inspect.isclass)
+    known = {name for name, kind in classes if issubclass(kind, Source | Sink)}
     assert {"Items", "Parquet", "Collect"} <= known
     assert known - {"Source", "Sink", "DeliverySink"} - WORDS == set()
 
