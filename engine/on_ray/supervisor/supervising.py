@@ -226,7 +226,7 @@ class Supervising(RunObserver[CutDescription]):
             for watcher in list(self.watchers):
                 try:
                     watcher.on_status(status)
-                except Exception as error:  # noqa: BLE001  # what others are told of a run must not end it
+                except Exception as error:  # noqa: BLE001  # a run does not end because it cannot be reported
                     self.watchers.remove(watcher)
                     self.say(f"{type(watcher).__name__} has failed, and is left out from now on: {describe(error)}")
 
