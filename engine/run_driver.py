@@ -301,7 +301,7 @@ class RunDriver:
             case FailRun(reason):
                 self.end(RunEnding.FAILED, reason)
             case Fenced(number):
-                self.end(RunEnding.FENCED, f"another run has taken over the job: entry {number} of its chain")
+                self.end(RunEnding.FENCED, f"another run has taken over the job with entry {number} of its chain")
             case Finished():
                 is_stopped = self.coordinator is not None and self.coordinator.is_stopping
                 self.end(RunEnding.STOPPED if is_stopped else RunEnding.FINISHED)

@@ -16,7 +16,8 @@ class FencedError(RuntimeError):
 
     A sink raises it, too, when a task of an earlier attempt still commits: that process was taken for dead.
 
-    Fix: let the newer run finish, or stop it before you start another one of the same job.
+    Fix: let the newer run finish, or end it and start this one again with `resume="latest"`; two runs at a time need
+    different folders for their cuts and output.
     """
 
 

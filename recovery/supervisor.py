@@ -190,8 +190,7 @@ class Supervisor:
             self.sizes = self.sizes_of_cut if epoch is None else ()
         self.anew = anew
         if anew and foreign:
-            self.stage = Stage.OVER
-            return [FailRun("another run of this job has begun in the same folder meanwhile and now owns the job")]
+            return self._fence(foreign[0])
         if epoch is not None and epoch not in self.cuts:
             missing = f"epoch {epoch} is not a complete cut of this job; there are {self.cuts or 'none'}"
             if self.wanted is None:

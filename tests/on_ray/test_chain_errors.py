@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.on_ray.job_store import ChainInMemory
-from engine.on_ray.transport.control_messages import Outcome
+from engine.on_ray.transport.control_messages import Outcome, TaskOptions
 from engine.run_driver import StoreRetries
 from graphs.deployment import Deployment
 from graphs.ids import Attempt
@@ -212,6 +213,17 @@ def test_a_failure_after_a_takeover_is_reported_as_the_takeover_alone(run: Super
     run.lose_a_process()
     assert run.lines == ""
     assert isinstance(run.run.story.error, FencedError)
+
+
+def test_the_slower_of_two_runs_that_begin_at_once_is_fenced_and_told_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, store: Failing, tmp_path: Path
+):
+    run = Supervised(monkeypatch, store, options=TaskOptions(job="supervised", root=str(tmp_path)))
+    run.run.driver.begin(anew=True)
+    store._entries.append(Numbered(1, AttemptStart(Attempt(1), None, claimant="another run")))
+    run.turn()
+    assert isinstance(run.run.story.error, FencedError)
+    assert str(tmp_path) in str(run.run.story.error) and "--resume latest" in str(run.run.story.error)
 
 
 def test_a_failure_is_reported_though_the_chain_cannot_be_read(run: Supervised, store: Failing):

@@ -122,11 +122,9 @@ def test_a_claim_whose_place_is_taken_is_tried_behind_it():
 def test_a_run_that_is_to_begin_anew_does_not_take_over_one_that_was_faster():
     supervisor = Supervisor(OURS)
     assert supervisor.begin(numbered([]), anew=True) == [AppendEntry(1, ours(start(1)))]
-    (fail,) = supervisor.on_taken(AppendEntry(1, start(1)), numbered([start(1)]))
-    assert isinstance(fail, FailRun) and "another run of this job has begun" in fail.reason
+    assert supervisor.on_taken(AppendEntry(1, start(1)), numbered([start(1)])) == [Fenced(1)]
     assert supervisor.stage is Stage.OVER
-    (fail,) = Supervisor(OURS).begin(numbered([start(1)]), anew=True)
-    assert isinstance(fail, FailRun), "nor does it where it sees that at once"
+    assert Supervisor(OURS).begin(numbered([start(1)]), anew=True) == [Fenced(1)], "nor where it sees that at once"
 
 
 def test_a_claim_from_an_earlier_cut_that_is_tried_again_keeps_to_that_cut():

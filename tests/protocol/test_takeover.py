@@ -6,7 +6,7 @@ import pytest
 
 from graphs.ids import Attempt, Epoch
 from recovery.messages import Mode
-from recovery.orders import AppendEntry, AttemptStart, Entry, FailRun, Fenced, Manifest, Numbered, RestoreTasks
+from recovery.orders import AppendEntry, AttemptStart, Entry, Fenced, Manifest, Numbered, RestoreTasks
 from recovery.supervisor import Stage, Supervisor, claimant_of
 
 FIRST, SECOND, OTHER = claimant_of("run", "1"), claimant_of("run", "2"), claimant_of("other", "3")
@@ -37,8 +37,7 @@ def test_a_successor_does_not_go_back_again_to_the_cut_that_its_run_began_with()
 def test_a_successor_of_a_supervisor_that_died_unclaimed_begins_as_the_run_was_asked_to():
     chain = numbered(start(1, OTHER), manifest(2, 1, OTHER), manifest(3, 1, OTHER))
     assert Supervisor(SECOND).begin(chain, Epoch(2)) == [AppendEntry(4, start(2, SECOND, restored=2))]
-    (refusal,) = Supervisor(SECOND).begin(chain, anew=True)
-    assert isinstance(refusal, FailRun)
+    assert Supervisor(SECOND).begin(chain, anew=True) == [Fenced(1)]
 
 
 def test_a_successor_restores_nothing_before_its_claim_is_in_the_chain():

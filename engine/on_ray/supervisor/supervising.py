@@ -618,9 +618,16 @@ class Supervising(RunObserver[CutDescription]):
             case RunEnding.FAILED:
                 self.story.finish("failed", RunFailedError(reason))
             case RunEnding.FENCED:
-                self.story.finish("failed", FencedError(f"job {self.spec.options.job!r} is lost: {reason}"))
+                self.story.finish("failed", FencedError(self._fenced(reason)))
             case _:
                 self.story.finish(ending.value)
+
+    def _fenced(self, reason: str) -> str:
+        job, root = self.spec.options.job, self.spec.options.root
+        return (
+            f"job {job!r} is lost: {reason} in {root}: let that run finish, or end it and start this one again with "
+            'resume="latest" (--resume latest); to run both, give each its own folders for its cuts and output'
+        )
 
 
 def _now_ms() -> int:
