@@ -99,7 +99,7 @@ class StagedWriter(Generic[StagingT]):
             self._part.write(records)
         except OSError as error:
             self._failure = error
-            raise
+            raise self._named(error, self._path) from error
 
     def prepare(self, name: str) -> bool:
         """Make the open transaction durable under this name. Returns False if it is empty."""
@@ -114,7 +114,7 @@ class StagedWriter(Generic[StagingT]):
             self._staging.prepare(self._path, name)
         except OSError as error:
             self._failure = error
-            raise
+            raise self._named(error, self._path) from error
         self._part, self._path, self._prepared_last = None, None, name
         return True
 
@@ -131,6 +131,11 @@ class StagedWriter(Generic[StagingT]):
     def _is_published(self, name: str) -> bool:
         """Whether a transaction is where published ones, or their notes, are."""
         raise NotImplementedError(f"{type(self).__name__} has no _is_published(name): look for {name!r}")
+
+    def _named(self, error: OSError, path: object) -> OSError:
+        """The same error with the sink, and with this path if it has none, as errors of writing."""
+        fact = f"sink {self._sink!r} could not write its output: {error.strerror or error}"
+        return OSError(error.errno, fact, str(error.filename or path))
 
     def _unknown(self, name: str) -> UnknownTransactionError:
         prepared = self._staging.prepared_names()
@@ -180,7 +185,10 @@ class FileWriter(StagedWriter[Staging]):
         self._bytes = 0
         self._form: Any = None
         self._since_s = 0.0
-        rolls.take_over(attempt, index, lambda other: other < attempt)
+        try:
+            rolls.take_over(attempt, index, lambda other: other < attempt)
+        except OSError as error:
+            raise self._named(error, self._published) from error
 
     def prepare(self, name: str) -> bool:
         """Make the open transaction durable under this name. Returns False if it is empty."""
@@ -250,8 +258,12 @@ class FileWriter(StagedWriter[Staging]):
 
     def _publish_roll(self) -> None:
         roll, self._roll, self._parts = self._roll, None, 0
-        if roll is not None:
+        if roll is None:
+            return
+        try:
             self._rolls.publish(roll, self._attempt, self._index)
+        except OSError as error:
+            raise self._named(error, self._published) from error
 
 
 class KeptWriter(StagedWriter[Staging]):

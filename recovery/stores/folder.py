@@ -141,8 +141,9 @@ class Folder:
         An `OutcomeUnknownError` means that it may have been created; any other `OSError`, that it was not.
         """
         with self._opened() as opened:
-            folder = opened.at(parts[:-1], make=True)
-            temporary = self._write_temporary(folder, (data,), is_to_last=True)
+            with self._naming(parts):
+                folder = opened.at(parts[:-1], make=True)
+                temporary = self._write_temporary(folder, (data,), is_to_last=True)
             try:
                 os.link(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
                 opened.sync()
@@ -162,7 +163,8 @@ class Folder:
         temporary: dict[Parts, str] = {}
         try:
             for parts, pieces in files.items():
-                temporary[parts] = self._write_temporary(opened.at(parts[:-1], make=True), pieces)
+                with self._naming(parts):
+                    temporary[parts] = self._write_temporary(opened.at(parts[:-1], make=True), pieces)
             for parts in files:
                 folder = opened.at(parts[:-1])
                 os.rename(temporary[parts], parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
@@ -261,6 +263,16 @@ class Folder:
         except OSError as error:
             if error.errno in {errno.ELOOP, errno.EMLINK, errno.ENXIO}:
                 raise self._foreign(parts, "a file") from error
+            raise self._at_path(error, parts) from error
+
+    @contextmanager
+    def _naming(self, parts: Parts) -> Generator[None]:
+        """Give errors of the system the whole path of the file that is written: they have no path, or its last part."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno is None or os.path.isabs(error.filename or ""):
+                raise
             raise self._at_path(error, parts) from error
 
     def _at_path(self, error: OSError, parts: Parts) -> OSError:

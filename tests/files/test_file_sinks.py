@@ -374,7 +374,7 @@ def test_a_full_disk_is_told_and_what_was_half_written_is_never_published(tmp_pa
     opened.write(batch(1))
     assert opened.prepare(transaction(1))
     disk.bytes_left = 20
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=r"sink 'out' .*No space left.*/_staging/job/out/open/"):
         for _ in range(50):
             opened.write(batch(2))
             opened.prepare(transaction(2))

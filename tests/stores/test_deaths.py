@@ -51,8 +51,9 @@ def test_a_full_disk_fails_the_write_and_leaves_no_file_behind(tmp_path: Path):
     write(store, snapshots_of(2))
     for writes in range(disk.writes):
         disk.writes_left = writes
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OSError, match="No space left") as caught:
             write(store, snapshots_of(2))
+        assert Path(caught.value.filename).is_relative_to(tmp_path / "job"), "it is named"
         assert temporary_files(tmp_path) == []
     assert disk.writes > 30
     for task in snapshots_of(2):
