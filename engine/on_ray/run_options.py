@@ -130,7 +130,8 @@ class RunOptions:
     None: no limit."""
     resume: Resume = "never"
     """Where to begin: "never" starts from nothing and refuses a folder that holds a run; "latest" continues from the
-    latest cut, if there is one; a number continues from that cut and publishes again what was published after it."""
+    latest cut, if there is one; a number continues from that cut and publishes again what was published after it. A run
+    of the job that is still alive loses the job to this one, and ends with `FencedError`."""
     replace_output: Switch = False
     """With the number of a cut in `resume`: removes what this job has published after that cut, before anything runs.
     Later cuts are given up, savepoints included. Refused if a sink cannot remove what it has published."""

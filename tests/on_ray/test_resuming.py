@@ -7,7 +7,9 @@ import os
 import signal
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,10 +32,13 @@ from backedge import (
     start,
 )
 from engine.on_ray import cluster
+from engine.on_ray.api import living_runs
+from engine.on_ray.api.living_runs import told_takeover
 from engine.task_errors import MisuseError
 from graphs.ids import Epoch
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Manifest
+from recovery.run_status import RunStatus
 from recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
 from tests.on_ray.drivers import COUNT, driver, next_line
@@ -108,14 +113,18 @@ def test_a_driver_that_is_interrupted_ends_its_run_and_leaves_a_cut(
 # -- two at once ---------------------------------------------------------------------------------------------------
 
 
-def test_of_two_runs_of_one_job_the_later_takes_over_and_the_other_is_fenced(tmp_path: Path, evidence: Evidence):
+def test_of_two_runs_of_one_job_the_later_says_that_it_takes_over_and_the_other_is_fenced(
+    tmp_path: Path, evidence: Evidence, capsys: pytest.CaptureFixture[str]
+):
     gate, cuts = tmp_path / "gate", tmp_path / "cuts"
     flow = trips(count=50, gate=str(gate))
     first = start(flow, snapshots=cuts, every=0.1, actors="slice", progress=False)
     until(first, lambda story: story.snapshots >= 2, "two cuts are complete")
     with pytest.raises(RunExistsError, match="already contains a run of 'trips'"):
         start(flow, snapshots=cuts, progress=False)
-    second = start(flow, snapshots=cuts, every=0.1, actors="slice", resume="latest", progress=False)
+    second = start(flow, snapshots=cuts, every=0.1, actors="slice", resume="latest")
+    told = capsys.readouterr().err
+    assert "job 'trips' has a run that is alive, in attempt 1: this run takes over" in told and "exit code 3" in told
     with pytest.raises(FencedError, match="job 'trips' is lost: another run has taken over"):
         first.wait()
     gate.touch()
@@ -128,6 +137,16 @@ def test_of_two_runs_of_one_job_the_later_takes_over_and_the_other_is_fenced(tmp
     assert 1 == before.attempt < after.attempt
     behind = entries[entries.index(after) :]
     assert {entry.attempt for entry in behind} == {after.attempt}, "nothing of the first behind the second's start"
+
+
+def test_a_run_elsewhere_that_kept_its_status_a_moment_ago_may_be_alive(monkeypatch: pytest.MonkeyPatch):
+    now_s = 1_000.0
+    monkeypatch.setattr(living_runs, "time", SimpleNamespace(time=lambda: now_s))
+    kept = RunStatus("trips", "f00d", "running", False, now_s - 5, 60.0, "/cuts", 3, None, 0)
+    told = told_takeover("trips", "/cuts", kept)
+    assert told is not None and "5 s ago, in attempt 3" in told and "if that one is still alive" in told
+    for silent in (None, replace(kept, state="failed"), replace(kept, at_s=now_s - 61)):
+        assert told_takeover("trips", "/cuts", silent) is None
 
 
 # -- going on otherwise --------------------------------------------------------------------------------------------

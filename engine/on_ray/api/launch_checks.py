@@ -18,9 +18,11 @@ from graphs.kinds import Read, Write
 from graphs.pipelines import pipelines_of
 from graphs.plan import Operator, Plan
 from recovery.graph_change import GraphChange, GraphMismatchError, change_from, fitted
+from recovery.run_status import RunStatus
 from recovery.stores.cut_store import CutStore
 from recovery.stores.folder_store import local_path
 from recovery.stores.manifests import CutDescription
+from recovery.stores.store_errors import StoreError
 from recovery.stores.store_schemes import scheme_of, store_opener
 from recovery.stores.task_files import StoredFile
 
@@ -100,12 +102,13 @@ class PipelineBeginning(NamedTuple):
 class Beginning(NamedTuple):
     """Where a run begins, and its pipelines. `is_fresh`: no run of the job has begun before.
 
-    `constants`: those of its cuts, by name.
+    `constants`: those of its cuts, by name. `kept`: the status that the last run of the job has kept.
     """
 
     is_fresh: bool
     pipelines: tuple[PipelineBeginning, ...]
     constants: Mapping[str, StoredFile] = {}
+    kept: RunStatus | None = None
 
     @property
     def finished(self) -> Epoch | None:
@@ -131,7 +134,14 @@ def beginning_of(plan: Plan, options: TaskOptions, run: RunOptions) -> Beginning
     if parts[0].pipeline is not None:
         parts = with_former_names(parts, {name: frozenset(cut.parallelism) for name, cut in cuts.items()}, run)
     pipelines = tuple(_begin(part, cuts.get(part.pipeline), asked, store, run) for part in parts)
-    return Beginning(False, pipelines, _constants(list(cuts.values()), run))
+    return Beginning(False, pipelines, _constants(list(cuts.values()), run), _kept_status(store))
+
+
+def _kept_status(store: CutStore) -> RunStatus | None:
+    try:
+        return store.kept_status()
+    except (OSError, StoreError):
+        return None  # it is information, and the supervisor says why it cannot be read
 
 
 def _constants(cuts: Sequence[CutDescription], run: RunOptions) -> dict[str, StoredFile]:

@@ -5,6 +5,7 @@ They can be looked at and steered from here. None of them ends with this process
 
 from __future__ import annotations
 
+import time
 from typing import cast
 
 from engine.on_ray import cluster
@@ -14,18 +15,23 @@ from engine.on_ray.run_spec import RequestFailedError
 from recovery.run_status import RunStatus
 
 ANSWER_TIMEOUT_S = 5.0
+KEPT_AGO_S = 60.0
+"""A run that has kept its status within these seconds may be alive. It does so with cuts, at most every ten seconds."""
 
 
 class LivingRuns:
     """Asks the supervisors of the cluster, again and again. One that hangs delays only the first answer.
+
+    `job`: only runs of this job are asked for.
 
     - late: the questions without an answer, by name and namespace of the supervisor.
     - alive: the runs of the last answers, by their number, each with its supervisor and the name of its job.
     - steered: those that were asked for, so that each has one follower here.
     """
 
-    def __init__(self, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+    def __init__(self, timeout_s: float = ANSWER_TIMEOUT_S, job: str | None = None) -> None:
         self._timeout_s = timeout_s
+        self._job = job
         self._late: dict[tuple[str, str], cluster.Pending] = {}
         self._alive: dict[str, tuple[cluster.Actor, str]] = {}
         self._steered: dict[str, Job] = {}
@@ -36,7 +42,7 @@ class LivingRuns:
         actors = {
             who: actor
             for who in cluster.named_actors()
-            if _is_supervisor(*who) and who not in late and (actor := cluster.find_actor(*who)) is not None
+            if self._is_asked(*who) and who not in late and (actor := cluster.find_actor(*who)) is not None
         }
         asked = {who: actor.status.remote() for who, actor in actors.items()}
         unanswered = cluster.unanswered(list(asked.values()), self._timeout_s) if asked else []
@@ -67,12 +73,32 @@ class LivingRuns:
             self._steered[run] = Job(supervisor, "", progress=False, detached_as=job, prints=False)
         return self._steered[run]
 
+    def _is_asked(self, name: str, space: str) -> bool:
+        """The supervisor of a detached run has the name of its job; that of any other run has a space of its own."""
+        job = name if space == SPACE else name.removesuffix("/supervisor")
+        is_supervisor = space == SPACE or (space.startswith(f"{SPACE}-") and job != name)
+        return is_supervisor and self._job in (None, job)
+
 
 def living_runs() -> list[RunStatus]:
     """What the supervisors tell of their runs, once."""
     return LivingRuns().ask()
 
 
-def _is_supervisor(name: str, space: str) -> bool:
-    """The supervisor of a detached run has the name of its job; that of any other run has a space of its own."""
-    return space == SPACE or (space.startswith(f"{SPACE}-") and name.endswith("/supervisor"))
+def told_takeover(job: str, root: str, kept: RunStatus | None) -> str | None:
+    """What to tell the user if a run takes over a job from one that is alive or may be; else None.
+
+    `root` is where the job has its cuts, `kept` the status that its last run has kept there. On this cluster the run
+    itself answers. Of a run elsewhere, only that status is known.
+    """
+    ends = "ends with FencedError (exit code 3)"
+    for status in LivingRuns(job=job).ask():
+        if status.snapshots == root or (kept is not None and status.run == kept.run):
+            alive = f"job {job!r} has a run that is alive, in attempt {status.attempt}"
+            return f"{alive}: this run takes over, and that one {ends}"
+    if kept is None or kept.is_over or (ago_s := time.time() - kept.at_s) > KEPT_AGO_S:
+        return None
+    return (
+        f"job {job!r} had a run {ago_s:.0f} s ago, in attempt {kept.attempt}: this run takes over, and if that one is "
+        f"still alive, it {ends}"
+    )

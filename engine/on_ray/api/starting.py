@@ -22,6 +22,8 @@ from engine.on_ray.api.launch_checks import (
     storage_location,
     with_absolute_paths,
 )
+from engine.on_ray.api.living_runs import told_takeover
+from engine.on_ray.api.progress_line import Display
 from engine.on_ray.api.shared_paths import checked_paths
 from engine.on_ray.cluster import ActorName
 from engine.on_ray.job_store import run_name
@@ -151,6 +153,10 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
         )
     ]
     planned = list(map(str, faults.planned))
+    if root is not None and not beginning.is_fresh and beginning.finished is None:
+        takeover = told_takeover(plan.name, root, beginning.kept)
+        if takeover is not None:
+            Display(options.progress).say(takeover)
     with start_auditor(root, plan.name, options.audit, key) as auditor:
         try:
             supervisor, actors = _start_actors(specs, held(values, tasks))
