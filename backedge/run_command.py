@@ -13,7 +13,7 @@ from backedge.following import WRONG_CALL, Following, note, say
 from backedge.run_flags import options_from
 from backedge.ui_command import page_beside_run
 from engine.on_ray.api.cut_lookup import find_cut
-from engine.on_ray.api.job_handle import Job
+from engine.on_ray.api.job_handle import RunResult
 from engine.on_ray.api.launch_checks import RunExistsError
 from engine.on_ray.api.shared_paths import check_path
 from engine.on_ray.api.starting import start_run
@@ -57,7 +57,7 @@ def _run(given: argparse.Namespace, following: Following) -> int:
         note(f"no --snapshots: cuts are kept in {folder} until the run has finished")
     snapshots = None if folder is None else os.fspath(folder)
     with page_beside_run(snapshots, key, is_wanted=given.ui, has_control=given.control):
-        code = following.follow(job, flow.name, job.wait, lambda: _after_interruption(job, folder))
+        code = following.follow(job, flow.name, job.wait, lambda: after_interruption(job.result, folder))
     if job.result is not None and job.result.state == "finished":
         _remove(temporary)
     return code
@@ -68,11 +68,17 @@ def _remove(temporary: str | None) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _after_interruption(job: Job, folder: object) -> str:
+def after_interruption(result: RunResult | None, folder: object) -> str:
+    """What became of a run that was interrupted, and how to continue it. `result` is None if it is not known."""
     if folder is None:
         return "cancelled; without --snapshots there is no cut to continue from"
-    if job.result is not None and job.result.state == "finished":
+    if result is not None and result.state == "finished":
         return "interrupted while its last cut was audited; the run itself has finished"
-    epoch = None if job.result is None else job.result.last_epoch
-    last = "its cuts are" if epoch is None else f"its last cut, {epoch}, is"
-    return f"cancelled; {last} in {folder}: to continue, run it again with --snapshots {folder} --resume latest"
+    again = f"run it again with --snapshots {folder} --resume latest"
+    if result is None:
+        return f"cancelled; to continue from its last cut, or begin again if it has none, {again}"
+    restored = [restore["epoch"] for restore in result.restores if restore["epoch"] is not None]
+    epoch = result.last_epoch or max(restored, default=None)
+    if epoch is None:
+        return f"cancelled before a cut was complete; to begin again, or continue from a cut of an earlier run, {again}"
+    return f"cancelled; its last cut, {epoch}, is in {folder}: to continue, {again}"

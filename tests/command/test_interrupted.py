@@ -9,12 +9,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backedge import RunResult
 from backedge.command import main
+from backedge.run_command import after_interruption
 from tests.command.endless import MODULE
 from tests.jobs.rays import check_gone, descendants, last_json, processes, short_folder
 
@@ -70,6 +73,16 @@ def test_an_interrupted_run_leaves_a_cut_and_no_process(
     assert summary["state"] == "cancelled"
     last = cuts(tmp_path, capsys)[-1]
     assert (last["epoch"], last["restorable"]) == (summary["last_epoch"], True)
+
+
+def test_an_interrupted_run_claims_only_cuts_that_there_are():
+    cancelled = RunResult("endless", "cancelled", 9, 0, 0, 0, None, 1.0, (), (), (), {})
+    before_any = after_interruption(cancelled, "/cuts")
+    assert "before a cut was complete" in before_any and "--snapshots /cuts --resume latest" in before_any
+    restored = replace(cancelled, restores=({"epoch": 4}, {"epoch": None}))
+    assert "its last cut, 4, is in /cuts" in after_interruption(restored, "/cuts")
+    assert "its last cut, 7, is in /cuts" in after_interruption(replace(restored, last_epoch=7), "/cuts")
+    assert "if it has none" in after_interruption(None, "/cuts")
 
 
 @pytest.mark.long  # what dies in tests/on_ray/test_resuming.py is a driver, too, but no command
