@@ -14,8 +14,8 @@ class StoreError(Exception):
 class SnapshotCorruptError(StoreError):
     """A file of the chain or of a cut is not what was written: torn, changed or gone. The message names its path.
 
-    Fix: resume from another cut (`resume=EPOCH`; `backedge snapshots list` shows which exist) and find out what changed
-    the file.
+    Fix: resume from the older cut that the message names (`resume=EPOCH`; `backedge snapshots list` shows all) and find
+    out what changed the file. If it names none, restore the file from a backup.
     """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -248,9 +249,14 @@ def test_a_file_that_was_damaged_fails_the_run_at_once_with_its_path(tmp_path: P
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     job = start(trips(count=300), snapshots=tmp_path, actors="slice", resume="latest", progress=False)
-    with pytest.raises(SnapshotCorruptError, match=f"{path} was changed"):
+    with pytest.raises(SnapshotCorruptError, match=f"{path} was changed") as caught:
         job.wait()
     assert attempts_of(tmp_path, "trips") == 2
+    older = re.search(r"cut (\d+) does not need this file: resume=\1 \(--resume \1\)", str(caught.value))
+    assert older is not None, caught.value
+    options: dict[str, Any] = {"resume": int(older[1]), "replace_output": True}
+    _, result = finish(trips(count=300, rate=None), snapshots=tmp_path, actors="slice", **options)
+    evidence.same(result.outputs["done"], trips_made(300))
     evidence.happened("bits flipped in the state of a cut", 1)
     evidence.survived("runs that were refused with the path", 1)
 

@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+from engine.on_ray.api.cut_lookup import read_cut
 from graphs.ids import Epoch
 from recovery.stores.cut_store import CutStore
 from recovery.stores.digests import digest_of_task_file
 from recovery.stores.documents import sealed, sha256
+from recovery.stores.older_cuts import with_older_cut
 from recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from tests.faults.evidence import Evidence
 from tests.stores.snapshots import RANK, begin, complete, meaning, snapshots_of, sweep, write
@@ -111,6 +113,19 @@ def test_a_missing_file_is_told_by_its_path_and_no_earlier_cut_is_taken(job: Pat
         evidence.survived("errors that name the path", 1)
         path.write_bytes(right)
     reopened(job).cut(Epoch(2))
+
+
+def test_the_error_of_a_damaged_cut_names_the_latest_older_one_that_is_no_part_of_the_damage(job: Path):
+    store = reopened(job)
+    complete(store, 2)
+    complete(store, 3)
+    paths = [next(job.glob(f"epoch={epoch}/attempt=1/manifest.json")) for epoch in (2, 3)]
+    for path, older in zip(reversed(paths), (2, 1), strict=True):
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(SnapshotCorruptError, match=rf"{paths[1]} .*cut {older} .*--resume {older}\b"):
+            read_cut(reopened(job), Epoch(3))
+    elsewhere = SnapshotCorruptError(f"{job / ENTRY} is torn")
+    assert with_older_cut(elsewhere, Epoch(1), [Epoch(1)], store.manifest_of) is elsewhere
 
 
 def test_a_damaged_part_of_one_task_leaves_the_others_readable(job: Path):

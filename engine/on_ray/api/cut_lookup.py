@@ -8,8 +8,9 @@ from recovery.orders import Manifest
 from recovery.stores.cut_store import CutStore
 from recovery.stores.manifests import CutDescription
 from recovery.stores.names import JOB
+from recovery.stores.older_cuts import with_older_cut
 from recovery.stores.store_calls import exists
-from recovery.stores.store_errors import NoSuchCutError
+from recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError
 from recovery.stores.store_schemes import store_at
 from recovery.supervisor import read_pipelines
 
@@ -43,4 +44,14 @@ def find_cut(root: str, job: str, epoch: int, key: bytes | None = None) -> CutDe
     if str(epoch) not in there:
         others = f"resume from one of {', '.join(there)}" if there else "it has none, so resume from latest to begin"
         raise NoSuchCutError(f"epoch {epoch} is not a complete cut in {store.path}: {others}")
-    return store.manifest_of(Epoch(epoch))
+    return read_cut(store, Epoch(epoch))
+
+
+def read_cut(store: CutStore, epoch: Epoch) -> CutDescription:
+    """The description of a cut. If it is damaged, the error names an older cut to resume from, if there is one."""
+    try:
+        return store.manifest_of(epoch)
+    except SnapshotCorruptError as fault:
+        readers = read_pipelines(store.numbered()).values()
+        cuts = [cut for reader in readers if epoch in reader.cuts for cut in reader.cuts]
+        raise with_older_cut(fault, epoch, cuts, store.manifest_of) from fault

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from engine.files.checks import check_sink, check_source, claim_output
-from engine.on_ray.api.cut_lookup import cuts_with, find_cut, last_cuts
+from engine.on_ray.api.cut_lookup import cuts_with, find_cut, last_cuts, read_cut
 from engine.on_ray.job_store import open_services
 from engine.on_ray.run_options import RunOptions
 from engine.on_ray.transport.control_messages import TaskOptions
@@ -130,7 +130,7 @@ def beginning_of(plan: Plan, options: TaskOptions, run: RunOptions) -> Beginning
         raise RunExistsError(f"{store.path} already contains a run of {options.job!r}")
     parts = divided(plan, run, frozenset(entry.pipeline for entry in store.chain()))
     asked = {} if chosen is None else cuts_with(store, chosen.epoch)
-    cuts = {name: store.manifest_of(epoch) for name, epoch in {**last_cuts(store), **asked}.items()}
+    cuts = {name: read_cut(store, epoch) for name, epoch in {**last_cuts(store), **asked}.items()}
     if parts[0].pipeline is not None:
         parts = with_former_names(parts, {name: frozenset(cut.parallelism) for name, cut in cuts.items()}, run)
     pipelines = tuple(_begin(part, cuts.get(part.pipeline), asked, store, run) for part in parts)

@@ -58,7 +58,8 @@ from recovery.run_status import RunStatus
 from recovery.stores.input_pieces import NO_CUT
 from recovery.stores.manifests import CutDescription
 from recovery.stores.names import constant_file, path_of
-from recovery.stores.store_errors import StoreError
+from recovery.stores.older_cuts import with_older_cut
+from recovery.stores.store_errors import SnapshotCorruptError, StoreError
 from recovery.stores.task_files import TaskFiles
 from recovery.supervisor import Stage, Supervisor, claimant_of, run_of
 
@@ -432,6 +433,9 @@ class Supervising(RunObserver[CutDescription]):
 
     def _fail(self, error: Exception) -> None:
         """End the run as failed, with this error as its cause."""
+        restored = self.driver.supervisor.restored_from
+        if isinstance(error, SnapshotCorruptError) and restored is not None:
+            error = with_older_cut(error, restored, self.driver.supervisor.cuts, self.store.manifest)
         self.story.finish("failed", error)
         self.driver.end(RunEnding.FAILED, str(error))
 

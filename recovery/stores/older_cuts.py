@@ -1,0 +1,38 @@
+"""Finds the cut to resume from in place of one that is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from graphs.ids import Epoch
+from recovery.stores.manifests import CutDescription
+from recovery.stores.store_errors import SnapshotCorruptError, StoreError
+
+
+def with_older_cut(
+    fault: SnapshotCorruptError, damaged: Epoch, cuts: Sequence[Epoch], read: Callable[[Epoch], CutDescription]
+) -> SnapshotCorruptError:
+    """The same error, which also names the latest older cut that does not need the damaged file, if there is one.
+
+    `read` reads the manifest of one of the `cuts`. The files of the older cut are not verified: that may take minutes.
+    """
+    try:
+        is_of_cut = _is_about(fault, read(damaged))
+    except SnapshotCorruptError:
+        is_of_cut = True  # its manifest is damaged
+    except (StoreError, OSError):
+        is_of_cut = False
+    for epoch in sorted(cuts, reverse=True) if is_of_cut else ():
+        with suppress(StoreError, OSError):
+            if epoch < damaged and not _is_about(fault, read(epoch)):
+                return type(fault)(
+                    f"{fault}; cut {epoch} does not need this file: resume={epoch} (--resume {epoch}) continues from "
+                    "it, and publishes again what was published since"
+                )
+    return fault
+
+
+def _is_about(fault: SnapshotCorruptError, cut: CutDescription) -> bool:
+    """Whether the error names a file of this cut."""
+    return any(file.name in str(fault) for file in cut.files)
