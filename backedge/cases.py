@@ -69,14 +69,19 @@ class Case:
 
 
 def case_of(module: ModuleType | str) -> Case:
-    """The case in a module, or in the module of that name or path.
+    """The case in a module, or in the module of that name or path, which may be written as MODULE:flow.
 
     >>> case_of("json")
     Traceback (most recent call last):
     backedge.flows.WrongCallError: json has no reference(): a module that can be compared has SIZE, SINK, KEYS, ...
     """
     if isinstance(module, str):
-        module = module_at(module)
+        place, colon, function = module.partition(":")
+        if colon and function != "flow":
+            raise WrongCallError(
+                f"{module!r}: a module is compared as a whole, flow() with reference(): write {place or 'MODULE'}"
+            )
+        module = module_at(place)
     name = module.__spec__.name if module.__spec__ is not None else module.__name__
     _check(module, name)
     return Case(

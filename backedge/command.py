@@ -214,7 +214,7 @@ def _add_prepare(prepare: argparse.ArgumentParser) -> None:
 
 
 def _add_compare(compare: argparse.ArgumentParser) -> None:
-    declared = "a module with a flow and its reference, such as examples.cyclic.transfers"
+    declared = "a module with flow() and reference(), such as examples.cyclic.transfers; MODULE:flow is the same"
     compare.add_argument("module", metavar="MODULE", help=declared)
     compare.add_argument("--kills", type=number, default=3, metavar="N", help="how many processes die; default: 3")
     compare.add_argument("--seed", type=int, default=0, metavar="N", help="who dies, and when; default: 0")

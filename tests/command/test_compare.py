@@ -90,6 +90,8 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (["nowhere"], r"module 'nowhere'"),
         (["no_case"], r"\bno_case\b.*\breference\(\)"),
         (["plain_case.py", "--rounds", "3"], r"flow\(\).*\bplain_case\b.*\brounds\b"),
+        (["plain_case:flow", "--rounds", "3"], r"flow\(\).*\bplain_case\b.*\brounds\b"),
+        (["plain_case:orders"], r"'plain_case:orders'.* as a whole.*: write plain_case$"),
     ],
 )
 def test_a_wrong_call_is_refused_in_a_line(capsys: pytest.CaptureFixture[str], words: list[str], named: str):
