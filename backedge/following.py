@@ -12,7 +12,7 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
@@ -73,11 +73,15 @@ class Termination:
 
 
 class Following:
-    """Follows one run to its end, from the command line. `error` is the failure of the run, if it has failed."""
+    """Follows one run to its end, from the command line.
+
+    `error` is the failure of the run, if it has failed. `files`: where its sinks of files write, if that is known.
+    """
 
     def __init__(self, command: str, given: argparse.Namespace) -> None:
         self.command = command
         self.error: str | None = None
+        self.files: Mapping[str, str] | None = None
         self._given = given
         self._json_file: JsonFile | None = None
         self._was_connected = cluster.is_connected()
@@ -142,6 +146,8 @@ class Following:
         summary = job.result.summary() if job.result is not None else _unknown(name)
         if self.error is not None:
             summary["error"] = self.error
+        if self.files is not None:
+            summary["files"] = self.files
         self.tell(summary, told(summary))
 
     def tell(self, document: dict[str, Any], text: str) -> None:

@@ -12,12 +12,14 @@ from backedge.flows import WrongCallError, flow_at, settings_in
 from backedge.following import WRONG_CALL, Following, note, say
 from backedge.run_flags import options_from
 from backedge.ui_command import page_beside_run
+from engine.files.file_formats import FileSink
 from engine.on_ray.api.cut_lookup import find_cut
 from engine.on_ray.api.job_handle import RunResult
 from engine.on_ray.api.launch_checks import RunExistsError
 from engine.on_ray.api.shared_paths import check_path
 from engine.on_ray.api.starting import start_run
 from engine.on_ray.planned_faults import Faults
+from graphs.flow import Flow
 
 
 def run_flow(given: argparse.Namespace) -> int:
@@ -55,12 +57,19 @@ def _run(given: argparse.Namespace, following: Following) -> int:
         raise
     if temporary is not None:
         note(f"no --snapshots: cuts are kept in {folder} until the run has finished")
+    following.files = _files_of(flow)
     snapshots = None if folder is None else os.fspath(folder)
     with page_beside_run(snapshots, key, is_wanted=given.ui, has_control=given.control):
         code = following.follow(job, flow.name, job.wait, lambda: after_interruption(job.result, folder))
     if job.result is not None and job.result.state == "finished":
         _remove(temporary)
     return code
+
+
+def _files_of(flow: Flow) -> dict[str, str]:
+    """The folders and URIs of its sinks of files, by the names of the sinks."""
+    sinks = {name: operator.function for name, operator in flow.plan().operators.items() if operator.kind.is_sink}
+    return {name: sink.absolute().path for name, sink in sinks.items() if isinstance(sink, FileSink)}
 
 
 def _remove(temporary: str | None) -> None:

@@ -101,6 +101,15 @@ def test_what_is_printed_comes_before_the_summary(capsys: pytest.CaptureFixture[
     assert told.startswith("printing: finished in ")
 
 
+def test_the_summary_says_where_sinks_of_files_write(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    (tmp_path / "in.jsonl").write_text("1\n")
+    words = ["run", "flows_to_run:copying", "--set", "path=in.jsonl", "--set"]
+    assert main([*words, "output=copies"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"  after: files in {tmp_path}/copies"
+    assert main([*words, "output=other", "--json"]) == 0
+    assert summary(capsys)["files"] == {"after": f"{tmp_path}/other"}
+
+
 def test_input_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]):
     assert "nothing.jsonl" in refusal(capsys, "flows_to_run:copying", "--set", "path=nothing.jsonl")
 
