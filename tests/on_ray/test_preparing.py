@@ -199,9 +199,40 @@ def test_a_function_that_cannot_travel_is_refused_with_its_operator():
         with lock:
             return number
 
-    with pytest.raises(BadOptionError, match=r"'grow'.*'loop'.*TypeError: .*lock"):
+    with pytest.raises(BadOptionError, match=r"'grow'.*'loop'.*'function' of map refers .*TypeError: .*lock"):
         check_pickles(loop(function=guarded).plan())
     check_pickles(loop().plan())
+
+
+class Priced:
+    def __init__(self, price: Any) -> None: ...
+    def on_record(self, ctx: Any, value: int) -> None: ...
+
+
+def locked(what: str) -> Flow:
+    """A flow in which one argument is or holds a lock."""
+    lock: Any = threading.Lock()
+    flow = Flow("locked")
+    numbers = flow.read(Items([lock] if what == "records" else [1]), name="numbers")
+    keyed = numbers.key_by((lambda number: lock) if what == "key" else (lambda number: number))
+    initial = [lock] if what == "initial" else 0
+    counted = keyed.stateful_map(lambda state, number: (state, number), initial=initial, name="count")
+    counted.process(Priced, price=lock if what == "price" else 1, name="price").write(Collect(), name="done")
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("what", "named"),
+    [
+        ("records", "operator 'numbers' .* argument 'records' of Items does not"),
+        ("key", "operator 'count' .* the key of its input 'in' refers to something that does not"),
+        ("initial", "operator 'count' .* argument 'initial' of stateful_map does not"),
+        ("price", "operator 'price' .* argument 'price' of process does not"),
+    ],
+)
+def test_a_value_that_cannot_travel_is_refused_with_its_operator_and_argument(what: str, named: str):
+    with pytest.raises(BadOptionError, match=named):
+        check_pickles(locked(what).plan())
 
 
 def test_a_run_that_an_import_starts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
