@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ _OWN_FOLDER = str(Path(__file__).parents[1])
 STEPS_TOLD = 20
 TURNS_TOLD = 15
 RECORDS_TOLD = 3
+TOLD_EVERY_S = 5.0
 
 
 class ScheduleError(Exception):
@@ -107,7 +110,8 @@ def simulate(
     - snapshots: a folder, or the URI of a store. Every run keeps its chain and its cuts there, restores from them, and
       removes them at its end. Without it they are kept in memory, which is faster.
 
-    The same arguments give the same result. Exceptions of the flow's own functions are raised.
+    The same arguments give the same result. Every few seconds a line on standard error says how many schedules have
+    passed. Exceptions of the flow's own functions are raised.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow("halve")
@@ -126,12 +130,18 @@ def simulate(
     _drive(faithful, call)
     expected = faithful.outputs()
     counts = Counter[str](schedules=0)
+    told_s = time.monotonic()
     for seed in checked_seeds(seeds):
         run = simulation.run_seed(seed)
         _drive(run, call)
         if check_outputs:
             _compare(run, expected, call)
         counts += run.counts()
+        if time.monotonic() - told_s >= TOLD_EVERY_S:
+            told_s = time.monotonic()
+            of = f" of {len(seeds)}" if isinstance(seeds, Sized) else ""
+            done = f"{counts['schedules']}{of} schedules of flow {flow.name!r} have passed"
+            print(f"backedge: {done}", file=sys.stderr, flush=True)
     return SimulationResult(flow.name, expected, **{name: counts[name] for name in _COUNTED})
 
 

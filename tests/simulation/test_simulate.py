@@ -8,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from backedge import Collect, CutView, Flow, Generate, Items, JsonLines, Range, ScheduleError, simulate
+from engine.simulation import simulate as simulating
 from graphs.deployment import Deployment
 from recovery.cut import Cut
 from recovery.rescale import fitting
@@ -338,6 +340,17 @@ def test_a_stop_when_that_raises_is_told_as_what_it_is():
 
 
 @pytest.mark.slow
+def test_it_says_now_and_then_how_many_schedules_have_passed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    seconds = itertools.count(step=2)
+    monkeypatch.setattr(simulating, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    simulate(retries(), seeds=range(7))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "backedge: 3 of 7 schedules of flow 'retries' have passed"
+    assert 1 <= len(lines) < 7
+
+
 def test_it_gives_the_same_again():
     assert simulate(retries(), seeds=range(20)) == simulate(retries(), seeds=range(20))
 
