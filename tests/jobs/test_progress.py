@@ -30,9 +30,16 @@ def story(records: int, hops: int = 0) -> Story:
     return found
 
 
+def followed(stream: io.StringIO, clock: Clock) -> Display:
+    """A display of a run that is followed from its beginning."""
+    display = Display(True, stream, clock)
+    display.show(story(0))
+    return display
+
+
 def test_a_log_gets_a_line_every_few_seconds():
     stream, clock = io.StringIO(), Clock()
-    display = Display(True, stream, clock)
+    display = followed(stream, clock)
     display.show(story(100))
     assert stream.getvalue() == ""
     clock.now_s = PLAIN_S
@@ -44,16 +51,25 @@ def test_a_log_gets_a_line_every_few_seconds():
 
 def test_rates_are_those_since_the_line_before():
     stream, clock = io.StringIO(), Clock()
-    display = Display(True, stream, clock)
+    display = followed(stream, clock)
     for second, records in ((PLAIN_S, 1_000), (2 * PLAIN_S, 1_500)):
         clock.now_s = second
         display.show(story(records))
     assert "100 records/s" in stream.getvalue().splitlines()[1]
 
 
+def test_rates_of_a_run_that_is_joined_leave_out_what_it_did_before():
+    stream, clock = io.StringIO(), Clock()
+    display = Display(True, stream, clock)
+    display.show(story(1_000_000, hops=5_000))
+    clock.now_s = PLAIN_S
+    display.show(story(1_001_000, hops=5_500))
+    assert "200 records/s, 100 hops/s" in stream.getvalue()
+
+
 def test_on_a_terminal_rates_are_those_of_the_last_second():
     stream, clock = Terminal(), Clock()
-    display = Display(True, stream, clock)
+    display = followed(stream, clock)
     for turn in range(1, 10):
         clock.now_s = turn * LIVE_S
         display.show(story(1_000 * (turn // 4)))
@@ -62,7 +78,7 @@ def test_on_a_terminal_rates_are_those_of_the_last_second():
 
 def test_a_terminal_gets_one_line_that_is_written_over():
     stream, clock = Terminal(), Clock()
-    display = Display(True, stream, clock)
+    display = followed(stream, clock)
     for turn in (1, 2, 3):
         clock.now_s = turn * LIVE_S
         display.show(story(turn))
@@ -72,7 +88,7 @@ def test_a_terminal_gets_one_line_that_is_written_over():
 
 def test_what_happens_takes_the_live_line_away_first():
     stream, clock = Terminal(), Clock()
-    display = Display(True, stream, clock)
+    display = followed(stream, clock)
     clock.now_s = LIVE_S
     display.show(story(1))
     display.say("attempt 2 failed")
@@ -105,7 +121,7 @@ Cell.__module__ = "ipykernel.iostream"
 
 def test_a_notebook_gets_one_line_that_is_overwritten():
     stream, clock = Cell(), Clock()
-    display = Display(True, stream, clock)
+    display = followed(stream, clock)
     for turn, records in ((1, 12_345_678), (2, 0)):
         clock.now_s = turn * LIVE_S
         display.show(story(records))

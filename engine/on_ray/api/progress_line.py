@@ -32,7 +32,7 @@ class Display:
         self._is_live = self._is_terminal or _is_of_notebook(self._stream)
         self._open_columns = 0
         self._told_s = clock()
-        self._counted = deque([(clock(), 0, 0)])
+        self._counted: deque[tuple[float, int, int]] = deque()
 
     def say(self, line: str) -> None:
         """Report an event on a line of its own."""
@@ -41,16 +41,21 @@ class Display:
             print(f"backedge: {line}", file=self._stream, flush=True)
 
     def show(self, story: Story) -> None:
-        """Show the progress of the run, if it is time to do so again."""
-        now_s = self._clock()
-        if not self._wanted or now_s - self._told_s < (LIVE_S if self._is_live else PLAIN_S):
+        """Show the progress of the run, if it is time to do so again. Rates count from the first call."""
+        if not self._wanted:
+            return
+        now_s, total = self._clock(), story.total()
+        if not self._counted:
+            # A run that is joined has processed records before.
+            self._counted.append((now_s, total.records, total.hops))
+            return
+        if now_s - self._told_s < (LIVE_S if self._is_live else PLAIN_S):
             return
         self._told_s = now_s
         # Actors report progress about as often as the line is written; a longer period evens that out.
         while len(self._counted) > 1 and now_s - self._counted[1][0] >= RATE_S:
             self._counted.popleft()
         then_s, records, hops = self._counted[0]
-        total = story.total()
         self._counted.append((now_s, total.records, total.hops))
         passed_s = max(now_s - then_s, 1e-9)
         line = figures(story, (total.records - records) / passed_s, (total.hops - hops) / passed_s)
