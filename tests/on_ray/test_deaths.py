@@ -56,10 +56,11 @@ def test_a_death_of_which_nothing_is_known_is_told_without_more():
     )
 
 
-def test_a_planned_death_is_told_as_planned_also_where_its_signal_is_not_known():
+def test_a_planned_death_is_told_as_planned_and_no_more_also_where_its_signal_is_not_known():
+    arrival = Arrival(7, "place", Address("place", "", ""), "10.0.0.7", "/logs/worker-7.err")
     nothing = RuntimeError("The actor is dead because its worker process has died.")
     for status in (None, -signal.SIGKILL):
-        assert tell_death(None, status, nothing, is_planned=True) == ": killed by SIGKILL, as planned"
+        assert tell_death(arrival, status, nothing, is_planned=True) == ": killed by SIGKILL, as planned"
     assert tell_death(None, -signal.SIGSEGV, nothing, is_planned=True) == ": killed by SIGSEGV", "another was faster"
 
 

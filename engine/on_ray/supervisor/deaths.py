@@ -69,16 +69,12 @@ class WatchedProcess:
             os.close(fd)
 
 
-def told(status: int | None, *, is_planned: bool = False) -> str:
-    """An exit code or a signal in words. `is_planned`: the process was to be killed by a planned fault.
+def told(status: int | None) -> str:
+    """An exit code or a signal in words.
 
     >>> told(-9), told(3)
     ('killed by SIGKILL, as the kernel does when memory runs out', 'exit code 3')
-    >>> told(-9, is_planned=True), told(3, is_planned=True)
-    ('killed by SIGKILL, as planned', 'exit code 3')
     """
-    if is_planned and status in (None, -signal.SIGKILL):
-        return "killed by SIGKILL, as planned"
     if status is None:
         return ""
     if status >= 0:
@@ -102,8 +98,10 @@ def cause_of(error: BaseException) -> str:
 
 
 def tell_death(arrival: Arrival | None, status: int | None, error: Any, *, is_planned: bool = False) -> str:
-    """What is known about a death, to follow the word "died"; empty if nothing is."""
-    parts = [told(status, is_planned=is_planned), cause_of(error)]
+    """What is known about a death, to follow the word "died"; empty if nothing is. A planned one needs no log."""
+    if is_planned and status in (None, -signal.SIGKILL):
+        return ": killed by SIGKILL, as planned"
+    parts = [told(status), cause_of(error)]
     if arrival is not None:
         parts += [f"it was process {arrival.pid} on {arrival.host}", f"its log is {arrival.log}" if arrival.log else ""]
     known = "; ".join(part for part in parts if part)
