@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
+
+from msgspec import to_builtins
 
 from backedge.arguments import key_from
 from backedge.flows import WrongCallError, flow_at, settings_in
@@ -115,7 +116,9 @@ def check_flow(options: argparse.Namespace) -> int:
         return refuse("snapshots", refused)
     for epoch, of_cut in found:
         if options.json:
-            print(json.dumps({"job": plan.name, "epoch": epoch, "restorable": not of_cut.problems, **asdict(of_cut)}))
+            print(
+                json.dumps({"job": plan.name, "epoch": epoch, "restorable": not of_cut.problems, **to_builtins(of_cut)})
+            )
         else:
             for line in _difference_lines(plan.name, epoch, of_cut):
                 print(printable(line))
@@ -153,7 +156,7 @@ def compare_cuts(options: argparse.Namespace) -> int:
     except REFUSED as refused:
         return refuse("snapshots", refused)
     if options.json:
-        print(json.dumps({"job": options.job, **asdict(found)}))
+        print(json.dumps({"job": options.job, **to_builtins(found)}))
     else:
         _print_diff(found)
     return 0

@@ -9,8 +9,9 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from bench.measuring import Samples, interleaved
 from engine.batch import Batch
@@ -23,8 +24,8 @@ from graphs.deployment import Task
 from graphs.ids import Attempt, Epoch
 from recovery.cut import TaskSnapshot
 from recovery.stores.names import Parts, path_of
-from recovery.stores.record_tables import records_in_batch
-from recovery.stores.task_files import StoredFile, TaskFiles, TaskReader, write_files
+from recovery.stores.task_files import StoredFile, TaskFiles
+from recovery.stores.task_tables import TaskReader, write_files
 
 DELTAS = 10
 BATCH_RECORDS = 1_000
@@ -115,7 +116,7 @@ class Counted:
         if capture.base != base:
             raise RuntimeError(f"epoch {self.epoch} was to be written since {base}, and is since {capture.base}")
         snapshot = _encoded(self.task, self.epoch, capture)
-        return write_files(ATTEMPT, self.epoch, snapshot, {}, {}, records_in_batch, self._keep if writes else _drop)
+        return write_files(ATTEMPT, self.epoch, snapshot, {}, {}, self._keep if writes else _drop)
 
     def _keep(self, payloads: dict[Parts, bytes]) -> None:
         self.files.update({path_of(parts): data for parts, data in payloads.items()})

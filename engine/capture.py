@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
+
+from msgspec import Struct
 
 from engine.reading_back import check_reads_back, unreadable_class
 from engine.state import Entries, GroupEncoder, StateCapture
@@ -15,8 +16,7 @@ from graphs.ids import Epoch
 from recovery.cut import OperatorState, Transaction
 
 
-@dataclass(slots=True)
-class OperatorCapture:
+class OperatorCapture(Struct):
     """The captured state of one operator. Parts that are bytes are final; the others are encoded later.
 
     `values` and `timers` become key groups; so does `table`, whose operator has no others. `pending` holds encoded
@@ -27,9 +27,9 @@ class OperatorCapture:
     values: StateCapture | None = None
     table: TableCapture | None = None
     timers: Sequence[tuple[Any, int, int]] = ()
-    splits: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    splits: Mapping[str, bytes] = {}
     pending: Sequence[bytes | tuple[Any, int]] = ()
-    whole: dict[str, Any] = field(default_factory=dict[str, Any])
+    whole: dict[str, Any] = {}
     whole_can_move: bool = True
     transactions: tuple[Transaction, ...] = ()
     records: int = 0

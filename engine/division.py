@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.columns import Columns
 
@@ -17,8 +18,7 @@ FEW_TARGETS = 3
 Positions = npt.NDArray[np.integer[Any]]
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """Rows that are taken from columns together, and which of them go to each target.
 
     - positions: of these rows; None for all rows in their order, which are not copied.
@@ -27,7 +27,7 @@ class Piece:
 
     positions: Positions | None
     cuts: Sequence[tuple[int, slice]]
-    keys: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    keys: Mapping[str, Any] = {}
 
     def with_keys(self, keys: Columns) -> Piece:
         """The same with these columns, as they are before rows are taken from them."""

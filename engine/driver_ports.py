@@ -8,8 +8,9 @@ the observer, so the driver needs no switches for them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from engine.answering import Call
 from engine.batch import Batch
@@ -128,8 +129,7 @@ class Observer:
         """The sinks are about to publish these transactions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(Struct, frozen=True):
     """All ports of one task."""
 
     channels: Channels
@@ -141,8 +141,7 @@ class Ports:
     observer: Observer
 
 
-@dataclass(frozen=True, slots=True)
-class FlowLimits:
+class FlowLimits(Struct, frozen=True):
     """Limits on what may wait in the channels of a task.
 
     - credit_bytes: the largest window of a regular channel; None: no channel is ever full.

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from engine import pickled_groups
 from engine.pickled_groups import NamelessFile
@@ -28,8 +28,7 @@ _ENTRY_BYTES = 32
 """What the pickle of an entry takes besides the bytes of its value, or a little more."""
 
 
-@dataclass(slots=True)
-class _Piece:
+class _Piece(Struct):
     """Entries that were added together, by group: entry `i` begins at `starts[i]`.
 
     `data` is None once it is in the file, at `offset`.

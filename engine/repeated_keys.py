@@ -16,10 +16,10 @@ with what was derived from them. From the third time on, comparing the content r
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy.typing as npt
+from msgspec import Struct
 
 from engine.files.arrow import arrow
 from recovery.channels import crc32
@@ -77,8 +77,7 @@ class Content:
         return Content(self._form, [arrow().py_buffer(buffer.to_pybytes()) for buffer in self._buffers])
 
 
-@dataclass(slots=True)
-class _Kept(Generic[T]):
+class _Kept(Struct, Generic[T]):
     """A copy of the content, what was derived from it, the size of both in bytes, and the number of its last use."""
 
     content: Content

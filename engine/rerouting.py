@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from engine.batch import decode, encode
 from engine.sending import Emitted, RebalanceTurn, partitioner

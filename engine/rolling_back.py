@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct
 
 from graphs.ids import Attempt, Epoch
 from recovery.orders import Sweep
@@ -84,8 +85,7 @@ class _TakenCut(Protocol):
     def attempt(self) -> Attempt: ...
 
 
-@dataclass(frozen=True)
-class LaterOutput:
+class LaterOutput(Struct, frozen=True):
     """The output that earlier attempts than `attempt` have prepared or published after a cut.
 
     A transaction belongs to the cut if its epoch is not later. That of a task that has ended has epoch 0; it belongs to

@@ -25,10 +25,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from engine.rolling_back import LaterOutput
 from engine.run_ports import Placed, RunEnding, RunPorts
@@ -78,8 +79,7 @@ class ChainReading(Enum):
     RESCALE = "rescale"
 
 
-@dataclass(frozen=True, slots=True)
-class StoreRetries:
+class StoreRetries(Struct, frozen=True):
     """How long to wait before a step in the store is repeated, and how often it is repeated in a row."""
 
     pause_ms: int = 500

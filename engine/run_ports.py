@@ -8,9 +8,10 @@ same.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from engine.rolling_back import LaterOutput
 from graphs.deployment import Deployment
@@ -50,8 +51,7 @@ C_co = TypeVar("C_co", bound=RestorableCut, covariant=True)
 C_contra = TypeVar("C_contra", bound=RestorableCut, contravariant=True)
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """A deployment, and the restore plan of each task; None where the run begins."""
 
     deployment: Deployment
@@ -186,8 +186,7 @@ class RunObserver(Generic[C]):
         """The run has ended; the reason is empty if it has finished or was stopped."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunPorts(Generic[C]):
+class RunPorts(Struct, Generic[C], frozen=True):
     """All ports of one run. `C` is what its store reads a cut as."""
 
     store: RunStore[C]

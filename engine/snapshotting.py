@@ -6,8 +6,10 @@ A capture is kept until its file is written, because a failed write may be repea
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.capture import Capture
 from engine.driver_ports import SnapshotWriter
@@ -20,8 +22,7 @@ ENCODED_ENTRIES = 2_000
 ENCODED_NS = 2_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotParts:
+class SnapshotParts(Struct, frozen=True):
     """All parts of a snapshot. Calling it, in any thread, reads spilled batches and assembles the snapshot."""
 
     task: TaskId

@@ -7,8 +7,9 @@ new version and refers to nothing older, so no list of files holds two versions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from engine.capture import dump, load_whole
 from engine.state import KeyedEntries, encode_groups, keyed_entries

@@ -7,7 +7,8 @@ that one function calls the next, without lookups.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from engine.back_edge import Measure, counting_hops, measuring
 from engine.operators.base import OperatorRuntime, Place
@@ -19,16 +20,15 @@ from graphs.plan import Edge, Plan
 MakePlace = Callable[[str, Mapping[str, Send]], Place]
 
 
-@dataclass(slots=True)
-class Wiring:
+class Wiring(Struct):
     """The operators of a task in the order of its chain, and the state of their outgoing edges.
 
     That state is the turn of edges that distribute records, and, by iteration, what was measured of records sent back.
     """
 
-    operators: dict[str, OperatorRuntime] = field(default_factory=dict[str, OperatorRuntime])
-    turns: dict[str, list[RebalanceTurn]] = field(default_factory=dict[str, list[RebalanceTurn]])
-    measures: dict[str, dict[str, Measure]] = field(default_factory=dict[str, dict[str, Measure]])
+    operators: dict[str, OperatorRuntime] = {}
+    turns: dict[str, list[RebalanceTurn]] = {}
+    measures: dict[str, dict[str, Measure]] = {}
 
 
 def wire(task: Task, plan: Plan, out: Emitted, make_place: MakePlace) -> Wiring:

@@ -7,8 +7,9 @@ import inspect
 import json
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from graphs.checks import check
 from graphs.draft import Connection, Draft, Tail

@@ -8,8 +8,9 @@ exists. It also lists the cycles, up to a number, each with its edge that never 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
+
+from msgspec import Struct
 
 from graphs.cycles import Loops, find_cycles, successors
 from graphs.digraph import reachable, upstream_first
@@ -19,16 +20,14 @@ from graphs.plan import Edge, Plan
 CYCLES_MAX = 1000
 
 
-@dataclass(frozen=True)
-class Cycle:
+class Cycle(Struct, frozen=True):
     """A simple cycle, as the names of its edges. `never_blocks` is the first back edge among them."""
 
     edges: tuple[str, ...]
     never_blocks: str
 
 
-@dataclass(frozen=True)
-class ComponentProof:
+class ComponentProof(Struct, frozen=True):
     """The cycles of a component. `cycles_complete` is False if it has more than are listed."""
 
     name: str
@@ -37,8 +36,7 @@ class ComponentProof:
     cycles_complete: bool
 
 
-@dataclass(frozen=True)
-class Certificate:
+class Certificate(Struct, frozen=True):
     """`order`: every edge of the plan except back edges goes from an earlier operator to a later one."""
 
     order: tuple[str, ...]

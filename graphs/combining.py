@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from graphs.graph_errors import BadOptionError
 
@@ -18,8 +18,7 @@ How = Literal["sum", "min", "max", "first", "last"] | Callable[[Array, Array], A
 NAMES = ("sum", "min", "max", "first", "last")
 
 
-@dataclass(frozen=True)
-class Combiner:
+class Combiner(Struct, frozen=True):
     """Makes one row of the rows of a key: its `by` columns, and each of the columns in `how` combined."""
 
     by: tuple[str, ...]

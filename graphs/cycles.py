@@ -8,15 +8,15 @@ strongly connected around another head without its back edges is inside both.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from graphs.digraph import cyclic_components, reachable
 from graphs.graph_errors import IterationError
 from graphs.plan import Edge, Plan
 
 
-@dataclass(frozen=True)
-class Loops:
+class Loops(Struct, frozen=True):
     """A strongly connected component with a cycle.
 
     `irreducible` lists back edges that can be reached without passing their head: their cycle has several entries.
@@ -37,8 +37,7 @@ class Loops:
         return any(edge.loop == edge.receiver for edge in self.back_edges)
 
 
-@dataclass(frozen=True)
-class Cycles:
+class Cycles(Struct, frozen=True):
     """All loops of a plan, upstream first, and the iterations around each operator, outermost first."""
 
     loops: tuple[Loops, ...]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from graphs.ids import ChannelId, TaskId
 from graphs.plan import Edge, Plan
 
 
-@dataclass(frozen=True)
-class Channel:
+class Channel(Struct, frozen=True):
     """A FIFO link between two tasks.
 
     - depth: the number of iterations that contain both ends; markers with a path of at most that length travel here.
@@ -24,8 +24,7 @@ class Channel:
     within_actor: bool
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(Struct, frozen=True):
     """A task, its operators in the order of the chain, and its channels in a fixed order.
 
     `depth` is the number of iterations around it. `iteration` names the iteration whose head it is, if any.
@@ -42,8 +41,7 @@ class Task:
     iteration: str | None
 
 
-@dataclass(frozen=True)
-class Component:
+class Component(Struct, frozen=True):
     """A strongly connected component of tasks with a loop. `in_rounds`: an iteration, which ends by its own rule."""
 
     name: str
@@ -53,8 +51,7 @@ class Component:
     endless: bool
 
 
-@dataclass(frozen=True)
-class Deployment:
+class Deployment(Struct, frozen=True):
     """The tasks and channels of a plan. Components are in topological order, upstream first."""
 
     plan: Plan

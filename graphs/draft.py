@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from graphs.constant import Constant
 from graphs.graph_errors import DuplicateNameError, MissingNameError
@@ -16,8 +18,7 @@ from graphs.operator_kind import OperatorKind
 from graphs.plan import Key, Operator, Routing
 
 
-@dataclass(frozen=True)
-class Tail:
+class Tail(Struct, frozen=True):
     """An output that a stream comes from, and the routing of its records to the consumer's tasks.
 
     With `loop`, the open end of a loop: output "out" are the records that come round, "dead" its dead letters.
@@ -33,8 +34,7 @@ class Tail:
         return replace(self, routing=routing, by=by)
 
 
-@dataclass(frozen=True)
-class Connection:
+class Connection(Struct, frozen=True):
     """A tail and the input it is connected to. `iteration` names the iteration that it closes, if any."""
 
     tail: Tail
@@ -43,8 +43,7 @@ class Connection:
     iteration: str | None = None
 
 
-@dataclass
-class OpenLoop:
+class OpenLoop(Struct):
     """A loop that the user has named; `fed` is None until it is closed."""
 
     name: str
@@ -54,8 +53,7 @@ class OpenLoop:
     fed: tuple[Tail, ...] | None = None
 
 
-@dataclass
-class Draft:
+class Draft(Struct):
     """A flow under construction.
 
     - enclosing: the iterations whose bodies are being written right now, outermost first.
@@ -64,12 +62,12 @@ class Draft:
 
     name: str
     stop_when: Callable[..., bool] | None = None
-    operators: dict[str, Operator] = field(default_factory=dict[str, Operator])
-    connections: list[Connection] = field(default_factory=list[Connection])
-    loops: dict[str, OpenLoop] = field(default_factory=dict[str, OpenLoop])
-    constants: dict[str, Constant[Any]] = field(default_factory=dict[str, Constant[Any]])
-    enclosing: list[str] = field(default_factory=list[str])
-    warned: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    operators: dict[str, Operator] = {}
+    connections: list[Connection] = []
+    loops: dict[str, OpenLoop] = {}
+    constants: dict[str, Constant[Any]] = {}
+    enclosing: list[str] = []
+    warned: set[tuple[str, str]] = set()
 
     def add(self, operator: Operator, inputs: Mapping[str, tuple[Tail, ...]]) -> None:
         """Add an operator and connect its inputs. Raises and changes nothing if its name is taken."""

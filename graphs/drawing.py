@@ -6,8 +6,9 @@ Each loop and iteration is drawn as a box, heads are marked, and back edges have
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
+
+from msgspec import Struct
 
 from graphs.cycles import find_cycles, successors
 from graphs.digraph import upstream_first
@@ -56,16 +57,14 @@ def draw(plan: Plan | Flow, format: Format = "text") -> str:
     return "\n".join(map(printable, drawers[format](_arrange(plan))))
 
 
-@dataclass
-class Box:
+class Box(Struct):
     """A loop or an iteration with its operators and inner boxes; the outermost box is the flow."""
 
     label: str
-    entries: list[Operator | Box] = field(default_factory=list["Operator | Box"])
+    entries: list[Operator | Box] = []
 
 
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(Struct, frozen=True):
     """A plan, its boxes, its operators upstream first, how many loops are around them, and those that are heads."""
 
     plan: Plan

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from graphs.cycles import Cycles, find_cycles
 from graphs.deployment import Channel, Component, Deployment, Task, shared_actor
@@ -150,8 +152,7 @@ def _deployed(layout: _Layout, *, by_slice: bool) -> Deployment:
     return Deployment(layout.plan, tasks, channels, components, layout.sizes, by_slice)
 
 
-@dataclass(frozen=True)
-class _Layout:
+class _Layout(Struct, frozen=True):
     """The parts of a layout.
 
     - first: operator -> the first operator of its chain, after which the chain's tasks are named.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from graphs.draft import Connection, Draft, Tail
 from graphs.graph_errors import IterationError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from graphs.building import graph_hash
 from graphs.digraph import reachable, reverse

@@ -6,10 +6,11 @@ A plan says what is computed, not where; `deployment.py` says what runs where.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from graphs.constant import Constant
 from graphs.hops import Digit, Trip
@@ -18,8 +19,7 @@ from graphs.operator_kind import OperatorKind
 Key = Callable[[Any], Any] | str
 
 
-@dataclass(frozen=True)
-class KeyColumns:
+class KeyColumns(Struct, frozen=True):
     """A key of several columns: a function of a record, whose columns operators on columns look up by name.
 
     >>> KeyColumns(("user", "day"))({"user": 7, "day": "monday", "n": 1})
@@ -45,8 +45,7 @@ class Routing(Enum):
     ROUTE = "route"
 
 
-@dataclass(frozen=True)
-class Resources:
+class Resources(Struct, frozen=True):
     """The machine resources that one task of an operator needs; None if the user did not specify them.
 
     >>> Resources(num_cpus=0).are_given, Resources().are_given
@@ -62,8 +61,7 @@ class Resources:
         return self != Resources()
 
 
-@dataclass(frozen=True)
-class Operator:
+class Operator(Struct, frozen=True):
     """A logical step. `kind` says what it does, with its options; it comes from `kinds.py` or another package.
 
     `keys` has the key of each keyed input: a function of the record, or a column name.
@@ -72,7 +70,7 @@ class Operator:
     name: str
     kind: OperatorKind
     parallelism: int | None = None
-    keys: Mapping[str, Key] = field(default_factory=dict[str, Key])
+    keys: Mapping[str, Key] = {}
     inputs: tuple[str, ...] = ("in",)
     outputs: tuple[str, ...] = ("out",)
     resources: Resources = Resources()
@@ -83,8 +81,7 @@ class Operator:
         return self.kind.subject
 
 
-@dataclass(frozen=True)
-class Edge:
+class Edge(Struct, frozen=True):
     """A logical connection from one output of an operator to one input of another.
 
     `by` is the key of a HASH edge or the function of a ROUTE edge. A back edge names its `loop`; `max_rounds` limits
@@ -111,8 +108,7 @@ class Edge:
         return self.loop is not None
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True, dict=True):
     """A graph that has passed every check: no open loop, every cycle with a named back edge, unique names.
 
     `pipeline` is the name of a connected component that is run by itself (`pipelines.py`); None for a whole flow.
@@ -124,7 +120,7 @@ class Plan:
     hash: str
     stop_when: Callable[..., bool] | None = None
     pipeline: str | None = None
-    constants: Mapping[str, Constant[Any]] = field(default_factory=dict[str, Constant[Any]])
+    constants: Mapping[str, Constant[Any]] = {}
 
     @cached_property
     def trips(self) -> Mapping[str, Trip]:

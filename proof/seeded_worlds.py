@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from msgspec import structs
+
 from engine.driver_ports import FlowLimits
 from engine.run_driver import StoreRetries
 from engine.simulation.windows import WindowedWorld
@@ -91,9 +93,9 @@ def world_of(
         files_max=random.Random(f"files {seed}").choice((1, 3, 3, 4, 8)),
     )
     records_max = rng.choice((1, 2, 5))
-    snapshots = replace(snapshots, patience_ms=rng.choice((None, 0, 10, 40)) if mode is Mode.ALIGNED else None)
+    snapshots = structs.replace(snapshots, patience_ms=rng.choice((None, 0, 10, 40)) if mode is Mode.ALIGNED else None)
     if compacts(seed):
-        snapshots = replace(
+        snapshots = structs.replace(
             snapshots,
             interval_ms=10,
             pause_ms_min=0,

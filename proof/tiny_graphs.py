@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
+
 from engine.batch import decode
 from engine.driver_ports import FlowLimits
 from engine.simulation.world import World
@@ -32,7 +34,7 @@ SPILLING = FlowLimits(loop_bytes_max=0)
 """All waiting batches of a loop but the first are spilled."""
 ONE_BATCH = FlowLimits(credit_bytes=1, back_edge_bytes_min=1, loop_bytes_max=0)
 """Every channel has room for one batch. On a back edge the next ones wait at the sender, spilled."""
-REPEATING = replace(ONE_BATCH, back_edge_bytes_min=100, credit_repeat_ms=0)
+REPEATING = structs.replace(ONE_BATCH, back_edge_bytes_min=100, credit_repeat_ms=0)
 """Back edges have room for two batches, so two messages of credit can be in transit; any moment is one to repeat it."""
 
 

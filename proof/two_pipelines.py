@@ -5,10 +5,10 @@ The two take turns at random, and faults happen in each. Only the supervisor die
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -68,7 +68,7 @@ def _begun(seed: int, crashes: int, parts: Parts) -> list[tuple[Ran, Schedule]]:
         own = COUNT * seed + place
         case = case_of(own)
         if ran:
-            parts = replace(parts, store=partial(_that_of, ran[0][0].world))
+            parts = dataclasses.replace(parts, store=partial(_that_of, ran[0][0].world))
         world = world_of(case, own, parts, Pipeline("ab"[place], place, COUNT), seed)
         plan = FaultPlan(crashes=crashes, rescale_to=case.rescale_to, rescales=2, stops=0, unreadable_chains=1)
         schedule = Schedule(world, own, plan, STEPS_SAFE, STEPS_LIVE, STEPS_EXPECTED)

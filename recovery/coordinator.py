@@ -28,7 +28,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from graphs.deployment import Component, Deployment
 from graphs.ids import Attempt, Epoch, TaskId
@@ -44,7 +45,6 @@ from recovery.orders import (
     Manifest,
     Order,
     Rescale,
-    StateFile,
     TellToEnd,
     Trigger,
     WriteManifest,
@@ -59,8 +59,7 @@ _EXCLUSIVE = (Mode.DRAIN, Mode.BETWEEN_ROUNDS)
 RETRY_PAUSE_MS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotOptions:
+class SnapshotOptions(Struct, frozen=True):
     """Options of a run's snapshots. `mode` is the policy of periodic epochs; `keep` counts cuts, not savepoints.
 
     `timeout_ms` is how long an epoch may stall before it is given up. `patience_ms` is how long tasks wait for the
@@ -85,8 +84,7 @@ class SnapshotOptions:
     compacted_keys_max: int = COMPACTED_KEYS_MAX
 
 
-@dataclass(slots=True)
-class OpenCut:
+class OpenCut(Struct):
     """An open epoch, as the coordinator sees it.
 
     - progress_ms: when its remaining work last shrank.
@@ -101,14 +99,14 @@ class OpenCut:
     mode: Mode
     progress_ms: int
     request: Request | None = None
-    reports: dict[TaskId, Report] = field(default_factory=dict[TaskId, Report])
-    undrained: list[Component] = field(default_factory=list[Component])
+    reports: dict[TaskId, Report] = {}
+    undrained: list[Component] = []
     is_being_recorded: bool = False
     within: Epoch | None = None
     base: Epoch | None = None
     kept: tuple[Epoch, ...] = ()
-    states: StateLists = field(default_factory=dict[TaskId, tuple[StateFile, ...]])
-    remaining: dict[TaskId, Remaining] = field(default_factory=dict[TaskId, Remaining])
+    states: StateLists = {}
+    remaining: dict[TaskId, Remaining] = {}
     has_moved: bool = False
 
     @property

@@ -6,14 +6,15 @@ A cut is the set of all task snapshots of one epoch. Its manifest is the record 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(Struct, frozen=True):
     """Output that a sink has prepared but not committed. `name` is unique among all attempts of a job.
 
     `records` is counted by the writer; the operator's own count is in `OperatorState`.
@@ -25,8 +26,7 @@ class Transaction:
     records: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorState:
+class OperatorState(Struct, frozen=True):
     """The encoded state of one operator in one task, in the parts that rescaling moves.
 
     - groups: key group -> encoded keyed state of that group (values, timers).
@@ -40,8 +40,8 @@ class OperatorState:
       At another parallelism the first task takes the sum.
     """
 
-    groups: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
-    splits: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    groups: Mapping[int, bytes] = {}
+    splits: Mapping[str, bytes] = {}
     pending: tuple[bytes, ...] = ()
     whole: bytes | None = None
     whole_can_move: bool = True
@@ -70,8 +70,7 @@ class LogEntry(NamedTuple):
     skip: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class InputRecord:
+class InputRecord(Struct, frozen=True):
     """An input channel at the capture: the consumed batches, and those in the log."""
 
     channel: ChannelId
@@ -82,8 +81,7 @@ class InputRecord:
     ended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OutputRecord:
+class OutputRecord(Struct, frozen=True):
     """An output channel at the capture: the number of batches sent, and their digest."""
 
     channel: ChannelId
@@ -91,8 +89,7 @@ class OutputRecord:
     digest: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSnapshot:
+class TaskSnapshot(Struct, frozen=True):
     """One task at one epoch. `rounds` is the state of rule 11; a task that has `ended` only sends END again.
 
     `overtook`: the task captured past its queues, so its regular channels are logged, too. `base`: the key groups of
@@ -127,8 +124,7 @@ def stacked(snapshots: Sequence[TaskSnapshot]) -> TaskSnapshot:
     return replace(last, operators=operators, base=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """All snapshots of one epoch, with the parallelism at which they were taken."""
 
     epoch: Epoch

@@ -9,10 +9,11 @@ reported that the files are written: durable, or certain to be durable before th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from graphs.ids import ChannelId, Epoch, TaskId
 from graphs.wording import counted
@@ -85,8 +86,7 @@ class Capture(NamedTuple):
     base: Epoch | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRecord:
+class TaskRecord(Struct, frozen=True):
     """The core's part of a snapshot, next to the operators' state."""
 
     inputs: tuple[InputRecord, ...]
@@ -106,8 +106,7 @@ class Write(NamedTuple):
     record: TaskRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """The content of an acknowledgement: enough to complete a cut, and to detect termination with a probe.
 
     - in_flight: channel -> batches in it at the cut; empty channels are left out.

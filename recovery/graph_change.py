@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from graphs.cycles import find_cycles
 from graphs.graph_errors import GraphError
@@ -59,8 +61,7 @@ class _Ends(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class GraphChange:
+class GraphChange(Struct, frozen=True):
     """From a former graph to the one that is run now.
 
     - former: the hash of the former graph. operators: name -> kind, versions: name -> version of the state, and edges,
@@ -72,7 +73,7 @@ class GraphChange:
     operators: Mapping[str, str]
     versions: Mapping[str, int]
     edges: tuple[FormerEdge, ...]
-    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    renamed: Mapping[str, str] = {}
     dropped: frozenset[str] = frozenset()
 
     def new_name(self, former: str) -> str:
@@ -93,8 +94,7 @@ def change_from(
     return GraphChange(former, operators, versions, edges, renamed, dropped)
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """What changed from one graph to another, and why a cut cannot be restored across it, if so.
 
     - upgraded: new name -> former version of the state and the new one, of each operator whose version is higher now.
@@ -112,16 +112,15 @@ class Difference:
     problems: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantChange:
+class ConstantChange(Struct, frozen=True):
     """From the constants of a cut to those of the flow that continues from it, by name and digest.
 
     - of_cut: those of the cut. given: those that the flow gives as values; the others are loaded. dropped: those whose
       value in the cut is given up.
     """
 
-    of_cut: Mapping[str, str] = field(default_factory=dict[str, str])
-    given: Mapping[str, str] = field(default_factory=dict[str, str])
+    of_cut: Mapping[str, str] = {}
+    given: Mapping[str, str] = {}
     dropped: Collection[str] = ()
 
     def problems(self, plan: Plan) -> Iterator[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.messages import Mode
@@ -98,8 +99,7 @@ class CutId(NamedTuple):
     attempt: Attempt
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(Struct, frozen=True):
     """Remove leftovers of attempts, now or at any later time. Skip what cannot be removed.
 
     No removal can be fenced: a supervisor may stall and carry it out long after another has taken over. So this removes
@@ -183,8 +183,7 @@ class Sweep:
         return attempt <= self.attempt if self.is_over else attempt < self.attempt
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """The record that a cut is complete. `files` maps each task to the epoch of its files; None is its last state.
 
     A requested cut has the id of the request, and the name it is kept by.
@@ -207,7 +206,7 @@ class Manifest:
     claimant: str = ""
     request: str | None = None
     kept: tuple[Epoch, ...] | None = None
-    states: Mapping[TaskId, tuple[StateFile, ...]] = field(default_factory=dict[TaskId, tuple[StateFile, ...]])
+    states: Mapping[TaskId, tuple[StateFile, ...]] = {}
     pipeline: str | None = None
 
     @property
@@ -218,8 +217,7 @@ class Manifest:
         return frozenset(own | earlier)
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptStart:
+class AttemptStart(Struct, frozen=True):
     """The start of an attempt, from the `restored` cut or from the beginning.
 
     `sizes` are the numbers of tasks, if the run was rescaled, and `begun` those that its options gave it; both are

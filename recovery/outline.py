@@ -6,7 +6,8 @@ It contains no state except the positions of source splits, which are part of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from graphs.ids import ChannelId, Epoch, TaskId
 from recovery.cut import Cut, TaskSnapshot
@@ -14,8 +15,7 @@ from recovery.messages import Path
 from recovery.rounds import RoundsSnapshot, is_in_a_round
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorOutline:
+class OperatorOutline(Struct, frozen=True):
     """One operator in one task. `has_whole`: the task has state of its own, which can move if `whole_can_move`.
 
     `has_transactions`: the operator has prepared output that the cut lists.
@@ -24,31 +24,28 @@ class OperatorOutline:
     whole_can_move: bool = True
     has_whole: bool = False
     has_transactions: bool = False
-    splits: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    splits: Mapping[str, bytes] = {}
     records: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RoundsOutline:
+class RoundsOutline(Struct, frozen=True):
     """The round of a task in an iteration, and whether it was in the middle of it."""
 
     current: Path
     in_a_round: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOutline:
+class TaskOutline(Struct, frozen=True):
     """One task. `logs`: channel -> number of logged batches; empty logs are left out."""
 
     ended: bool
     operators: Mapping[str, OperatorOutline]
-    logs: Mapping[ChannelId, int] = field(default_factory=dict[ChannelId, int])
+    logs: Mapping[ChannelId, int] = {}
     rounds: RoundsOutline | None = None
     transactions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CutOutline:
+class CutOutline(Struct, frozen=True):
     """All tasks of a cut, and its parallelism.
 
     Restored in a changed graph (`graph_change.py`), operators have their new names. Tasks and channels keep the former
@@ -63,8 +60,8 @@ class CutOutline:
     graph_hash: str
     parallelism: Mapping[str, int]
     tasks: Mapping[TaskId, TaskOutline]
-    operator_names: Mapping[str, str] = field(default_factory=dict[str, str])
-    former_versions: Mapping[str, int] = field(default_factory=dict[str, int])
+    operator_names: Mapping[str, str] = {}
+    former_versions: Mapping[str, int] = {}
     edge_names: Mapping[str, str] | None = None
 
 

@@ -22,8 +22,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from graphs.ids import Epoch
 from recovery.messages import Mode
@@ -58,8 +59,7 @@ def wanted(kind: RequestKind, name: str | None) -> str:
     return "the requested cut" if name is None else f"{kind.value} {name!r}"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A request for a cut, and for a stop also the end of the run. The client chooses a new id each time.
 
     `name` is that of the savepoint; None for a cut that is not kept. `asked`: what a rescale asks for. Operators that
@@ -90,8 +90,7 @@ class Request:
         return "requested cut" if self.name is None else f"{self.kind.value} {self.name!r}"
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """The answer to a request: the epoch of its cut, or an error. A rescale that has nothing to do needs no cut.
 
     `is_for_good`: this run would refuse the same request again, however often it is made.

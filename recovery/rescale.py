@@ -20,7 +20,8 @@ with such a hook, or in a loop, is refused by name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from graphs.deployment import Channel, Deployment, Task
 from graphs.expansion import with_channels
@@ -31,15 +32,13 @@ from recovery.outline import CutOutline, TaskOutline
 from recovery.protocol_errors import RescaleError
 
 
-@dataclass(frozen=True, slots=True)
-class KeptState:
+class KeptState(Struct, frozen=True):
     """An operator's state, unchanged, from one former task."""
 
     task: TaskId
 
 
-@dataclass(frozen=True, slots=True)
-class MovedState:
+class MovedState(Struct, frozen=True):
     """An operator's state in task `index` under another parallelism.
 
     - groups: the key groups of this task, in the files of the tasks `keyed`.
@@ -55,7 +54,7 @@ class MovedState:
     waiting: Mapping[TaskId, tuple[int, int]]
     whole: tuple[TaskId, ...] = ()
     transactions: tuple[TaskId, ...] = ()
-    splits: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    splits: Mapping[str, bytes] = {}
     records: int = 0
 
     @property
@@ -64,8 +63,7 @@ class MovedState:
         return tuple(sorted({*self.keyed, *self.whole, *self.transactions}))
 
 
-@dataclass(frozen=True, slots=True)
-class MovedLog:
+class MovedLog(Struct, frozen=True):
     """The logs of an edge from several former tasks, put in front of this task as one log.
 
     `parallelism` is that of the receiver if the records are routed again; None if all of them stay with this task.
@@ -76,8 +74,7 @@ class MovedLog:
     parallelism: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class RestorePlan:
+class RestorePlan(Struct, frozen=True):
     """What one task restores, and which files contain it.
 
     - kept_logs: channels whose logs are put in front of the same channels, each with its restored rest.
@@ -90,15 +87,15 @@ class RestorePlan:
 
     task: TaskId
     ended: bool = False
-    states: Mapping[str, KeptState | MovedState] = field(default_factory=dict[str, KeptState | MovedState])
+    states: Mapping[str, KeptState | MovedState] = {}
     kept_logs: tuple[ChannelId, ...] = ()
     moved_logs: tuple[MovedLog, ...] = ()
     rounds: TaskId | None = None
     rounds_moved: bool = False
     unpublished: tuple[str, ...] = ()
     base: Epoch | None = None
-    operator_names: Mapping[str, str] = field(default_factory=dict[str, str])
-    former_versions: Mapping[str, int] = field(default_factory=dict[str, int])
+    operator_names: Mapping[str, str] = {}
+    former_versions: Mapping[str, int] = {}
 
     @property
     def tasks(self) -> frozenset[TaskId]:

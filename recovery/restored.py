@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from graphs.ids import RESTORED_SENDER, ChannelId, Epoch
 from recovery.channels import Encode, Inbox
@@ -12,8 +13,7 @@ from recovery.messages import Data, End, restored_marker_in
 from recovery.rounds import RoundsSnapshot
 
 
-@dataclass(frozen=True, slots=True)
-class RestoredLog:
+class RestoredLog(Struct, frozen=True):
     """The loop log of a channel, restored as a separate channel in front of it.
 
     At another parallelism there is one per receiving task, in front of every live channel of the edge; its sender is
@@ -31,15 +31,14 @@ class RestoredLog:
         return live == self.channel._replace(restored=False)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRestore:
+class TaskRestore(Struct, frozen=True):
     """The restored part of one task. `transactions` are listed by the cut and committed before the task runs.
 
     `base` is the cut whose state of this very task it is: what the task writes next may be relative to it. Under
     another parallelism there is none, because the files of the cut then belong to other tasks.
     """
 
-    operators: Mapping[str, OperatorState] = field(default_factory=dict[str, OperatorState])
+    operators: Mapping[str, OperatorState] = {}
     logs: tuple[RestoredLog, ...] = ()
     rounds: RoundsSnapshot | None = None
     ended: bool = False

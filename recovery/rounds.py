@@ -26,9 +26,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+from msgspec import Struct
 
 from graphs.deployment import Task
 from graphs.ids import ChannelId, Epoch, TaskId
@@ -52,8 +53,7 @@ class Phase(Enum):
     RETURN = "return"
 
 
-@dataclass(frozen=True, slots=True)
-class RoundsSnapshot:
+class RoundsSnapshot(Struct, frozen=True):
     """A task's state of rounds in a cut: batches that are set aside are encoded, including markers.
 
     `skips`: channel -> the number of processed records of its first batch that is set aside.
@@ -67,7 +67,7 @@ class RoundsSnapshot:
     contributions: dict[TaskId, Any]
     enclosing: dict[TaskId, Any]
     is_head: bool
-    skips: dict[ChannelId, int] = field(default_factory=dict[ChannelId, int])
+    skips: dict[ChannelId, int] = {}
 
 
 def is_in_a_round(rounds: RoundsSnapshot) -> bool:

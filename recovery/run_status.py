@@ -11,10 +11,12 @@ supervisor's host. A time or size that is not known is None.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from recovery.stores.shapes import ShapeError, shown
 
@@ -25,8 +27,7 @@ ENDED = ("finished", "stopped", "failed", "cancelled")
 """The states of a run that is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskStatus:
+class TaskStatus(Struct, frozen=True):
     """One task in the current attempt. A source's `records_in` is the number of records that it has read.
 
     `records_out` counts a record once for each channel that it was sent to. The shares are those of the last second:
@@ -55,8 +56,7 @@ class TaskStatus:
     calls_waiting: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorStatus:
+class OperatorStatus(Struct, frozen=True):
     """The tasks that run a chain of operators. `name` is that of the first operator."""
 
     name: str
@@ -66,8 +66,7 @@ class OperatorStatus:
     tasks: tuple[TaskStatus, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelStatus:
+class ChannelStatus(Struct, frozen=True):
     """One channel. Sender and receiver are tasks, such as "count/1".
 
     - records: the number sent in this attempt.
@@ -89,8 +88,7 @@ class ChannelStatus:
     window_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LoopLog:
+class LoopLog(Struct, frozen=True):
     """The log of one loop in one cut; `records` is None if they cannot be counted."""
 
     batches: int
@@ -98,8 +96,7 @@ class LoopLog:
     records: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class LoopStatus:
+class LoopStatus(Struct, frozen=True):
     """One loop.
 
     - operators: those on the way round it.
@@ -116,12 +113,11 @@ class LoopStatus:
     records: int = 0
     bytes: int = 0
     waiting_s: float = 0.0
-    rounds: Mapping[str, int] = field(default_factory=dict[str, int])
+    rounds: Mapping[str, int] = {}
     round: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BarrierStatus:
+class BarrierStatus(Struct, frozen=True):
     """How far an open epoch has come at the tasks of one operator: the number of tasks at each stage.
 
     A task that is `aligning` has met the first barrier or its trigger; one that has `captured` has not written yet.
@@ -133,8 +129,7 @@ class BarrierStatus:
     written: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class EpochStatus:
+class EpochStatus(Struct, frozen=True):
     """One epoch, which became a cut, may become one, or never will.
 
     `state` is "open", "complete" or "given up"; `reason` says why it was given up.
@@ -166,14 +161,13 @@ class EpochStatus:
     seconds: float | None = None
     slowest: str | None = None
     written_bytes: int | None = None
-    loops: Mapping[str, LoopLog] = field(default_factory=dict[str, LoopLog])
+    loops: Mapping[str, LoopLog] = {}
     is_kept: bool = False
-    waiting: Mapping[str, str] = field(default_factory=dict[str, str])
-    barriers: Mapping[str, BarrierStatus] = field(default_factory=dict[str, BarrierStatus])
+    waiting: Mapping[str, str] = {}
+    barriers: Mapping[str, BarrierStatus] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class FailureStatus:
+class FailureStatus(Struct, frozen=True):
     """The end of an attempt that failed, and the restart after it.
 
     `restored` is the cut that was restored, None for a start from the beginning; `in_loops` the number of records that
@@ -195,8 +189,7 @@ class FailureStatus:
     lost_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunStatus:
+class RunStatus(Struct, frozen=True):
     """A run, at one moment.
 
     - run: a random number that all supervisors of the run share; empty if unknown.
@@ -243,7 +236,7 @@ class RunStatus:
         >>> status_in(status.to_json()) == status
         True
         """
-        return asdict(self)
+        return to_builtins(self)
 
 
 def united(statuses: Sequence[RunStatus], state: str) -> RunStatus:
@@ -297,7 +290,7 @@ def _below(place: str, hint: Any, value: Any) -> Any:
 @cache
 def _hints(kind: type) -> dict[str, Any]:
     hints = get_type_hints(kind)
-    return {each.name: hints[each.name] for each in fields(cast(Any, kind))}
+    return {name: hints[name] for name in cast(Any, kind).__struct_fields__}
 
 
 def _value(hint: Any, value: Any) -> Any:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from recovery.table_groups import Rows
 from recovery.typed_groups import Column, Numbers, many
@@ -97,8 +97,7 @@ def joined(several: Sequence[Mapping[int, bytes]]) -> Mapping[int, bytes]:
     return stored[0] if len(stored) == 1 else StoredGroups(_PartsOfAll(stored))
 
 
-@dataclass(frozen=True, slots=True)
-class _PartsOfAll:
+class _PartsOfAll(Struct, frozen=True):
     groups: tuple[StoredGroups, ...]
 
     def __iter__(self) -> Iterator[StoredPart]:

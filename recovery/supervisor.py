@@ -36,10 +36,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 from zlib import crc32
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.orders import (
@@ -101,8 +103,7 @@ class KeptCut(NamedTuple):
     states: StateLists
 
 
-@dataclass(frozen=True, slots=True)
-class RestartOptions:
+class RestartOptions(Struct, frozen=True):
     """The limits on restarts: an attempt may fail `restarts_max` times within `window_ms`. How long a restart waits.
 
     - window_ms: None means that no failure is ever forgotten.

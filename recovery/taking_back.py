@@ -7,8 +7,9 @@ log that holds the marker of a round, or state that its class fails to merge and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from graphs.deployment import Deployment
 from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId

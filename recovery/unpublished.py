@@ -6,7 +6,8 @@ The tasks publish it before any of them runs, each for its own sinks. Any task c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from graphs.deployment import Deployment
 from graphs.ids import TaskId

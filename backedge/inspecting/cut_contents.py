@@ -22,7 +22,7 @@ from recovery.stores.cut_store import CutStore
 from recovery.stores.manifests import CutDescription
 from recovery.stores.parquet_tables import ROWS_NAMES, to_rows
 from recovery.stores.store_errors import SnapshotCorruptError
-from recovery.stores.task_files import TaskReader
+from recovery.stores.task_tables import TaskReader
 
 
 class StateEntry(NamedTuple):

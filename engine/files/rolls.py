@@ -24,10 +24,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from engine.files.contents import Content
 from engine.files.disk import Disk
@@ -47,8 +48,7 @@ TargetOf = Callable[[str, str], Path]
 _PART = re.compile(r"(joined\.)?(\d+)\.(.+)", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class RollLimits:
+class RollLimits(Struct, frozen=True):
     """When a roll is published: at this size, or this long after its first part. None: no limit of that kind."""
 
     bytes: int | None

@@ -84,7 +84,7 @@ Actor = Any
 Pending = Any
 
 _DEATH = "A worker died or was killed"
-_OF_PYDANTIC = "ray._common.pydantic_compat"
+_SERIALIZERS = ("ray._common.pydantic_compat", "ray._private.arrow_serialization")
 START_ONE = "start one with `ray start --head`, or name one in RAY_ADDRESS"
 
 
@@ -305,12 +305,13 @@ def own_log() -> str:
     return str(cast(Any, untyped_worker).get_err_file_path())
 
 
-def skip_pydantic(actor: type) -> None:
-    """In a worker that unpickles one of our actors: keep Ray from importing pydantic, a tenth of the time of a start.
+def skip_serializers(actor: type) -> None:
+    """In a worker that unpickles one of our actors: keep Ray from importing pydantic and pyarrow.
 
-    Ray imports it before the worker reads its first argument, to pickle fields of pydantic's old models, as FastAPI has
-    them. Our calls hold none; a user function that passes some through Ray itself would fail. Ray has no setting for
-    this. Without one of these private names, the import just happens.
+    Ray imports them before the worker reads its first argument, which takes an eighth of the time of a start. With them
+    it would pickle fields of pydantic's old models, as FastAPI has them, and slices of Arrow tables without the rest.
+    Our calls hold none; a user function that passes such fields through Ray itself would fail, and slices are larger.
+    Ray has no setting for this. Without one of these private names, the imports just happen.
     """
     worker: Any = sys.modules.get("ray._private.worker")
     addons: Any = sys.modules.get("ray.util.serialization_addons")
@@ -322,19 +323,21 @@ def skip_pydantic(actor: type) -> None:
     if (own := getattr(here, "actor_id", None)) is None or own.is_nil():
         return
     # Classes that Ray makes to start an actor have this from the beginning, and their process may be a user's worker.
-    if hasattr(actor, "__ray_actor_class__") or _OF_PYDANTIC in sys.modules:
+    if hasattr(actor, "__ray_actor_class__") or sys.modules.keys() & _SERIALIZERS:
         return
 
     def apply_others(context: Any) -> None:
         addons.apply = apply
-        stand_in: Any = ModuleType(_OF_PYDANTIC)
+        stand_in: Any = ModuleType("stand_in")
         stand_in.__getattr__ = lambda name: _do_nothing  # pyright: ignore[reportUnknownLambdaType]
-        sys.modules.setdefault(_OF_PYDANTIC, stand_in)
+        for module in _SERIALIZERS:
+            sys.modules.setdefault(module, stand_in)
         try:
             apply(context)
         finally:
-            if sys.modules.get(_OF_PYDANTIC) is stand_in:
-                del sys.modules[_OF_PYDANTIC]
+            for module in _SERIALIZERS:
+                if sys.modules.get(module) is stand_in:
+                    del sys.modules[module]
 
     addons.apply = apply_others
 

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
+
+from msgspec import Struct
 
 from engine.batch import Batch
 from engine.runtime import TaskRuntime
@@ -41,8 +42,7 @@ class KillSpecError(ValueError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(Struct, frozen=True):
     """One planned fault. `amount` is a number of epochs (also for `loop`), records or milliseconds.
 
     >>> Kill.parse("head@epoch=3")
@@ -82,8 +82,7 @@ class Kill:
         return self.who in (str(task.id), *task.operators)
 
 
-@dataclass(frozen=True, slots=True)
-class Faults:
+class Faults(Struct, frozen=True):
     """Deliberate faults of a run, for tests and demonstrations.
 
     `kills` are planned faults in their short form. `broken_rule` names a protocol rule that the tasks break: see

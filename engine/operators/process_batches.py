@@ -12,8 +12,9 @@ they arrived.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from engine.batch import Hops, own_copy, runs
 from engine.capture import OperatorCapture

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BufferedIOBase
 
+from msgspec import structs
+
 from engine.simulation.simulated_store import CreateFault, SimulatedCut, SimulatedStore
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
@@ -27,7 +29,8 @@ from recovery.stores.cut_store import CutStore
 from recovery.stores.store_calls import remove_below
 from recovery.stores.store_errors import OutcomeUnknownError
 from recovery.stores.store_protocol import FileFacts, Store
-from recovery.stores.task_files import StoredCut, TaskFiles
+from recovery.stores.task_files import TaskFiles
+from recovery.stores.task_tables import StoredCut
 from recovery.taking_back import CutFiles, Logs
 
 
@@ -118,7 +121,7 @@ class ReadOnce:
     def state(self, task: TaskId, operator: str, groups: range | None = None) -> OperatorState:
         """The state of an operator in a task."""
         state = self.files.state(task, operator, groups)
-        return replace(state, groups=_in_memory(state.groups), deltas=tuple(map(_in_memory, state.deltas)))
+        return structs.replace(state, groups=_in_memory(state.groups), deltas=tuple(map(_in_memory, state.deltas)))
 
     def logs(self, task: TaskId) -> Logs:
         """The log of each input channel of a task, empty ones left out."""

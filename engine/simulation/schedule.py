@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from engine.simulation.fault_injection import Faults
 from engine.simulation.fault_plan import FaultPlan, Outcome

@@ -6,9 +6,11 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+from msgspec.structs import replace
 
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId

@@ -12,6 +12,8 @@ from itertools import pairwise
 from operator import length_hint
 from typing import Any, Literal, get_args
 
+from msgspec import structs
+
 from engine.cut_view import CutView
 from engine.files.checks import check_source
 from engine.files.file_errors import NoInputError
@@ -155,7 +157,7 @@ class Simulation:
         if invariant is not None:
             check_function(invariant, "invariant= of simulate")
         watched = plan.stop_when is not None or invariant is not None
-        self.plan = replace(plan, stop_when=_watch(plan.stop_when, invariant)) if watched else plan
+        self.plan = structs.replace(plan, stop_when=_watch(plan.stop_when, invariant)) if watched else plan
         sources = [operator for operator in plan.operators.values() if operator.kind.is_source]
         self.batch_min = sum(_count(source, self.inputs) for source in sources) // _BATCHES
         endless = [s for s in sources if s.name not in self.inputs and not s.function.bounded]

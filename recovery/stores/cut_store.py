@@ -18,7 +18,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
@@ -49,7 +49,6 @@ from recovery.stores.names import (
     path_of,
     task_file,
 )
-from recovery.stores.record_tables import records_in_batch
 from recovery.stores.schema import GRAPH
 from recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
 from recovery.stores.schema import STATUS as STATUS_SHAPE
@@ -75,14 +74,14 @@ from recovery.stores.store_guarantees import probe_store
 from recovery.stores.store_protocol import FileFacts, Store
 from recovery.stores.store_schemes import store_at
 from recovery.stores.task_files import (
-    CountRecords,
     StateLayer,
-    StoredCut,
     StoredFile,
     TaskFiles,
-    TaskReader,
-    write_files,
 )
+
+if TYPE_CHECKING:
+    # Imported when a cut is written or read: it needs pyarrow, for which no run waits before its first record.
+    from recovery.stores.task_tables import StoredCut, TaskReader
 
 Layers = dict[FileId, StateLayer]
 """What tasks have written of their keyed state, each by its name."""
@@ -299,7 +298,6 @@ class CutStore:
         *,
         loops: Mapping[str, str] | None = None,
         kinds: Mapping[str, str] | None = None,
-        count_records: CountRecords = records_in_batch,
         left_bytes_max: int = 0,
     ) -> TaskFiles:
         """Write the snapshot of one task. `epoch` is None for its last state. A full disk is an `OSError`.
@@ -307,6 +305,8 @@ class CutStore:
         `loops` names the loop of each edge in one, `kinds` the kind of each operator. Up to `left_bytes_max` bytes are
         not made durable here: the process on this host that creates the manifest does it.
         """
+        from recovery.stores.task_tables import write_files
+
         with Settling(self._store, left_bytes_max) as settling:
 
             def write(files: Mapping[Parts, bytes]) -> None:
@@ -315,9 +315,7 @@ class CutStore:
             def write_pieces(parts: Parts, pieces: Iterable[bytes]) -> None:
                 settling.write_pieces(path_of(parts), pieces)
 
-            described = write_files(
-                attempt, epoch, snapshot, loops or {}, kinds or {}, count_records, write, write_pieces
-            )
+            described = write_files(attempt, epoch, snapshot, loops or {}, kinds or {}, write, write_pieces)
             return replace(described, is_settled=settling.finish())
 
     def discard_task(self, attempt: Attempt, epoch: Epoch | None, task: TaskId) -> None:
@@ -363,6 +361,8 @@ class CutStore:
         """Read a complete cut. All files of its tasks are verified before the first is decoded."""
         described = self.manifest_of(epoch)
         verified = {file: self._verified(file) for file in described.of_tasks}
+        from recovery.stores.task_tables import TaskReader
+
         readers = {task: TaskReader(files, verified.__getitem__) for task, files in described.tasks.items()}
         return Cut(
             epoch=described.epoch,
@@ -393,14 +393,18 @@ class CutStore:
                 f"the cut of epoch {epoch} has no task {task}: it was taken with the tasks "
                 f"{', '.join(map(str, described.tasks))}; read the whole cut to restore with others"
             )
-        return TaskReader(described.tasks[task], self._verified).snapshot()
+        return self.reader_of(described.tasks[task]).snapshot()
 
     def files_of(self, tasks: Mapping[TaskId, TaskFiles]) -> StoredCut:
         """The files of these tasks, read part by part. A file is verified before it is decoded."""
+        from recovery.stores.task_tables import StoredCut
+
         return StoredCut(tasks, self._verified)
 
     def reader_of(self, files: TaskFiles) -> TaskReader:
         """Reads the files of one task. A file is verified before it is decoded."""
+        from recovery.stores.task_tables import TaskReader
+
         return TaskReader(files, self._verified)
 
     def _verified(self, file: StoredFile) -> bytes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from recovery.orders import AttemptStart, Entry, Manifest
 from recovery.stores.documents import Document
@@ -19,8 +20,7 @@ class ManifestFile(NamedTuple):
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """A verified entry of the chain. `parent` is the SHA-256 of the entry before it."""
 
     number: int

@@ -6,9 +6,10 @@ A document was checked against its shape when it was opened (`schema.py`), so it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
+
+from msgspec import Struct
 
 from graphs.deployment import Deployment
 from graphs.describing import describe_deployment
@@ -36,8 +37,7 @@ _EARLIER: Mapping[str, frozenset[int]] = {"state": frozenset({2})}
 """Earlier versions that are read as well. A file of state from then lacks the column for bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class CutDescription:
+class CutDescription(Struct, frozen=True):
     """A cut, as its manifest describes it."""
 
     epoch: Epoch
@@ -48,7 +48,7 @@ class CutDescription:
     parallelism: Mapping[str, int]
     tasks: Mapping[TaskId, TaskFiles]
     transactions: Mapping[TaskId, tuple[str, ...]]
-    constants: Mapping[str, StoredFile] = field(default_factory=dict[str, StoredFile])
+    constants: Mapping[str, StoredFile] = {}
 
     @property
     def policy(self) -> str:

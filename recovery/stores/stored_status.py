@@ -7,7 +7,8 @@ has kept adds figures, epochs that were given up, and failures; where the chain 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from graphs.describing import edges_in
 from graphs.ids import Epoch

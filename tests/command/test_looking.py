@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import pickle
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from backedge.command import main
 from backedge.inspecting import jobs

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from engine.on_ray import cluster
 from engine.on_ray.api.job_handle import Job
@@ -55,7 +56,7 @@ class Supervisors:
         self.looks_left[leading] = max(0, self.looks_left[leading] - 1)
         self.is_over = not any(self.looks_left)
         story = self.stories[leading]
-        return replace(story, lines=story.lines[lines_from:])
+        return structs.replace(story, lines=story.lines[lines_from:])
 
     def _end_of(self, supervisor: int) -> Story:
         if supervisor < len(self.stories) - 1:

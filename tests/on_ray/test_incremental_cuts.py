@@ -17,7 +17,8 @@ from backedge.faults import Faults, run_with_faults
 from graphs.ids import TaskId
 from recovery.orders import Manifest, StateFile
 from recovery.stores.cut_store import CutStore
-from recovery.stores.task_files import StoredFile, TaskReader
+from recovery.stores.task_files import StoredFile
+from recovery.stores.task_tables import TaskReader
 from tests.faults.evidence import Evidence
 from tests.on_ray.fault_points import FaultPoint, Setting
 

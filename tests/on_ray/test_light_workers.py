@@ -88,7 +88,7 @@ def as_another_ray(monkeypatch: pytest.MonkeyPatch, lacking: str, apply: Callabl
 @pytest.mark.parametrize("lacking", ["global_worker", "WORKER_MODE", "apply", "an actor"])
 def test_a_ray_without_a_private_name_or_an_actor_is_left_as_it_is(lacking: str, monkeypatch: pytest.MonkeyPatch):
     addons = as_another_ray(monkeypatch, lacking, print)
-    cluster.skip_pydantic(type("Unpickled", (), {}))
+    cluster.skip_serializers(type("Unpickled", (), {}))
     assert getattr(addons, "apply", print) is print
 
 
@@ -100,7 +100,7 @@ def test_a_ray_that_takes_more_from_its_module_gets_stand_ins_once(monkeypatch: 
         taken.append(module.register_other(context))
 
     addons = as_another_ray(monkeypatch, "nothing", apply)
-    cluster.skip_pydantic(type("Unpickled", (), {}))
+    cluster.skip_serializers(type("Unpickled", (), {}))
     addons.apply("context")
     assert taken == [None]
     assert addons.apply is apply and COMPAT not in sys.modules

@@ -9,9 +9,9 @@ import socket
 import struct
 import threading
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from backedge import Collect, Flow, Range
 from engine.on_ray.transport.control_messages import SUPERVISOR

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from recovery.stores.cut_store import CutStore
 from tests.command.test_looking import GRAPH

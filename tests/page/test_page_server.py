@@ -6,7 +6,6 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from socket import create_connection
@@ -15,6 +14,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
+from msgspec.structs import replace
 
 from backedge import ui_command
 from backedge.command import main

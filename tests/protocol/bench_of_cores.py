@@ -18,8 +18,9 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from engine.batch import Batch, decode, encode
 from engine.channel_ends import Arrivals

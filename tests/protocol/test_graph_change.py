@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from backedge import Collect, Flow, GraphMismatchError, Items, UserFunctionError
 from engine.batch import Batch, decode, encode

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.coordinator import Coordinator, SnapshotOptions

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from graphs.ids import Attempt, Epoch
 from recovery.coordinator import RETRY_PAUSE_MS, Coordinator, SnapshotOptions

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.messages import Mode

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from engine.simulation.checker import check_protocol
 from engine.simulation.counts import COUNTED, check_counts

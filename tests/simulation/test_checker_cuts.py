@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from engine.simulation.cut_checks import COVERED, EMPTY, LOGGED, ONCE, ONWARD, RECEIVED, check_cover, check_cut
 from graphs import expand

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from engine.simulation.checker import ALL, check, check_protocol
 from engine.simulation.output_checks import CONSERVED, KEPT, LISTED, OUTPUT, check_conservation, check_output

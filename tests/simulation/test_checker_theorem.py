@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from engine.simulation.record import Captured, Ran, Record, Sent, Took, Violation
 from engine.simulation.theorem import CHANNELS, LEGAL, PLAIN, PREPARED, STATE, check_theorem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from engine.simulation.checker import check, check_protocol
 from engine.simulation.cut_checks import LOGGED, ONCE

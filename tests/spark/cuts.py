@@ -5,11 +5,11 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from graphs.deployment import Channel, Deployment, Task
 from graphs.plan import Edge, Plan

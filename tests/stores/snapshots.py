@@ -6,10 +6,10 @@ import io
 import pickle
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from engine.compaction import put_together
 from graphs.deployment import Deployment

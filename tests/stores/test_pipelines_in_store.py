@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from graphs.ids import Attempt, Epoch
 from recovery.orders import AttemptStart, Manifest

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from engine.state import batches_of_entries, decode_entries
 from graphs.ids import Attempt, Epoch, TaskId
@@ -21,7 +22,8 @@ from recovery.stores.folder import Folder
 from recovery.stores.names import Parts
 from recovery.stores.parquet_tables import decode
 from recovery.stores.store_errors import SnapshotCorruptError
-from recovery.stores.task_files import StoredCut, StoredFile, TaskFiles
+from recovery.stores.task_files import StoredFile, TaskFiles
+from recovery.stores.task_tables import StoredCut
 from tests.stores.snapshots import LOOPS, RANK, columns_of, entries_of, rank, snapshots_of
 
 TASK = TaskId("count", 0)
@@ -88,7 +90,7 @@ def test_nothing_of_a_file_that_was_changed_is_decoded(tmp_path: Path, monkeypat
         decoded.append(name)
         return decode(data, of, name, added)
 
-    monkeypatch.setattr("recovery.stores.task_files.decode", noted)
+    monkeypatch.setattr("recovery.stores.task_tables.decode", noted)
     with pytest.raises(SnapshotCorruptError, match=rf"{path} was changed"):
         list(files.state(TASK, "count", groups_of_task(0, 3)).groups)
     assert decoded and not any(name.endswith("count.0.parquet") for name in decoded)
@@ -152,7 +154,7 @@ def test_a_large_state_has_several_files_of_whole_key_groups_in_their_order(
 
 
 def test_no_file_is_written_after_many_others_were_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("recovery.stores.task_files.WRITTEN_AT_ONCE_BYTES", 1)
+    monkeypatch.setattr("recovery.stores.task_tables.WRITTEN_AT_ONCE_BYTES", 1)
     encoded: list[int] = []
     write = Folder.write
 
@@ -210,7 +212,7 @@ def test_a_file_with_other_key_groups_than_the_manifest_names_is_refused(
 
 def test_the_files_of_a_part_are_removed_with_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store, described = in_parts(tmp_path, monkeypatch)
-    other = replace(counted(), task=TaskId("count", 1))
+    other = structs.replace(counted(), task=TaskId("count", 1))
     kept = store.write_task(Attempt(1), Epoch(1), other)
     store.discard_task(Attempt(1), Epoch(1), TASK)
     left = {str(path.relative_to(store.path)) for path in Path(store.path).rglob("*.parquet")}

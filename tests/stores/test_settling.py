@@ -146,7 +146,7 @@ class Waiting(FolderStore):
 
 
 def files_of_a_large_snapshot(store: Store, monkeypatch: pytest.MonkeyPatch) -> TaskFiles:
-    monkeypatch.setattr("recovery.stores.task_files.WRITTEN_AT_ONCE_BYTES", 1)
+    monkeypatch.setattr("recovery.stores.task_tables.WRITTEN_AT_ONCE_BYTES", 1)
     return CutStore(store, "job").write_task(Attempt(1), Epoch(1), snapshots_of(1)[RANK])
 
 

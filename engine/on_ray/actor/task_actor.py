@@ -25,7 +25,7 @@ class TaskActor:
 
     def __init_subclass__(cls) -> None:
         """Ray makes a subclass of each actor class, and a worker unpickles that before it reads the arguments."""
-        cluster.skip_pydantic(cls)
+        cluster.skip_serializers(cls)
 
     def __init__(self, label: str, supervisor: RunSupervisor | None) -> None:
         from engine.on_ray.actor.task_host import TaskHost

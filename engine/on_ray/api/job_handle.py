@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, cast
 
+from msgspec import structs
+
 from engine.on_ray import cluster
 from engine.on_ray.api.html_tables import html_table, outputs_table
 from engine.on_ray.api.progress_line import Display
@@ -427,7 +429,7 @@ def _left_alone(job: str) -> str:
 
 def _continued(story: Story, earlier: Story) -> Story:
     """A copy of a supervisor's story, with what its predecessors have reported."""
-    story = replace(story, kills=list(story.kills), restores=list(story.restores))
+    story = structs.replace(story, kills=list(story.kills), restores=list(story.restores))
     story.continues(earlier)
     return story
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from engine.files.checks import check_sink, check_source, claim_output
 from engine.on_ray.api.cut_lookup import cuts_with, find_cut, last_cuts, read_cut

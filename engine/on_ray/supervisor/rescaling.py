@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from engine.on_ray.cluster import Needs
 from engine.on_ray.supervisor.crew import PLACE_TIMEOUT_S, Crew, needs_of
@@ -46,8 +47,7 @@ def crowded(needs: Mapping[str, Needs], present: Mapping[str, Needs], cpus: int)
     )
 
 
-@dataclass(slots=True)
-class Preparation:
+class Preparation(Struct):
     """A rescale whose processes are starting. `answers` come from those that are there."""
 
     request: Request

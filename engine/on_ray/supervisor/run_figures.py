@@ -6,8 +6,10 @@ It is told what happens and hands out a `RunStatus`. It decides nothing. `now_s`
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
 from threading import Lock
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.on_ray.supervisor.run_story import Story
 from engine.on_ray.transport.control_messages import EpochTimes
@@ -36,7 +38,7 @@ REMEMBERED_MAX = 100
 FRESH_S = 5.0
 """A task that has not been heard from for longer has no present pace."""
 
-BARRIER_STAGES = [each.name for each in fields(BarrierStatus)]
+BARRIER_STAGES = list(BarrierStatus.__struct_fields__)
 
 LOST = "the supervisor of the run died"
 
@@ -44,8 +46,7 @@ NO_INPUT = InputLoad(0, 0, 0, 0)
 NO_OUTPUT = OutputLoad(0, 0, 0, 0, None, None)
 
 
-@dataclass(slots=True)
-class _Pace:
+class _Pace(Struct):
     """The latest figures of a task, and the rates between them and those before."""
 
     load: TaskLoad
@@ -54,7 +55,7 @@ class _Pace:
     out_per_s: float | None = None
     busy: float | None = None
     held: float | None = None
-    rounds: dict[str, dict[int, int]] = field(default_factory=dict[str, dict[int, int]])
+    rounds: dict[str, dict[int, int]] = {}
 
     def after(self, load: TaskLoad, now_s: float) -> _Pace:
         """The pace with newer figures of the same attempt."""
@@ -72,8 +73,7 @@ class _Pace:
         )
 
 
-@dataclass(slots=True)
-class _Epoch:
+class _Epoch(Struct):
     """One epoch. `told` is what is known of it; the rest leads there.
 
     - acknowledged: the tasks that have acknowledged it; waiting: what the others last reported.
@@ -84,8 +84,8 @@ class _Epoch:
     began_s: float
     acknowledged_s: float
     processed: int
-    acknowledged: set[TaskId] = field(default_factory=set[TaskId])
-    waiting: dict[TaskId, Remaining] = field(default_factory=dict[TaskId, Remaining])
+    acknowledged: set[TaskId] = set()
+    waiting: dict[TaskId, Remaining] = {}
     slowest_ms: int = -1
 
 

@@ -6,8 +6,9 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from engine.on_ray.planned_faults import Kill
 from engine.on_ray.transport.control_messages import Counts
@@ -16,8 +17,7 @@ from recovery.orders import Manifest
 from recovery.requests import Reply
 
 
-@dataclass(slots=True)
-class Story:
+class Story(Struct):
     """Grows during the run; the driver gets it as it is at the time."""
 
     job: str
@@ -30,21 +30,21 @@ class Story:
     snapshots: int = 0
     snapshots_with_log: int = 0
     log_bytes: int = 0
-    kills: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    restores: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    kills: list[dict[str, Any]] = []
+    restores: list[dict[str, Any]] = []
     # A rescale has the `tasks` of each operator before and after, and the milliseconds from the moment that the old
     # tasks were stopped until all new ones ran; None until then.
-    rescales: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    rescales: list[dict[str, Any]] = []
     restarts: int = 0
     stale: int = 0
-    lines: list[str] = field(default_factory=list[str])
-    outputs: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
-    printed: list[str] = field(default_factory=list[str])
+    lines: list[str] = []
+    outputs: dict[str, list[Any]] = {}
+    printed: list[str] = []
     # The number of printed lines before those, which the driver already has, or a detached run no longer.
     printed_before: int = 0
-    answers: dict[str, Reply] = field(default_factory=dict[str, Reply])
-    counts: dict[tuple[int, str], Counts] = field(default_factory=dict[tuple[int, str], Counts])
-    pids: dict[str, int] = field(default_factory=dict[str, int])
+    answers: dict[str, Reply] = {}
+    counts: dict[tuple[int, str], Counts] = {}
+    pids: dict[str, int] = {}
     began_s: float = field(default_factory=time.monotonic)
     ran_s: float | None = None
     down_s: float | None = None

@@ -13,8 +13,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from engine.cut_view import CutUnreadableError, CutView, reading_cut
 from engine.on_ray import cluster

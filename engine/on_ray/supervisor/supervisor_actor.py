@@ -14,9 +14,11 @@ import pickle
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from threading import Timer
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.on_ray import cluster
 from engine.on_ray.supervisor.actor_starter import ActorStarter, FirstActors, Survivors
@@ -32,8 +34,7 @@ FOLLOWERS_MAX = 32
 """The group of threads in which `run` waits, so that it keeps none from asking, and how many of them may wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Struct, frozen=True):
     """What a process needs to know of a living run before it joins. `planned` are its planned faults."""
 
     identity: RunIdentity
@@ -49,7 +50,7 @@ class SupervisorActor:
 
     def __init_subclass__(cls) -> None:
         """As in `TaskActor`."""
-        cluster.skip_pydantic(cls)
+        cluster.skip_serializers(cls)
 
     def __init__(self, first: FirstActors, held: Mapping[str, cluster.Pending], *pickled: bytes) -> None:
         self._label = f"{first.job}/supervisor"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from engine.on_ray.planned_faults import Kill
 from engine.on_ray.transport.mailbox import Address, Keys
@@ -22,8 +24,7 @@ SUPERVISOR = "(supervisor)"
 CONNECT_TIMEOUT_S = 180.0
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Limits on what may wait where, in bytes.
 
     In transit in a regular channel; in memory at either end of a back edge; on disk, in one process; in the logs of one
@@ -36,7 +37,7 @@ class Limits:
     log_budget_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class TaskOptions:
     """How tasks run, where they write, and how much they take at a time.
 
@@ -48,15 +49,15 @@ class TaskOptions:
     seed: int = 0
     read_records_max: int = 4_096
     take_records_max: int = 8_192
-    limits: Limits = Limits()
+    limits: Limits = dataclasses.field(default_factory=Limits)
     root: str | None = None
     job: str = "flow"
-    splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    splits: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict[str, tuple[str, ...]])
     broken_rule: str | None = None
-    key: bytes | None = field(default=None, repr=False)
+    key: bytes | None = dataclasses.field(default=None, repr=False)
     run: str = ""
     keep_inputs: frozenset[str] = frozenset()
-    constants: Mapping[str, StoredFile] = field(default_factory=dict[str, StoredFile])
+    constants: Mapping[str, StoredFile] = dataclasses.field(default_factory=dict[str, StoredFile])
 
 
 class Leader(NamedTuple):
@@ -66,8 +67,7 @@ class Leader(NamedTuple):
     silence_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(Struct, frozen=True):
     """What an actor needs to know to take part in an attempt.
 
     `restores` says what its tasks restore, and `files` describes the files that they read for it; neither contains any
@@ -82,12 +82,12 @@ class Begin:
     restores: Mapping[TaskId, RestorePlan | None]
     addresses: Mapping[str, Address]
     options: TaskOptions
-    files: Mapping[TaskId, TaskFiles] = field(default_factory=dict[TaskId, TaskFiles])
+    files: Mapping[TaskId, TaskFiles] = {}
     kills: tuple[Kill, ...] = ()
-    processed: Mapping[TaskId, int] = field(default_factory=dict[TaskId, int])
+    processed: Mapping[TaskId, int] = {}
     restored: Epoch = NO_CUT
     leader: Leader | None = None
-    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    constants: Mapping[str, Any] = {}
 
 
 class Meeting(NamedTuple):
@@ -103,8 +103,7 @@ class Meeting(NamedTuple):
     folder: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(Struct, frozen=True):
     """An actor has arrived: its place, its mailbox, and the file to which Ray writes its output."""
 
     pid: int
@@ -114,8 +113,7 @@ class Arrival:
     log: str = ""
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Struct):
     """What the tasks of an actor have done in this attempt, and how much is waiting in their loops.
 
     `by_task` has the number of records that each task has processed.
@@ -126,11 +124,10 @@ class Counts:
     in_loops: int = 0
     spilled_bytes: int = 0
     stale: int = 0
-    by_task: dict[TaskId, int] = field(default_factory=dict[TaskId, int])
+    by_task: dict[TaskId, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """How an actor's part in an attempt ended.
 
     `stopped`: it was told to. `failed`: the attempt cannot go on. `broken`: user code raised, so the run cannot go on.

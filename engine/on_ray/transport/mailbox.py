@@ -31,11 +31,11 @@ import select
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
 import zmq
+from msgspec import Struct
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
@@ -80,8 +80,7 @@ BROKEN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """The address of a mailbox: for processes on the same host, and for other hosts if there are any."""
 
     place: str
@@ -95,8 +94,7 @@ class Address:
         return f"{self.local.removeprefix('ipc://')}.direct"
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
+class Keys(Struct, frozen=True):
     """The keys with which a process enters the mailboxes of its attempt."""
 
     public: bytes

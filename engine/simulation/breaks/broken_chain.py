@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+
+from msgspec.structs import asdict, replace
 
 from engine.run_driver import RunDriver
 from engine.simulation.breaks.break_parts import Break, run_driver, supervisor
@@ -28,7 +29,7 @@ from recovery.stores.store_errors import OutcomeUnknownError
 from recovery.supervisor import Stage, Supervisor
 
 
-class _BoldSweep(Sweep):
+class _BoldSweep(Sweep, frozen=True):
     def _is_earlier(self, attempt: Attempt) -> bool:
         return True
 
@@ -38,7 +39,7 @@ class SupersededRunRemoves(Supervisor):
 
     def sweep(self, *, spared: frozenset[FileId] = frozenset(), is_over: bool = False) -> Sweep:
         sweep = super().sweep(spared=spared, is_over=is_over)
-        return _BoldSweep(**{of.name: getattr(sweep, of.name) for of in fields(sweep)})
+        return _BoldSweep(**asdict(sweep))
 
 
 class UnknownEntryGivenUp(Supervisor):

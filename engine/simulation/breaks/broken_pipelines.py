@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from engine.simulation.breaks.break_parts import Break, supervisor
 from graphs.ids import Attempt, Epoch

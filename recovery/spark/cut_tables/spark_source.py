@@ -54,7 +54,7 @@ def register(spark: SparkSession) -> None:
 
 
 def ship(spark: SparkSession) -> None:
-    """Ship our packages to remote tasks. NumPy, PyArrow and blake3 must be installed there."""
+    """Ship our packages to remote tasks. NumPy, PyArrow, msgspec and blake3 must be installed there."""
     spark.addArtifacts(_packed_file(), pyfile=True)
 
 
