@@ -26,7 +26,7 @@ class OperatorCapture(Struct):
 
     values: StateCapture | None = None
     table: TableCapture | None = None
-    timers: Sequence[tuple[Any, int, int]] = ()
+    timers: Sequence[tuple[Any, float, int]] = ()
     splits: Mapping[str, bytes] = {}
     pending: Sequence[bytes | tuple[Any, int]] = ()
     whole: dict[str, Any] = {}

@@ -250,6 +250,17 @@ def key_raised(edge: Edge, record: Any, error: BaseException) -> TaskError:
     return user_error(edge.sender, error, record, can_set_aside=False, subject=_place("key_by", edge))
 
 
+def key_failure(edge: Edge, key: Any, record: Any, error: BaseException) -> TaskError | None:
+    """The error to raise if the key is at fault: it could not be computed, or no dict takes it. Otherwise None."""
+    if key is NO_KEY:
+        return key_raised(edge, record, error)
+    try:
+        hash(key)
+    except USER_RAISED:
+        return wrong_key(edge, key, record, error)
+    return None
+
+
 def wrong_key(edge: Edge, key: Any, record: Any, error: BaseException) -> RoutingError:
     """The error to raise where there is a key, and it is none that can be used."""
     which = f"{_place('key_by', edge)}: the key {show(key)} of record {show(record)}"

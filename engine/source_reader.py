@@ -31,10 +31,7 @@ class SourceReader:
         self._positions = dict(positions)
         self._unread = deque(split for split, at in positions.items() if not source.is_read(split, at))
         self._open: dict[str, SplitReader[Any]] = {}
-        try:
-            self._source.check_unchanged(positions)
-        except OtherInputError as error:
-            raise InputChangedError(f"source {name!r}: {error}") from None
+        self._source.check_unchanged(positions)
 
     @property
     def exhausted(self) -> bool:
@@ -59,7 +56,10 @@ class SourceReader:
     def _read(self, split: str, records_max: int) -> Records:
         opened = self._open.get(split)
         if opened is None:
-            opened = self._open[split] = self._source.open_split(split, self._positions[split])
+            try:
+                opened = self._open[split] = self._source.open_split(split, self._positions[split])
+            except OtherInputError as error:
+                raise InputChangedError(f"source {self._name!r}: {error}") from None
         try:
             found = opened.read(records_max)
         except FunctionRaisedError as error:

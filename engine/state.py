@@ -510,7 +510,7 @@ class KeyedEntries(NamedTuple):
     """The values and timers of a state. A timer is (key, at_ms, hops)."""
 
     values: dict[Any, Any]
-    timers: list[tuple[Any, int, int]]
+    timers: list[tuple[Any, float, int]]
 
 
 def keyed_entries(state: OperatorState) -> KeyedEntries:
@@ -531,7 +531,7 @@ class ChangedEntries(NamedTuple):
     """The values and timers of a state, and the keys without a value that its layers name, in order."""
 
     values: dict[Any, Any]
-    timers: list[tuple[Any, int, int]]
+    timers: list[tuple[Any, float, int]]
     gone: dict[Any, None]
 
 

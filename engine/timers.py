@@ -9,6 +9,7 @@ Setting or firing a timer changes its key, which is noted: a delta holds all tim
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -30,9 +31,9 @@ class Timers:
 
     def __init__(self, note: Callable[[Any], None]) -> None:
         # (at_ms, word of the key, number in the order of setting, key, hops)
-        self._heap: list[tuple[int, int, int, Any, int]] = []
+        self._heap: list[tuple[float, int, int, Any, int]] = []
         # Key -> the timers that are set for it, (at_ms, hops), in the order of setting.
-        self._of_key: dict[Any, dict[tuple[int, int], None]] = {}
+        self._of_key: dict[Any, dict[tuple[float, int], None]] = {}
         self._added = 0
         self._note = note
 
@@ -41,10 +42,10 @@ class Timers:
 
     @property
     def next_ms(self) -> int | None:
-        """The time of the earliest timer."""
-        return self._heap[0][0] if self._heap else None
+        """The time of the earliest timer; part of a millisecond counts as a whole one."""
+        return math.ceil(self._heap[0][0]) if self._heap else None
 
-    def add(self, at_ms: int, key: Any, hops: int) -> None:
+    def add(self, at_ms: float, key: Any, hops: int) -> None:
         """Set a timer. There is one per time, key and hop count: what is emitted when it fires has that hop count."""
         of_key = self._of_key.setdefault(key, {})
         if (at_ms, hops) in of_key:
@@ -57,7 +58,7 @@ class Timers:
         self._added += 1
         heapq.heappush(self._heap, (at_ms, word, self._added, key, hops))
 
-    def pop_due(self, now_ms: int) -> tuple[int, Any, int] | None:
+    def pop_due(self, now_ms: int) -> tuple[float, Any, int] | None:
         """Remove and return the next due timer: its time, key and hops."""
         if not self._heap or self._heap[0][0] > now_ms:
             return None
@@ -70,20 +71,20 @@ class Timers:
             self._note(key)
         return at_ms, key, hops
 
-    def keyed(self) -> list[tuple[Any, int, int]]:
+    def keyed(self) -> list[tuple[Any, float, int]]:
         """Entries (key, at_ms, hops) in the order in which they will fire."""
         return [(key, at_ms, hops) for at_ms, _, _, key, hops in sorted(self._heap) if key is not NO_KEY]
 
-    def of(self, keys: Iterable[Any]) -> list[tuple[Any, int, int]]:
+    def of(self, keys: Iterable[Any]) -> list[tuple[Any, float, int]]:
         """The same of these keys alone, key by key."""
         of_key = self._of_key
         return [(key, at_ms, hops) for key in keys if key in of_key for at_ms, hops in sorted(of_key[key])]
 
-    def unkeyed(self) -> list[tuple[int, int]]:
+    def unkeyed(self) -> list[tuple[float, int]]:
         """The task's own timers, (at_ms, hops), in the order in which they will fire."""
         return [(at_ms, hops) for at_ms, _, _, key, hops in sorted(self._heap) if key is NO_KEY]
 
-    def restore(self, keyed: Iterable[tuple[Any, int, int]], unkeyed: Iterable[tuple[int, int]]) -> None:
+    def restore(self, keyed: Iterable[tuple[Any, float, int]], unkeyed: Iterable[tuple[float, int]]) -> None:
         """Restore timers."""
         for key, at_ms, hops in keyed:
             self.add(at_ms, canonical_key(key), hops)

@@ -122,14 +122,14 @@ class Source(ABC, Generic[T]):
         return False
 
     def check_unchanged(self, positions: Mapping[str, Any]) -> None:
-        """Raise if the unread part of these splits is no longer what it was when the run began: `OtherInputError`.
+        """Raise if the unread part of these splits is no longer what it was when the run began.
 
         Called when a task starts, with all of its splits.
         """
 
     @abstractmethod
     def open_split(self, split: str, position: Any) -> SplitReader[T]:
-        """Open a split. Its first record is the one after `position`."""
+        """Open a split, to go on behind `position`. `OtherInputError` if the split has no such position."""
 
 
 Guarantee = Literal["transactional", "idempotent", "at least once"]

@@ -84,7 +84,7 @@ class Context(Protocol[Out_contra]):
         """Send a batch in any format, if `process` was given `batch_format`; such a class does not call `emit`."""
         ...
 
-    def set_timer(self, at_ms: int) -> None:
+    def set_timer(self, at_ms: float) -> None:
         """Call `on_timer(ctx, at_ms)` at that time, for the current key."""
         ...
 

@@ -72,14 +72,6 @@ class _Numbered(Source[T]):
     def is_read(self, split: str, position: Any) -> bool:
         return position >= len(_numbers_of(split, self.count_records()))
 
-    def check_unchanged(self, positions: Mapping[str, Any]) -> None:
-        for split, position in positions.items():
-            if position > (count := len(_numbers_of(split, self.count_records()))):
-                raise OtherInputError(
-                    f"split {split!r} has {count} records, and {position} of it were read before the run was "
-                    "interrupted: give the source the same records, or start a new run without resume"
-                )
-
     def open_split(self, split: str, position: Any) -> SplitReader[T]:
         return _NumberedSplit(self.records_at, self.count_records(), split, position)
 
@@ -124,6 +116,17 @@ class Items(_Numbered[T]):
     def count_records(self) -> int:
         records: Any = self.records
         return len(records)
+
+    def is_read(self, split: str, position: Any) -> bool:
+        return position == len(_numbers_of(split, self.count_records()))
+
+    def open_split(self, split: str, position: Any) -> SplitReader[T]:
+        if position > (count := len(_numbers_of(split, self.count_records()))):
+            raise OtherInputError(
+                f"split {split!r} has {count} records, and {position} of it were read before the run was interrupted: "
+                "give the source the same records, or start a new run without resume"
+            )
+        return super().open_split(split, position)
 
     def records_at(self, numbers: range) -> Any:
         records: Any = self.records

@@ -17,9 +17,9 @@ class NoInputError(TaskError):
 
 
 class InputChangedError(TaskError):
-    """A file that has disappeared or changed since the run listed it.
+    """A file that has disappeared or changed since the run listed it, or `Items` that are fewer than were read of them.
 
-    Fix: restore the file as it was, with its time (`cp -p`), or start a new run without `resume`.
+    Fix: restore the file as it was, with its time (`cp -p`), give the same items, or start a new run without `resume`.
     """
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, NoReturn, cast
+
+import numpy as np
 
 from engine.batch import ATOMS, own_copy
 from engine.formats import from_format
@@ -138,7 +140,7 @@ class HookContext:
                 f'declare it in the class, outputs = ("{self._first_output}", "{output}")'
             ) from None
 
-    def set_timer(self, at_ms: int) -> None:
+    def set_timer(self, at_ms: float) -> None:
         """Call `on_timer(ctx, at_ms)` at that time, for the current key, or for the task if there is none.
 
         Setting a timer again for the same time and key has no effect, unless the records have different hop counts:
@@ -150,16 +152,16 @@ class HookContext:
             at_ms = self._checked_time(at_ms)
         self._timers.add(at_ms, self.current_key, self.current_hops)
 
-    def _checked_time(self, at_ms: Any) -> int:
-        """The time of a timer as an integer; part of a millisecond counts as a whole one."""
+    def _checked_time(self, at_ms: Any) -> float:
+        """The same time as a number of Python's: it equals what was given, so that `on_timer` can tell timers apart."""
         fault = ""
-        if not isinstance(at_ms, bool) and isinstance(at_ms, Real):
+        if isinstance(at_ms, Real) and not isinstance(at_ms, bool | np.timedelta64):
             # Compared first, because an integer may be too large for a float.
             time_ms, now_ms = cast(float, at_ms), self._place.moment.now_ms
             if time_ms > now_ms + TIMER_AHEAD_MS_MAX:
                 fault = f", which is more than a hundred years after ctx.now, {now_ms}"
             elif math.isfinite(time_ms):
-                return math.ceil(time_ms)
+                return int(time_ms) if isinstance(at_ms, Integral) else float(time_ms)
         raise MisuseError(
             f"operator {self._name!r}: ctx.set_timer got {show(at_ms)}{fault}: give a time in milliseconds, such as "
             "ctx.now + 500"

@@ -24,7 +24,7 @@ from engine.extraction import key_function
 from engine.operators.base import Place, TimedRuntime
 from engine.operators.context import HookContext
 from engine.operators.emission import Emission
-from engine.sending import TakeRecords
+from engine.sending import TakeRecords, key_failure, key_raised, wrong_key
 from engine.state import KeyedState, keyed_entries
 from engine.tables.table_state import TableState
 from engine.task_errors import NO_KEY, USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
@@ -66,19 +66,18 @@ class ProcessOperator(TimedRuntime):
         key = self._keys.get(edge.input)
         if key is not None:
             key = key_function(edge.by if edge.routing is Routing.HASH else key)
-        name, has_batches = edge.input, hasattr(self._class, "on_batch")
-        run = self._run_batch if has_batches else self._run_records
+        run = self._run_batch if hasattr(self._class, "on_batch") else self._run_records
 
         def accept(records: list[Any], hops: Hops) -> None:
             self._state.noting()
             if isinstance(hops, int):
                 self._hops_max = max(self._hops_max, hops)
-                run(name, key, records, hops)
+                run(edge, key, records, hops)
                 self._emission.send(hops)
                 return
             for stretch, hop in runs(records, hops):
                 self._hops_max = max(self._hops_max, hop)
-                run(name, key, stretch, hop)
+                run(edge, key, stretch, hop)
                 self._emission.note(hop)
             self._emission.send_noted()
 
@@ -86,9 +85,9 @@ class ProcessOperator(TimedRuntime):
 
     # -- hooks that take records ---------------------------------------------------------------------------------
 
-    def _run_records(self, name: str, key_of: Key | None, records: list[Any], hops: int) -> None:
+    def _run_records(self, edge: Edge, key_of: Key | None, records: list[Any], hops: int) -> None:
         context = self._context
-        hook = self._hook("on_record", name)
+        hook = self._hook("on_record", edge.input)
         context.current_key, context.current_hops = NO_KEY, hops
         mark = self._emission.mark() if self.sets_aside else {}
         arrived = copy_records(records) if self.sets_aside else records
@@ -102,8 +101,7 @@ class ProcessOperator(TimedRuntime):
                 if (returned := hook(record)) is not None:
                     raise self._returned("on_record", returned)
             except USER_RAISED as error:  # reported, unless such records are set aside
-                has_key = key_of is None or context.current_key is not NO_KEY
-                self._fail_or_take_back(error, record, "on_record" if has_key else "key_by", mark)
+                self._fail_or_take_back(error, record, "on_record", mark, None if key_of is None else edge)
                 dead.append(arrived[position])
             else:
                 if mark:
@@ -112,11 +110,11 @@ class ProcessOperator(TimedRuntime):
         if dead:
             self._send_dead(dead, hops)
 
-    def _run_batch(self, name: str, key_of: Key | None, records: list[Any], hops: int) -> None:
+    def _run_batch(self, edge: Edge, key_of: Key | None, records: list[Any], hops: int) -> None:
         context = self._context
-        hook = self._hook("on_batch", name)
+        hook = self._hook("on_batch", edge.input)
         context.current_hops = hops
-        for key, batch in self._by_key(key_of, records):
+        for key, batch in self._by_key(edge, key_of, records):
             context.current_key = key
             mark = self._emission.mark() if self.sets_aside else {}
             arrived = copy_records(batch) if self.sets_aside else batch
@@ -132,22 +130,31 @@ class ProcessOperator(TimedRuntime):
         function = getattr(self._instance, hook)
         return partial(function, self._context, name) if self._passes_input else partial(function, self._context)
 
-    def _by_key(self, key_of: Key | None, records: list[Any]) -> list[tuple[Any, list[Any]]]:
+    def _by_key(self, edge: Edge, key_of: Key | None, records: list[Any]) -> list[tuple[Any, list[Any]]]:
         if key_of is None:
             return [(NO_KEY, list(records))]
         batches: dict[Any, list[Any]] = {}
         for record in records:
+            key: Any = NO_KEY
             try:
-                batches.setdefault(canonical_key(key_of(record)), []).append(record)
+                key = key_of(record)
+                batches.setdefault(canonical_key(key), []).append(record)
             except USER_RAISED as error:
-                raise user_error(self.name, error, record, hook="key_by", can_set_aside=False) from error
+                failure = key_raised(edge, record, error) if key is NO_KEY else wrong_key(edge, key, record, error)
+                raise failure from error
         return list(batches.items())
 
-    def _fail_or_take_back(self, error: BaseException, record: Any, hook: str, mark: dict[str, int]) -> None:
+    def _fail_or_take_back(
+        self, error: BaseException, record: Any, hook: str, mark: dict[str, int], keyed: Edge | None = None
+    ) -> None:
+        """`keyed`: the edge by which the record has come, if its key may be at fault."""
         if isinstance(error, TaskError):
             raise error
         if not self.sets_aside:
-            raise user_error(self.name, error, record, self._context.current_key, hook) from error
+            key = self._context.current_key
+            if keyed is not None and (failure := key_failure(keyed, key, record, error)) is not None:
+                raise failure from error
+            raise user_error(self.name, error, record, key, hook) from error
         raise_unless_users(error)
         self._emission.take_back(mark)
 
@@ -165,7 +172,7 @@ class ProcessOperator(TimedRuntime):
 
     def fire_timers(self, now_ms: int) -> None:
         """Call `on_timer` for the timers that are due. Timers that it sets wait for the next call."""
-        due: list[tuple[int, Any, int]] = []
+        due: list[tuple[float, Any, int]] = []
         while (timer := self.timers.pop_due(now_ms)) is not None:
             due.append(timer)
         for at_ms, key, hops in due:

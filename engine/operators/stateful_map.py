@@ -9,7 +9,7 @@ from typing import Any
 from engine.batch import ATOMS, Hops, copy_records, copy_value, is_immutable
 from engine.extraction import key_function
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
-from engine.sending import TakeRecords, key_raised, wrong_key
+from engine.sending import TakeRecords, key_failure
 from engine.task_errors import (
     NO_KEY,
     USER_RAISED,
@@ -25,14 +25,6 @@ from graphs.routing import NEVER_NAN, canonical_key
 
 _MISSING: Any = object()
 _NOT_RECENT: Any = object()
-
-
-def _can_be_hashed(key: Any) -> bool:
-    try:
-        hash(key)
-    except TypeError:
-        return False
-    return True
 
 
 def _as_it_is(record: Any) -> Any:
@@ -137,10 +129,8 @@ class StatefulMapOperator(OperatorRuntime):
     def _failure_with_key(self, error: BaseException, record: Any, key: Any, edge: Edge) -> TaskError:
         if isinstance(error, TaskError):
             return error
-        if key is NO_KEY:
-            return key_raised(edge, record, error)
-        if not _can_be_hashed(key):
-            return wrong_key(edge, key, record, error)
+        if (failure := key_failure(edge, key, record, error)) is not None:
+            return failure
         if isinstance(error, TypeError | ValueError) and "unpack" in str(error) and not user_frames(error):
             return UserFunctionError(
                 f"operator {self.name!r}: the function of a stateful_map returned no pair ({error})\n"

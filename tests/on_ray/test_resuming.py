@@ -21,6 +21,7 @@ from backedge import (
     FencedError,
     Flow,
     Generate,
+    Items,
     JsonLines,
     NoSuchCutError,
     Range,
@@ -300,6 +301,20 @@ def test_what_only_an_actor_can_refuse_fails_the_run_in_one_line(tmp_path: Path)
     with pytest.raises(MisuseError, match=r"'own'.*\[\d+\].*\b3 tasks\b"):
         job.wait()
     assert attempts_of(tmp_path, "unsplittable") == 2
+
+
+@pytest.mark.parametrize("items", [[1, 2], [1, 2, 3, 4]])
+def test_a_list_of_which_nothing_more_is_read_may_change(tmp_path: Path, items: list[int]):
+    """Its task has ended with the run before."""
+
+    def listed(items: list[int]) -> Flow:
+        flow = Flow("listed")
+        flow.read(Items(items), name="items").rebalance().write(Collect(), name="done")
+        return flow
+
+    finish(listed([1, 2, 3]), snapshots=tmp_path)
+    _, result = finish(listed(items), snapshots=tmp_path, resume="latest")
+    assert sorted(result.outputs["done"]) == [1, 2, 3]
 
 
 # -- ends that are asked for ---------------------------------------------------------------------------------------

@@ -81,14 +81,39 @@ def test_a_key_that_cannot_be_computed_is_not_blamed_on_the_next_operator(by: An
     """On a single task it is that operator that computes it."""
     error = failure_of(lambda s: s.key_by(by).stateful_map(lambda t, n: (t, n), initial=0, name="op"), [{"n": 1}])
     assert str(error).startswith("key_by between 'source' and 'op' raised ")
-    error = failure_of(lambda s: s.key_by(by).process(Dividing, name="op"), [{"n": 1}])
-    assert str(error).splitlines()[0].endswith(" in key_by")
+    for kind in (Counting, CountingBatches):
+        error = failure_of(lambda s, kind=kind: s.key_by(by).process(kind, name="op"), [{"n": 1}])
+        assert str(error).startswith("key_by between 'source' and 'op' raised ")
 
 
-def test_a_key_that_no_dict_takes_is_told_as_such():
+class Counting:
+    def on_record(self, ctx: Any, n: int) -> None:
+        ctx.state.set(ctx.state.get(0) + 1)
+
+
+class CountingBatches:
+    def on_batch(self, ctx: Any, batch: list[int]) -> None:
+        ctx.state.set(ctx.state.get(0) + len(batch))
+
+
+class NotHashed:
+    def __hash__(self) -> int:
+        raise ValueError("no hash today")
+
+    def __repr__(self) -> str:
+        return "[7]"
+
+
+@pytest.mark.parametrize("key", [[7], NotHashed()], ids=["a list", "raises"])
+@pytest.mark.parametrize("kind", [None, Counting, CountingBatches])
+def test_a_key_that_no_dict_takes_is_told_as_such(key: Any, kind: type | None):
     flow = Flow("errors")
-    keyed = flow.read(Items([]), name="source").rebalance().key_by(lambda n: [n])
-    keyed.stateful_map(lambda t, n: (t, n), initial=0, name="op").rebalance().write(Collect(), name="sink")
+    keyed = flow.read(Items([]), name="source").rebalance().key_by(lambda n: key)
+    if kind is None:
+        stream = keyed.stateful_map(lambda t, n: (t, n), initial=0, name="op")
+    else:
+        stream = keyed.process(kind, name="op")
+    stream.rebalance().write(Collect(), name="sink")
     told = r"key_by between 'source' and 'op': the key \[7\] of record 7 cannot be hashed"
     with pytest.raises(RoutingError, match=told):
         Tasks(flow).feed("op", [7])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -49,18 +50,28 @@ def test_hooks_run_in_their_order():
     assert told == ["start", 5, 3, ("timer", 3, 4), ("timer", 5, 9), "end"]
 
 
-@pytest.mark.parametrize(("given", "fires_at_ms"), [(np.int64(7), 7), (6.2, 7), (np.float32(7.0), 7), (-5, -5)])
-def test_a_timer_of_any_number_is_one_of_whole_milliseconds(given: Any, fires_at_ms: int):
+@pytest.mark.parametrize(
+    ("given", "kind", "due_ms"),
+    [(np.int64(7), int, 7), (6.2, float, 7), (np.float32(6.2), float, 7), (Fraction(31, 5), float, 7), (-5, int, -5)],
+)
+def test_a_timer_fires_with_the_time_that_it_was_set_for(given: Any, kind: type, due_ms: int):
+    """It is how a class tells a timer from one that it has replaced."""
+    told: list[Any] = []
+
     class Timed:
         def on_record(self, ctx: Any, n: int) -> None:
             ctx.set_timer(given)
 
-        def on_timer(self, ctx: Any, at_ms: int) -> None: ...
+        def on_timer(self, ctx: Any, at_ms: float) -> None:
+            told.append(at_ms)
 
     tasks = processing(Timed)
     tasks.feed("op", [1])
-    found = tasks.home("op").next_timer_ms
-    assert found == fires_at_ms and type(found) is int
+    assert tasks.home("op").next_timer_ms == due_ms
+    tasks.home("op").fire_timers(due_ms - 1)
+    assert told == []
+    tasks.home("op").fire_timers(due_ms)
+    assert told == [float(given)] and type(told[0]) is kind
 
 
 @pytest.mark.parametrize(
@@ -73,6 +84,7 @@ def test_a_timer_of_any_number_is_one_of_whole_milliseconds(given: Any, fires_at
         (float("-inf"), "set_timer got -inf: give a time"),
         (float("inf"), "set_timer got inf, which is more than a hundred years after ctx.now, 0: give a time"),
         (10**400, "set_timer got 1000"),
+        (np.timedelta64(5, "ms"), "set_timer got "),
         (1_800_000_000_000_000, "set_timer got 1800000000000000, which is more than a hundred years after ctx.now, 0"),
     ],
 )

@@ -10,7 +10,7 @@ from engine.files.file_errors import InputChangedError
 from engine.files.pace import PacedReader
 from engine.source_reader import SourceReader, positions_of
 from engine.task_errors import UserFunctionError
-from graphs import Items, Poll, Source
+from graphs import Generate, Items, Poll, Range, Source
 
 
 class Lines:
@@ -72,13 +72,20 @@ def test_a_restored_split_goes_on_behind_its_position():
 @pytest.mark.parametrize(("count", "is_refused"), [(3, True), (4, False), (9, False)])
 def test_a_list_that_has_become_shorter_than_what_was_read_of_it_is_refused(count: int, is_refused: bool):
     """It was taken for read to its end, and the records behind that were lost."""
-    positions = {"1-of-2": 2}
+    reader = SourceReader("numbers", Items(list(range(count))), {"1-of-2": 2})
     if not is_refused:
-        SourceReader("numbers", Items(list(range(count))), positions)
+        assert reader.read(9) == list(range(5, count, 2))
         return
+    # Not before it reads: a task that has ended reads nothing more.
     told = "source 'numbers': split '1-of-2' has 1 records, and 2 of it were read before"
     with pytest.raises(InputChangedError, match=told):
-        SourceReader("numbers", Items(list(range(count))), positions)
+        reader.read(9)
+
+
+def test_numbers_that_end_before_what_was_read_are_read():
+    """A number is the same record in a shorter source, so nothing is lost."""
+    for source in (Range(3), Generate(str, count=3)):
+        assert SourceReader("numbers", source, {"0-of-1": 7}).exhausted
 
 
 def test_splits_are_dealt_in_turn_and_in_their_order():
