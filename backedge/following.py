@@ -146,7 +146,7 @@ class Following:
         summary = job.result.summary() if job.result is not None else _unknown(name)
         if self.error is not None:
             summary["error"] = self.error
-        if self.files is not None:
+        if self.files is not None and summary["state"] in ("finished", "stopped"):
             summary["files"] = self.files
         self.tell(summary, told(summary))
 

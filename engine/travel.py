@@ -21,12 +21,12 @@ def _pickled(value: Any) -> bytes:
 def check_pickles(plan: Plan, pickled: Callable[[Any], bytes] = _pickled) -> None:
     """Raise unless every operator can be pickled, with the functions and values that it was given."""
     for name, operator in plan.operators.items():
-        if _fault(operator, pickled) is None:
+        if (whole := _fault(operator, pickled)) is None:
             continue
-        parts = {**_parts(operator), "it": operator}
+        parts = _parts(operator)
         faults = ((what, _fault(value, pickled)) for what, value in parts.items())
-        what, error = next((what, error) for what, error in faults if error is not None)
-        verb = "refers to something that does not pickle" if callable(parts[what]) else "does not pickle"
+        what, error = next(((what, error) for what, error in faults if error is not None), ("it", whole))
+        verb = "refers to something that does not pickle" if callable(parts.get(what)) else "does not pickle"
         raise BadOptionError(
             f"operator {name!r} of flow {plan.name!r} cannot travel to another process, because {what} {verb} "
             f"({describe(error)}): give values that pickle, and create locks, connections and the like where they are "
@@ -46,7 +46,8 @@ def _parts(operator: Operator) -> dict[str, Any]:
     """What the user has given an operator, each with its name in words."""
     kind = operator.kind
     of, holder = (type(kind.subject).__name__, kind.subject) if kind.is_source or kind.is_sink else (kind.word, kind)
-    given = {field.name: getattr(holder, field.name) for field in fields(holder)} if is_dataclass(holder) else {}
+    names = [field.name for field in fields(holder)] if is_dataclass(holder) else []
+    given = {name: getattr(holder, name) for name in names if hasattr(holder, name)}
     if isinstance(kind, OfClass):
         given |= given.pop("arguments")
     keys = {f"the key of its input {name!r}": key for name, key in operator.keys.items()}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
-
-from msgspec import Struct
 
 from graphs.graph_errors import BadOptionError
 from graphs.options import is_above_zero
@@ -260,7 +259,8 @@ class KeptOutput(Protocol):
         ...
 
 
-class SinkPlace(Struct, frozen=True):
+@dataclass(frozen=True)
+class SinkPlace:
     """The place of a sink in a run: the argument that it is opened with.
 
     - operator: the name of the operator that writes to it. task: the index of the task, from 0.
@@ -351,7 +351,8 @@ class Sink(ABC, Generic[T_in]):
         raise NotImplementedError(f"{type(self).__name__} can be rehearsed but has no published(): return its records")
 
 
-class Delivery(Struct, Generic[T], frozen=True):
+@dataclass(frozen=True)
+class Delivery(Generic[T]):
     """The argument of `DeliverySink.deliver`: the records that one task wrote between two cuts, once a cut lists them.
 
     It may be delivered again after a failure, with the same records and the same `transaction`.

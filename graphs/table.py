@@ -11,11 +11,11 @@ class Totals(Process):
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from graphs.graph_errors import BadOptionError
 
@@ -26,7 +26,8 @@ VALUE_TYPES = ("bool", *_INTEGERS, "float32", "float64")
 Array = npt.NDArray[Any]
 
 
-class Table(Struct, frozen=True):
+@dataclass(frozen=True)
+class Table:
     """The columns of a table, by name, with their types.
 
     - key: the columns that the input is keyed by, of type "int64" or "string".
@@ -39,7 +40,7 @@ class Table(Struct, frozen=True):
 
     key: Mapping[str, str]
     columns: Mapping[str, str]
-    initial: Mapping[str, float] = {}
+    initial: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def names(self) -> tuple[str, ...]:

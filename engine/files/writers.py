@@ -135,6 +135,8 @@ class StagedWriter(Generic[StagingT]):
     def _named(self, error: OSError, path: object) -> OSError:
         """The same error with the sink, and with this path if it has none, as errors of writing."""
         fact = f"sink {self._sink!r} could not write its output: {error.strerror or error}"
+        if error.errno is None:
+            return OSError(fact if path is None else f"{fact}: {path}")
         return OSError(error.errno, fact, str(error.filename or path))
 
     def _unknown(self, name: str) -> UnknownTransactionError:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from operator import length_hint
 from types import CoroutineType
 from typing import Any, cast
-
-from msgspec import Struct
 
 from engine.answering import Call
 from engine.batch import Hops, uniform
@@ -32,14 +31,16 @@ from graphs.routing import NEVER_NAN, canonical_key
 from recovery.cut import OperatorState
 
 
-class Moment(Struct):
+@dataclass(slots=True)
+class Moment:
     """A task's present: the driver's clock, and the current round if the task is inside an iteration."""
 
     now_ms: int = 0
     round: tuple[int, ...] | None = None
 
 
-class Place(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Place:
     """The place of an operator in a run, and the resources that it may use.
 
     - operator: the node of the plan, with its name, kind and keys. task: the operator's name and the task's index.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -153,7 +153,7 @@ class HookContext:
         self._timers.add(at_ms, self.current_key, self.current_hops)
 
     def _checked_time(self, at_ms: Any) -> float:
-        """The same time as a number of Python's: it equals what was given, so that `on_timer` can tell timers apart."""
+        """The same time as an integer, or as a float if it has a fraction: `on_timer` compares it with what was set."""
         fault = ""
         if isinstance(at_ms, Real) and not isinstance(at_ms, bool | np.timedelta64):
             # Compared first, because an integer may be too large for a float.
@@ -161,7 +161,8 @@ class HookContext:
             if time_ms > now_ms + TIMER_AHEAD_MS_MAX:
                 fault = f", which is more than a hundred years after ctx.now, {now_ms}"
             elif math.isfinite(time_ms):
-                return int(time_ms) if isinstance(at_ms, Integral) else float(time_ms)
+                whole = int(time_ms)
+                return whole if whole == time_ms else float(time_ms)
         raise MisuseError(
             f"operator {self._name!r}: ctx.set_timer got {show(at_ms)}{fault}: give a time in milliseconds, such as "
             "ctx.now + 500"

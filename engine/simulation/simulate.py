@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import length_hint
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +132,9 @@ def simulate(
     _drive(faithful, call)
     expected = faithful.outputs()
     counts = Counter[str](schedules=0)
-    told_s = time.monotonic()
+    told_s, given = time.monotonic(), 0
+    with suppress(OverflowError):
+        given = length_hint(seeds)
     for seed in checked_seeds(seeds):
         run = simulation.run_seed(seed)
         _drive(run, call)
@@ -139,7 +143,7 @@ def simulate(
         counts += run.counts()
         if time.monotonic() - told_s >= TOLD_EVERY_S:
             told_s = time.monotonic()
-            of = f" of {len(seeds)}" if isinstance(seeds, Sized) else ""
+            of = f" of {given}" if given else ""
             done = f"{counts['schedules']}{of} schedules of flow {flow.name!r} have passed"
             print(f"backedge: {done}", file=sys.stderr, flush=True)
     return SimulationResult(flow.name, expected, **{name: counts[name] for name in _COUNTED})

@@ -20,12 +20,12 @@ from engine.task_driver import TaskDriver
 from engine.task_load import TaskLoad
 from graphs import Collect, Flow, Generate, Items, Range, expand
 from graphs.ids import Attempt, Epoch, TaskId
-from recovery.cut import Cut
+from recovery.cut import Cut, TaskSnapshot
 from recovery.effects import Acknowledge, Committed, Decline
 from recovery.messages import Data, Mode
 from recovery.orders import Abort, Complete
 from tests.faults.evidence import Evidence
-from tests.on_ray.in_process import Attending, Snapshots, options
+from tests.on_ray.in_process import Attending, InMemory, Snapshots, options
 from tests.protocol.taking_back import restored_parts
 
 SOURCE, SINK = TaskId("numbers", 0), TaskId("kept", 0)
@@ -291,6 +291,25 @@ def test_a_snapshot_that_cannot_be_written_is_declined_and_the_next_one_is_whole
         assert run.published() == list(range(position_in(store, 2))), (
             "what the aborted epoch had prepared is published with it"
         )
+
+
+@pytest.mark.parametrize("writes", ["a cut", "the last state"])
+def test_a_process_that_cannot_import_what_its_cuts_need_ends_its_part(writes: str):
+    """It declined every cut, and tried for ever to write its last state."""
+
+    class Broken(Snapshots):
+        def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> InMemory:
+            raise ImportError("libarrow.so: cannot open shared object file")
+
+    flow = pipe() if writes == "a cut" else pipe(3)
+    with Attending(flow, store=Broken(), options=options()) as run:
+        run.begin()
+        if writes == "a cut":
+            run.trigger(1)
+        run.until(lambda: bool(run.outcomes), "somebody ends its part")
+        outcome = next(iter(run.outcomes.values()))
+        assert outcome.end == "broken"
+        assert "cannot import what it needs for its cuts: ImportError: libarrow.so" in outcome.reason
 
 
 # -- control -------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +233,40 @@ def locked(what: str) -> Flow:
 def test_a_value_that_cannot_travel_is_refused_with_its_operator_and_argument(what: str, named: str):
     with pytest.raises(BadOptionError, match=named):
         check_pickles(locked(what).plan())
+
+
+class OnceLocked:
+    """Does not pickle the first time."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __reduce__(self) -> Any:
+        self.times += 1
+        if self.times == 1:
+            raise TypeError("locked for a moment")
+        return OnceLocked, ()
+
+
+@dataclass(frozen=True)
+class Cached(Items[Any]):
+    """A source of somebody else's, with a field that is set later."""
+
+    cache: Any = field(init=False, repr=False)
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (Items([OnceLocked()]), "because it does not pickle .*locked for a moment"),
+        (Cached([threading.Lock()]), "argument 'records' of Cached does not pickle"),
+    ],
+)
+def test_a_source_that_pickles_strangely_is_refused_as_well(source: Any, told: str):
+    flow = Flow("strange")
+    flow.read(source, name="numbers").write(Collect(), name="done")
+    with pytest.raises(BadOptionError, match=told):
+        check_pickles(flow.plan())
 
 
 def test_a_run_that_an_import_starts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

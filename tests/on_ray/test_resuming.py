@@ -8,12 +8,12 @@ import re
 import signal
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from backedge import (
     Collect,
@@ -147,7 +147,9 @@ def test_a_run_elsewhere_that_kept_its_status_a_moment_ago_may_be_alive(monkeypa
     kept = RunStatus("trips", "f00d", "running", False, now_s - 5, 60.0, "/cuts", 3, None, 0)
     told = told_takeover("trips", "/cuts", kept)
     assert told is not None and "5 s ago, in attempt 3" in told and "if that one is still alive" in told
-    for silent in (None, replace(kept, state="failed"), replace(kept, at_s=now_s - 61)):
+    ahead = told_takeover("trips", "/cuts", replace(kept, at_s=now_s + 5))
+    assert ahead is not None and "0 s ago" in ahead, "the clock of the other host is ahead"
+    for silent in (None, replace(kept, state="failed"), replace(kept, at_s=now_s - 61), replace(kept, at_s=now_s + 61)):
         assert told_takeover("trips", "/cuts", silent) is None
 
 

@@ -52,7 +52,14 @@ def test_hooks_run_in_their_order():
 
 @pytest.mark.parametrize(
     ("given", "kind", "due_ms"),
-    [(np.int64(7), int, 7), (6.2, float, 7), (np.float32(6.2), float, 7), (Fraction(31, 5), float, 7), (-5, int, -5)],
+    [
+        (np.int64(7), int, 7),
+        (7.0, int, 7),
+        (6.2, float, 7),
+        (np.float32(6.2), float, 7),
+        (Fraction(31, 5), float, 7),
+        (-5, int, -5),
+    ],
 )
 def test_a_timer_fires_with_the_time_that_it_was_set_for(given: Any, kind: type, due_ms: int):
     """It is how a class tells a timer from one that it has replaced."""

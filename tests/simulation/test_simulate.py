@@ -15,6 +15,7 @@ import pytest
 
 from backedge import Collect, CutView, Flow, Generate, Items, JsonLines, Range, ScheduleError, simulate
 from engine.simulation import simulate as simulating
+from engine.simulation.simulation import Simulation
 from graphs.deployment import Deployment
 from recovery.cut import Cut
 from recovery.rescale import fitting
@@ -349,6 +350,22 @@ def test_it_says_now_and_then_how_many_schedules_have_passed(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "backedge: 3 of 7 schedules of flow 'retries' have passed"
     assert 1 <= len(lines) < 7
+
+
+def test_it_takes_more_seeds_than_can_be_counted(monkeypatch: pytest.MonkeyPatch):
+    simulated = 0
+
+    def run_seed(self: Simulation, seed: int) -> Any:
+        nonlocal simulated
+        simulated += 1
+        if simulated == 3:
+            raise KeyboardInterrupt
+        return run(self, seed)
+
+    run = Simulation.run_seed
+    monkeypatch.setattr(Simulation, "run_seed", run_seed)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(retries(), seeds=range(10**30))
 
 
 def test_it_gives_the_same_again():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import platform
 import signal
 import time
 from collections import deque
@@ -62,7 +63,7 @@ from engine.services import Services
 from engine.slices import SLICE_NS
 from engine.state import KeyedState, WholeState
 from engine.task_driver import TaskDriver
-from engine.task_errors import TaskError
+from engine.task_errors import TaskError, describe
 from engine.task_load import TaskLoad, WorkTimes, load_of
 from graphs.deployment import Channel, Task
 from graphs.ids import Epoch, TaskId
@@ -284,6 +285,10 @@ class ActorLoop:
             return self.outcome
         except (TaskError, StoreError, RescaleError) as error:
             return Outcome("broken", str(error), self._counted(), _picklable(error))
+        except ImportError as error:
+            # Functions of the user's are told as such. What else is imported late, cuts need: pyarrow.
+            reason = f"actor {self.begin.actor} cannot import what it needs for its cuts: {describe(error)}"
+            return Outcome("broken", f"{reason}: mend the installation on {platform.node()}", self._counted())
         except ProtocolError as error:
             return Outcome("failed", f"{type(error).__name__} in actor {self.begin.actor}: {error}", self._counted())
         finally:
@@ -498,6 +503,8 @@ class ActorLoop:
         driver = self.drivers[done.task]
         if isinstance(done, Answered):
             driver.on_answer(done.call_id, done.result, done.error)
+        elif isinstance(done.failure, ImportError):
+            raise done.failure
         else:
             driver.on_written(done.epoch, done.files, done.failure)
 

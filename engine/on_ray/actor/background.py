@@ -59,12 +59,12 @@ class TaskFilesStore(Protocol):
 
 
 class Written(NamedTuple):
-    """A snapshot was written, or could not be written."""
+    """A snapshot was written, or could not be written. An `ImportError`: this process can write none."""
 
     task: TaskId
     epoch: Epoch | None
     files: Files | None
-    failure: str | None
+    failure: str | ImportError | None
 
 
 class Answered(NamedTuple):
@@ -126,6 +126,8 @@ class Background:
             if not files.is_settled and time.thread_time_ns() - began_ns < QUICK_NS:
                 self._quick.add(task)
             return Written(task, epoch, files, None)
+        except ImportError as error:
+            return Written(task, epoch, None, error)
         except Exception as error:  # noqa: BLE001 - in any case the epoch is declined and the run goes on
             if epoch is None:
                 time.sleep(RETRY_PAUSE_S)

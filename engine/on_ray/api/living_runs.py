@@ -96,9 +96,9 @@ def told_takeover(job: str, root: str, kept: RunStatus | None) -> str | None:
         if status.snapshots == root or (kept is not None and status.run == kept.run):
             alive = f"job {job!r} has a run that is alive, in attempt {status.attempt}"
             return f"{alive}: this run takes over, and that one {ends}"
-    if kept is None or kept.is_over or (ago_s := time.time() - kept.at_s) > KEPT_AGO_S:
+    if kept is None or kept.is_over or abs(ago_s := time.time() - kept.at_s) > KEPT_AGO_S:
         return None
     return (
-        f"job {job!r} had a run {ago_s:.0f} s ago, in attempt {kept.attempt}: this run takes over, and if that one is "
-        f"still alive, it {ends}"
+        f"job {job!r} had a run {max(ago_s, 0.0):.0f} s ago, in attempt {kept.attempt}: this run takes over, and if "
+        f"that one is still alive, it {ends}"
     )
