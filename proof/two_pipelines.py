@@ -5,10 +5,10 @@ The two take turns at random, and faults happen in each. Only the supervisor die
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -68,7 +68,7 @@ def _begun(seed: int, crashes: int, parts: Parts) -> list[tuple[Ran, Schedule]]:
         own = COUNT * seed + place
         case = case_of(own)
         if ran:
-            parts = dataclasses.replace(parts, store=partial(_that_of, ran[0][0].world))
+            parts = replace(parts, store=partial(_that_of, ran[0][0].world))
         world = world_of(case, own, parts, Pipeline("ab"[place], place, COUNT), seed)
         plan = FaultPlan(crashes=crashes, rescale_to=case.rescale_to, rescales=2, stops=0, unreadable_chains=1)
         schedule = Schedule(world, own, plan, STEPS_SAFE, STEPS_LIVE, STEPS_EXPECTED)
@@ -86,6 +86,7 @@ def _that_of(world: World, failed: Counter[str]) -> SimulatedStore:
 def apart(chain: Sequence[Numbered]) -> int:
     """How often a pipeline was restarted while another one went on: the attempt of that one took a cut after it.
 
+    >>> from msgspec.structs import replace
     >>> from graphs.ids import Attempt, Epoch
     >>> from recovery.messages import Mode
     >>> start = AttemptStart(Attempt(1), None, "us", pipeline="a")

@@ -47,7 +47,7 @@ FAULTS = (
     Fault(
         6,
         "two coordinators of one job",
-        (f"{RESUMING}of_two_runs_of_one_job_the_later_takes_over_and_the_other_is_fenced",),
+        (f"{RESUMING}of_two_runs_of_one_job_the_later_says_that_it_takes_over_and_the_other_is_fenced",),
     ),
     Fault(
         7,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from backedge import FencedError, Flow, JsonLines, start
 from engine.batch import Batch, decode, encode
@@ -88,10 +90,8 @@ def disturbing(flag: str, change: Change) -> Flow:
 
 
 def replaced(flow: Flow, operator: str, function: Callable[..., object]) -> object:
-    import dataclasses
-
     found = flow.draft.operators[operator]
-    return dataclasses.replace(found, kind=dataclasses.replace(found.kind, function=function))
+    return structs.replace(found, kind=dataclasses.replace(found.kind, function=function))
 
 
 @pytest.mark.parametrize(

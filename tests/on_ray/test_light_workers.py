@@ -17,7 +17,7 @@ from engine.on_ray import cluster
 from tests.jobs.rays import short_folder
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPAT = "ray._common.pydantic_compat"
+COMPAT, ARROW = "ray._common.pydantic_compat", "ray._private.arrow_serialization"
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -25,7 +25,7 @@ import ray
 from backedge import Collect, Flow, Range, run
 
 SEEN, CUTS = sys.argv[1:]
-NAMES = ("pydantic", "ray._common.pydantic_compat")
+NAMES = ("pydantic", "ray._common.pydantic_compat", "pyarrow", "ray._private.arrow_serialization")
 
 def imported():
     import sys
@@ -60,17 +60,17 @@ print(ray.get(given.remote(1)))
 
 
 @pytest.mark.slow
-def test_the_processes_of_a_run_start_without_pydantic_and_no_others_do(tmp_path: Path):
-    """On a Ray as users start it. Ray registers serializers of pydantic, also in a worker that itself starts a run."""
+def test_the_processes_of_a_run_start_without_pydantic_and_pyarrow_and_no_others_do(tmp_path: Path):
+    """On a Ray as users start it. Ray registers serializers of both, also in a worker that itself starts a run."""
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     seen = tmp_path / "supervisor"
     with short_folder() as folder:
         environment |= {"PYTHONPATH": str(ROOT), "RAY_TMPDIR": folder}
         command = [sys.executable, "-c", SCRIPT, str(seen), str(tmp_path / "cuts")]
         told = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    both = "['pydantic', 'ray._common.pydantic_compat']"
+    both = "['pydantic', 'ray._common.pydantic_compat', 'pyarrow', 'ray._private.arrow_serialization']"
     assert told.stdout.splitlines() == ["(0, [], True)", f"(4, {both})", both], told.stderr
-    assert seen.read_text() == "[]"
+    assert seen.read_text() == "['pyarrow']", "it has read a cut"
 
 
 def as_another_ray(monkeypatch: pytest.MonkeyPatch, lacking: str, apply: Callable[[object], object]) -> SimpleNamespace:
@@ -81,7 +81,8 @@ def as_another_ray(monkeypatch: pytest.MonkeyPatch, lacking: str, apply: Callabl
     here = SimpleNamespace(**{name: value for name, value in worker.items() if name != lacking})
     monkeypatch.setitem(sys.modules, "ray._private.worker", cast(Any, here))
     monkeypatch.setitem(sys.modules, "ray.util.serialization_addons", cast(Any, addons))
-    monkeypatch.delitem(sys.modules, COMPAT, raising=False)
+    for module in (COMPAT, ARROW):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     return addons
 
 
@@ -96,11 +97,11 @@ def test_a_ray_that_takes_more_from_its_module_gets_stand_ins_once(monkeypatch: 
     taken: list[object] = []
 
     def apply(context: object) -> None:
-        module = import_module(COMPAT)
-        taken.append(module.register_other(context))
+        for name in (COMPAT, ARROW):
+            taken.append(import_module(name).register_other(context))
 
     addons = as_another_ray(monkeypatch, "nothing", apply)
     cluster.skip_serializers(type("Unpickled", (), {}))
     addons.apply("context")
-    assert taken == [None]
-    assert addons.apply is apply and COMPAT not in sys.modules
+    assert taken == [None, None]
+    assert addons.apply is apply and not sys.modules.keys() & {COMPAT, ARROW}
