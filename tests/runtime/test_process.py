@@ -62,7 +62,7 @@ def test_hooks_run_in_their_order():
     ],
 )
 def test_a_timer_fires_with_the_time_that_it_was_set_for(given: Any, kind: type, due_ms: int):
-    """It is how a class tells a timer from one that it has replaced."""
+    """Timers cannot be cancelled: a class compares the time with the one that it set last."""
     told: list[Any] = []
 
     class Timed:

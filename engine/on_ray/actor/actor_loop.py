@@ -286,9 +286,9 @@ class ActorLoop:
         except (TaskError, StoreError, RescaleError) as error:
             return Outcome("broken", str(error), self._counted(), _picklable(error))
         except ImportError as error:
-            # Functions of the user's are told as such. What else is imported late, cuts need: pyarrow.
+            # Failed imports of user functions are TaskErrors. Of ours, only pyarrow is imported this late, for cuts.
             reason = f"actor {self.begin.actor} cannot import what it needs for its cuts: {describe(error)}"
-            return Outcome("broken", f"{reason}: mend the installation on {platform.node()}", self._counted())
+            return Outcome("broken", f"{reason}: repair the installation on {platform.node()}", self._counted())
         except ProtocolError as error:
             return Outcome("failed", f"{type(error).__name__} in actor {self.begin.actor}: {error}", self._counted())
         finally:
