@@ -60,11 +60,11 @@ class Prometheus:
         except URLError:
             return None
 
-    def wait_for(self, query: str) -> list[dict[str, str]]:
-        """The labels of the series of a query, as soon as there are any."""
+    def wait_for(self, query: str, at_least: int = 1) -> list[dict[str, str]]:
+        """The labels of the series of a query, as soon as there are enough of them."""
         deadline_s = time.monotonic() + READY_S
-        while not (found := (self.ask("query", query=query) or {}).get("result")):
-            assert time.monotonic() < deadline_s, f"no series in time for {query}"
+        while len(found := (self.ask("query", query=query) or {}).get("result", [])) < at_least:
+            assert time.monotonic() < deadline_s, f"not {at_least} series in time for {query}, but {found}"
             time.sleep(LOOK_S)
         return [series["metric"] for series in found]
 
