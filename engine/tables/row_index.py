@@ -76,7 +76,7 @@ class IntegerIndex:
         self._count = 0
         self._lowest, self._highest = _INT_MAX, _INT_MIN
         # Places of marks since the newest capture, and of those before it. The rows found last and their places, if
-        # they are in the array.
+        # they are in the array and each key has one.
         self._marked: list[Array] = []
         self._outdated: list[Array] = []
         self._found: tuple[Array, Array] | None = None
@@ -93,8 +93,11 @@ class IntegerIndex:
         # Integers below the first one wrap around to large places.
         unsigned = places.view(np.uint64)
         if len(wanted) and unsigned.max() < len(self._rows):
-            rows = self._without_marks(self._rows.take(places, mode="clip"))
-            self._found = rows, places
+            rows = self._rows.take(places, mode="clip")
+            lowest = rows.min()
+            self._remove_marks(rows, lowest)
+            if lowest >= 0:
+                self._found = rows, places
             return rows.astype(np.int64)
         found = np.full(len(wanted), -1, np.int64)
         is_inside = unsigned < len(self._rows)
@@ -102,19 +105,25 @@ class IntegerIndex:
         found[is_inside] = np.where(inside < _MARK, inside, inside - _MARK)
         return found
 
-    def _without_marks(self, rows: Array) -> Array:
+    def _remove_marks(self, rows: Array, lowest: int) -> None:
+        """Remove the marks of these rows, and note which have none."""
         if not self._marked and not self._outdated:
-            return rows
-        without = np.flatnonzero(rows < _MARK) if rows.min() < _MARK else _NONE
-        unknown = rows[without]
-        rows &= _MARK - 1
-        rows[without] = unknown
+            return
+        without = np.flatnonzero(rows < _MARK) if lowest < _MARK else _NONE
+        if lowest >= 0:
+            rows &= _MARK - 1
+        else:
+            np.bitwise_and(rows, _MARK - 1, out=rows, where=rows >= 0)
         self.unmarked = None if self._outdated else without
-        return rows
 
     def has_found(self, rows: Array) -> bool:
-        """Whether these are the rows found last. They are compared, because the caller may have changed them."""
-        return self._found is not None and len(self._found[0]) == len(rows) and bool((self._found[0] == rows).all())
+        """Whether these are the rows found last, and all there. They are compared, because the caller may have changed
+        them.
+        """
+        if self._found is None or rows.dtype != np.int64 or len(self._found[0]) != len(rows):
+            return False
+        # As bytes, in half the time that comparing numbers takes. No other number of a row is shortened to the same.
+        return arrow().py_buffer(self._found[0]).equals(arrow().py_buffer(rows.astype(np.int32)))
 
     def mark(self) -> None:
         """The rows found last have all been marked as changed since the newest capture."""

@@ -28,6 +28,7 @@ from graphs.table import Array, Table
 from recovery.table_groups import Rows
 
 _BASES_MAX = 64
+_SHARE_OF_NEW = 4
 _TOO_MANY = 1 << 62
 _NOT_THERE = (
     "was given rows that it does not have: give the numbers that rows(keys) returns; those of unknown keys are -1"
@@ -76,8 +77,8 @@ class TableState:
         self._deltas: dict[Epoch, int] = {}
         self._marked: dict[int, int] = {0: 0}
         self._open: list[TableCapture] = []
-        # The index, if it can tell which of the rows that it finds have no mark.
-        self._marking = self._index if isinstance(self._index, IntegerIndex) and tracks else None
+        # The index, if it can tell which rows it found last, and which of them have no mark.
+        self._integers = self._index if isinstance(self._index, IntegerIndex) else None
         # Whether all restored rows have exactly the declared columns.
         self._is_as_declared = True
 
@@ -113,21 +114,21 @@ class TableState:
 
     def get(self, name: str, rows: Array) -> Array:
         """The values of a column in these rows."""
-        return self._columns[self._known(name)][self._checked(rows)]
+        return self._columns[self._known(name)][self._checked(rows)[0]]
 
     def set(self, rows: Array, /, **values: Any) -> None:
         """Set columns in these rows."""
-        rows = self._checked(rows)
+        rows, are_found = self._checked(rows)
         checked = self._checked_values(rows, values)
-        self._touch(rows)
+        self._touch(rows, are_found)
         for name, of_rows in checked.items():
             self._columns[name][rows] = of_rows
 
     def combine(self, how: np.ufunc, rows: Array, /, **values: Any) -> None:
         """Combine columns with values; each occurrence of a row counts."""
-        rows = self._checked(rows)
+        rows, are_found = self._checked(rows)
         checked = self._checked_values(rows, values)
-        self._touch(rows)
+        self._touch(rows, are_found)
         for name, of_rows in checked.items():
             how.at(self._columns[name], rows, of_rows)
 
@@ -157,14 +158,17 @@ class TableState:
             raise self._misused(f"has no column {name!r} to {'change' if to_write else 'read'}: {', '.join(names)}")
         return name
 
-    def _checked(self, rows: Array) -> Array:
+    def _checked(self, rows: Array) -> tuple[Array, bool]:
+        """The rows, and whether they are those that the index found last, which need no other look."""
+        if self._integers is not None and self._integers.has_found(rows):
+            return rows, True
         if not len(rows):
-            return np.empty(0, np.int64)
+            return np.empty(0, np.int64), False
         if rows.dtype.kind not in "iu":
             raise self._misused(f"was given rows of type {rows.dtype}: give the numbers that rows(keys) returns")
         if rows.min() < 0 or rows.max() >= len(self._filled) << SHIFT:
             raise self._misused(_NOT_THERE)
-        return rows.astype(np.int64, copy=False)
+        return rows.astype(np.int64, copy=False), False
 
     def _checked_values(self, rows: Array, values: Mapping[str, Any]) -> dict[str, Array]:
         """The values of each column for these rows, before anything changes."""
@@ -259,22 +263,22 @@ class TableState:
         start = block << SHIFT
         return slice(start, start + int(self._filled[block]))
 
-    def _touch(self, rows: Array) -> None:
-        """These rows are about to change."""
+    def _touch(self, rows: Array, are_found: bool) -> None:
+        """These rows are about to change. `are_found`: the index found them last."""
         if self._changes[self._now] > self._limit:
             # Too many for a delta, even if the table grows: what a later one is relative to comes after them.
             self._changes[self._now] = _TOO_MANY
             if not self._open:
                 return
-        index = self._marking if self._marking is not None and self._marking.has_found(rows) else None
+        index = self._integers if are_found and self._tracks else None
         unmarked = rows if index is None or index.unmarked is None else rows[index.unmarked]
         if not len(unmarked):
             return
-        is_new = self._changed_at.take(unmarked, mode="clip") != self._now
-        if is_new.any():
-            self._mark(unmarked[is_new])
-        # While a capture is open, its batches do enough.
-        if index is not None and not self._open:
+        new = unmarked[self._changed_at.take(unmarked, mode="clip") != self._now]
+        if len(new):
+            self._mark(new)
+        # While a capture is open, batches that change many rows for the first time do enough.
+        if index is not None and (not self._open or _SHARE_OF_NEW * len(new) < len(rows)):
             index.mark()
 
     def _mark(self, rows: Array) -> None:
@@ -346,8 +350,8 @@ class TableState:
         self._now += 1
         for capture in self._open:
             capture.is_newest = False
-        if self._marking is not None:
-            self._marking.forget_marks()
+        if self._integers is not None:
+            self._integers.forget_marks()
 
     def supersedes(self, epoch: Epoch, base: Epoch) -> bool:
         """Whether the delta of this capture, the newest one, holds all rows that the delta of its base holds."""

@@ -309,6 +309,44 @@ def test_deltas_are_exact_if_few_rows_change_again_and_again(seed: int):
     assert told > 50
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_captures_that_stay_open_while_the_same_rows_change_are_exact(seed: int):
+    """The index knows the marks of rows then, too. Pieces are taken between batches, and captures overlap."""
+    random = np.random.default_rng(seed)
+    table = table_of(range(300_000), 0)
+    index = table._index
+    assert isinstance(index, IntegerIndex)
+    layers, told = [state_of(table.capture(Epoch(1))).groups], 0
+    opened: list[tuple[TableCapture, dict[int, int]]] = []
+    hot = random.integers(0, 300_000, 2_000)
+    for epoch in map(Epoch, range(2, 14)):
+        opened.append((table.capture(epoch, Epoch(epoch - 1)), sums_of(table)))
+        for _ in range(int(random.integers(5, 30))):
+            rows = table.rows(random.choice(hot, 3_000))
+            told += index.unmarked is not None and not len(index.unmarked)
+            table.combine(np.add, rows, sum=1)
+            if random.random() < 0.1:
+                opened[0][0].encode_some(2_000)
+        if epoch % 2:
+            for capture, expected in opened:
+                layers.append(state_of(capture).groups)
+                assert sums_in(OperatorState(layers[0], deltas=tuple(layers[1:]))) == expected
+            opened.clear()
+    assert told > 10
+
+
+def test_rows_that_the_index_found_last_are_checked_if_they_have_changed():
+    table = table_of([7, 8, 9], 0)
+    for strange in (-1, 3 * BLOCK_ROWS, 1 << 40):
+        rows = table.rows([7, 8, 9])
+        rows[1] = strange
+        with pytest.raises(MisuseError, match="rows that it does not have"):
+            table.combine(np.add, rows, sum=1)
+    with pytest.raises(MisuseError, match="rows that it does not have"):
+        table.set(table.find([7, 1_000, 9]), sum=1)
+    assert sums_of(table) == {7: 0, 8: 0, 9: 0}
+
+
 def test_a_delta_that_holds_all_rows_of_its_bases_delta_may_take_its_place():
     table = table_of(range(9_000), 0)
     table.capture(Epoch(1)).release()
