@@ -160,10 +160,10 @@ class TableState:
 
     def _checked(self, rows: Array) -> tuple[Array, bool]:
         """The rows, and whether they are those that the index found last, which need no other look."""
-        if self._integers is not None and self._integers.has_found(rows):
-            return rows, True
         if not len(rows):
             return np.empty(0, np.int64), False
+        if self._integers is not None and self._integers.has_found(rows):
+            return rows, True
         if rows.dtype.kind not in "iu":
             raise self._misused(f"was given rows of type {rows.dtype}: give the numbers that rows(keys) returns")
         if rows.min() < 0 or rows.max() >= len(self._filled) << SHIFT:

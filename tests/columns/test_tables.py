@@ -344,7 +344,11 @@ def test_rows_that_the_index_found_last_are_checked_if_they_have_changed():
             table.combine(np.add, rows, sum=1)
     with pytest.raises(MisuseError, match="rows that it does not have"):
         table.set(table.find([7, 1_000, 9]), sum=1)
+    table.set([], sum=1)
     assert sums_of(table) == {7: 0, 8: 0, 9: 0}
+    table.combine(np.add, table.rows([7, 8, 9])[::-1], sum=[1, 2, 3])
+    table.combine(np.add, np.broadcast_to(table.rows([8, 7, 9])[:1], 3), sum=10)
+    assert sums_of(table) == {7: 3, 8: 32, 9: 1}
 
 
 def test_a_delta_that_holds_all_rows_of_its_bases_delta_may_take_its_place():
