@@ -96,9 +96,10 @@ class IntegerIndex:
             rows = self._rows.take(places, mode="clip")
             lowest = rows.min()
             self._remove_marks(rows, lowest)
-            if lowest >= 0:
-                self._found = rows, places
-            return rows.astype(np.int64)
+            found = rows.astype(np.int64)
+            if lowest >= 0 and found.ndim == 1:
+                self._found = found.copy(), places
+            return found
         found = np.full(len(wanted), -1, np.int64)
         is_inside = unsigned < len(self._rows)
         inside = self._rows[places[is_inside]]
@@ -120,10 +121,10 @@ class IntegerIndex:
         """Whether these are the rows found last, and all there. They are compared, because the caller may have changed
         them.
         """
-        if self._found is None or rows.dtype != np.int64 or len(self._found[0]) != len(rows):
+        if self._found is None or rows.dtype != np.int64 or self._found[0].shape != rows.shape:
             return False
-        # As bytes, in half the time that comparing numbers takes. No other number of a row is shortened to the same.
-        return arrow().py_buffer(self._found[0]).equals(arrow().py_buffer(rows.astype(np.int32)))
+        # As bytes, in half the time that comparing numbers takes.
+        return arrow().py_buffer(self._found[0]).equals(arrow().py_buffer(np.ascontiguousarray(rows)))
 
     def mark(self) -> None:
         """The rows found last have all been marked as changed since the newest capture."""

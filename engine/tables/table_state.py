@@ -160,6 +160,7 @@ class TableState:
 
     def _checked(self, rows: Array) -> tuple[Array, bool]:
         """The rows, and whether they are those that the index found last, which need no other look."""
+        rows = np.asarray(rows)
         if not len(rows):
             return np.empty(0, np.int64), False
         if self._integers is not None and self._integers.has_found(rows):

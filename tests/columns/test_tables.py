@@ -337,9 +337,9 @@ def test_captures_that_stay_open_while_the_same_rows_change_are_exact(seed: int)
 
 def test_rows_that_the_index_found_last_are_checked_if_they_have_changed():
     table = table_of([7, 8, 9], 0)
-    for strange in (-1, 3 * BLOCK_ROWS, 1 << 40):
+    for change in (-3 * BLOCK_ROWS, 3 * BLOCK_ROWS, 1 << 32, 1 << 40):
         rows = table.rows([7, 8, 9])
-        rows[1] = strange
+        rows[1] += change
         with pytest.raises(MisuseError, match="rows that it does not have"):
             table.combine(np.add, rows, sum=1)
     with pytest.raises(MisuseError, match="rows that it does not have"):
@@ -349,6 +349,45 @@ def test_rows_that_the_index_found_last_are_checked_if_they_have_changed():
     table.combine(np.add, table.rows([7, 8, 9])[::-1], sum=[1, 2, 3])
     table.combine(np.add, np.broadcast_to(table.rows([8, 7, 9])[:1], 3), sum=10)
     assert sums_of(table) == {7: 3, 8: 32, 9: 1}
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_keys_in_two_dimensions_are_changed_and_are_part_of_deltas(is_open: bool):
+    table = table_of(range(100), 0)
+    whole = table.capture(Epoch(1))
+    if not is_open:
+        state_of(whole)
+    for _ in range(2):
+        table.combine(np.add, table.rows([key for key in range(20) if key != 4]), sum=1)
+    table.combine(np.add, table.rows(np.arange(20).reshape(10, 2)), sum=1)
+    delta = table.capture(Epoch(2), Epoch(1))
+    assert sums_in(state_of(whole)) == dict.fromkeys(range(100), 0)
+    assert sums_in(state_of(delta)) == {key: 1 if key == 4 else 3 for key in range(20)}
+
+
+class Series:
+    """Has the methods of a column of a frame that an array has, too, and is none."""
+
+    def __init__(self, values: Any) -> None:
+        self._values = values
+        self.dtype = values.dtype
+        self.shape = values.shape
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return self._values
+
+    def astype(self, kind: Any) -> Series:
+        return Series(self._values.astype(kind))
+
+
+def test_rows_may_be_a_series_or_a_list():
+    table = table_of([7, 8, 9], 0)
+    rows: Any = Series(table.rows([7, 8, 9]))
+    table.combine(np.add, rows, sum=[1, 2, 3])
+    assert table.get("sum", table.rows([7, 8, 9]).tolist()).tolist() == [1, 2, 3]
 
 
 def test_a_delta_that_holds_all_rows_of_its_bases_delta_may_take_its_place():
