@@ -309,7 +309,7 @@ def test_a_process_that_cannot_import_what_its_cuts_need_ends_its_part(writes: s
         run.until(lambda: bool(run.outcomes), "somebody ends its part")
         outcome = next(iter(run.outcomes.values()))
         assert outcome.end == "broken"
-        assert "cannot import what it needs for its cuts: ImportError: libarrow.so" in outcome.reason
+        assert "cannot import what it needs: ImportError: libarrow.so" in outcome.reason
 
 
 # -- control -------------------------------------------------------------------------------------------------------

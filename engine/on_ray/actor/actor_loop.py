@@ -286,8 +286,8 @@ class ActorLoop:
         except (TaskError, StoreError, RescaleError) as error:
             return Outcome("broken", str(error), self._counted(), _picklable(error))
         except ImportError as error:
-            # Failed imports of user functions are TaskErrors. Of ours, only pyarrow is imported this late, for cuts.
-            reason = f"actor {self.begin.actor} cannot import what it needs for its cuts: {describe(error)}"
+            # Of pyarrow, for the first cut, or of a class of a record that has come. Those of functions are TaskErrors.
+            reason = f"actor {self.begin.actor} cannot import what it needs: {describe(error)}"
             return Outcome("broken", f"{reason}: repair the installation on {platform.node()}", self._counted())
         except ProtocolError as error:
             return Outcome("failed", f"{type(error).__name__} in actor {self.begin.actor}: {error}", self._counted())
