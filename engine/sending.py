@@ -164,17 +164,24 @@ class _PartWithHops:
         self.hops.append(next(self._all_hops))
 
 
-class _Targets(dict[Any, int]):
-    """key -> the index of its task, computed once per key."""
+class _Targets:
+    """The index of the task of each key, computed once per key.
+
+    - count: the number of tasks. known: key -> index. A plain dict, because Python finds keys in a subclass of dict
+      through several functions.
+    """
 
     def __init__(self, count: int) -> None:
-        super().__init__()
         self.count = count
+        self.known: dict[Any, int] = {}
 
-    def __missing__(self, key: Any) -> int:
-        if len(self) >= TARGETS_CACHED_MAX:
-            self.clear()
-        target = self[key] = task_of_group(key_group(key), self.count)
+    def of(self, key: Any) -> int:
+        """The index of the task of this key."""
+        target = self.known.get(key)
+        if target is None:
+            if len(self.known) >= TARGETS_CACHED_MAX:
+                self.known.clear()
+            target = self.known[key] = task_of_group(key_group(key), self.count)
         return target
 
 
@@ -206,7 +213,7 @@ def _targets_of_columns(edge: Edge, by: str, targets: _Targets, columns: Columns
         if isinstance(keys, np.ndarray):
             return small_tasks_of_keys(keys, targets.count)
         distinct, positions = keys
-        return np.array([targets[key] for key in distinct], np.int64)[positions]
+        return np.array(list(map(targets.of, distinct)), np.int64)[positions]
     except UnkeyableError as error:
         raise RoutingError(f"{_place('key_by', edge)}: {error}") from error
 
@@ -218,14 +225,27 @@ def _targets_of_tuples(names: Sequence[str], count: int, columns: Columns) -> Po
 
 
 def _divide_by_key(edge: Edge, targets: _Targets) -> Callable[[list[Any], Sequence[_Part]], None]:
-    by = key_function(edge.by)
+    by, known, target_of = key_function(edge.by), targets.known, targets.of
 
     def divide(records: list[Any], parts: Sequence[_Part]) -> None:
         iterator = iter(records)
+        key: Any = NO_KEY
         try:
-            # One pass without a list of keys takes a quarter less time than collecting keys, then targets.
+            try:
+                # One pass without a list of keys takes a quarter less time than collecting keys, then targets.
+                for record in iterator:
+                    key = by(record)
+                    parts[known[key]].append(record)
+                return
+            except KeyError:
+                if key is NO_KEY or key in known:
+                    raise  # from the function of the key: this is the key of the record before
+                parts[target_of(key)].append(records[len(records) - length_hint(iterator) - 1])
+            # A new key is rarely the only one of a batch, and an error for each would take longer.
             for record in iterator:
-                parts[targets[by(record)]].append(record)
+                key = by(record)
+                target = known.get(key)
+                parts[target_of(key) if target is None else target].append(record)
         except USER_RAISED as error:
             raise _no_target(edge, by, targets, records[len(records) - length_hint(iterator) - 1], error) from error
 
@@ -237,7 +257,7 @@ def _no_target(edge: Edge, by: Callable[[Any], Any], targets: _Targets, record: 
     key: Any = NO_KEY
     try:
         key = by(record)
-        _ = targets[key]
+        targets.of(key)
     except USER_RAISED:
         if key is not NO_KEY:
             return wrong_key(edge, key, record, error)

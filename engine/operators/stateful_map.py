@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import length_hint
 from typing import Any
 
 from engine.batch import ATOMS, Hops, copy_records, copy_value, is_immutable
@@ -63,16 +62,32 @@ class StatefulMapOperator(OperatorRuntime):
         seen = {} if recent is None and state.must_touch else changed
         get_seen, get_older = seen.get, older.get
         results: list[Any] = []
-        iterator = iter(records)
         key: Any = NO_KEY
         # The types last seen of keys that are no NaN, and of values that share nothing: a look at them is cheaper than
         # at the sets of all such types, and in one flow they are mostly the same.
         plain_key: type[Any] | None = None
         atom: type[Any] | None = None
         try:
-            for record in iterator:
-                key = NO_KEY  # where `key_of` raises there is none to tell of
-                key = key_of(record)
+            try:
+                # While each key has such a value, less has to be done than in the second loop.
+                for record in records:
+                    key = NO_KEY  # where `key_of` raises there is none to tell of
+                    key = key_of(record)
+                    value, result = function(seen[key], record)
+                    changed[key] = value
+                    # What is sent belongs to the receiver. It can share objects only with a value that has some.
+                    if type(value) is not atom:
+                        if type(value) in ATOMS:
+                            atom = type(value)  # pyright: ignore[reportUnknownVariableType]
+                        elif type(result) not in ATOMS and not is_immutable(value):
+                            result = sent(result)
+                    results.append(result)
+            except KeyError:
+                if key is NO_KEY or key in seen:
+                    raise  # from a function of the user's
+            for record in records[len(results) :]:
+                if key is NO_KEY:
+                    key = key_of(record)
                 if type(key) is not plain_key:
                     if type(key) in NEVER_NAN:
                         plain_key = type(key)  # pyright: ignore[reportUnknownVariableType]
@@ -88,16 +103,15 @@ class StatefulMapOperator(OperatorRuntime):
                             value = self._initial()
                 value, result = function(value, record)
                 changed[key] = value
-                # What is sent belongs to the receiver. It can share objects only with a value that has some.
                 if type(value) is not atom:
                     if type(value) in ATOMS:
                         atom = type(value)  # pyright: ignore[reportUnknownVariableType]
                     elif type(result) not in ATOMS and not is_immutable(value):
                         result = sent(result)
                 results.append(result)
+                key = NO_KEY
         except USER_RAISED as error:
-            record = records[len(records) - length_hint(iterator) - 1]
-            raise self._failure_with_key(error, record, key, edge) from error
+            raise self._failure_with_key(error, records[len(results)], key, edge) from error
         self._send(results, hops)
 
     def _run_carefully(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:

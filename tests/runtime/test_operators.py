@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine.task_errors import UserFunctionError
 from graphs import Collect, Flow, Items, Stream
 from tests.runtime.tasks import Tasks, by_receiver, records_of
 
@@ -142,6 +143,42 @@ def test_stateful_map_keeps_a_value_a_key():
     tasks = Tasks(flow_of(lambda s: s.key_by(lambda n: n % 2).stateful_map(lambda t, n: (t + n, t + n), 0, name="op")))
     assert sent(tasks, [1, 2, 3, 4]) == [("sink/0", [1, 2, 4, 6], 0)]
     assert sent(tasks, [1], [5]) == [("sink/0", [5], [5])]
+
+
+def test_stateful_map_computes_each_key_once_whether_it_has_a_value_or_not():
+    def count(seen: int, record: dict[str, str]) -> tuple[int, tuple[int, int]]:
+        return seen + 1, (seen + 1, len(record))
+
+    # A function that takes the key out of its record would fail if it was called again.
+    tasks = Tasks(flow_of(lambda s: s.key_by(lambda r: r.pop("key")).stateful_map(count, 0, name="op")))
+    for keys, counts in [("aab", [1, 2, 1]), ("bacab", [2, 3, 1, 4, 3]), ("cba", [2, 4, 5])]:
+        assert sent(tasks, [{"key": key} for key in keys]) == [("sink/0", [(n, 0) for n in counts], 0)]
+
+
+@pytest.mark.parametrize("before", [[], [1], [1, 2], [1, 2, 3]])
+@pytest.mark.parametrize("fails_in", ["key", "function"])
+def test_a_key_error_in_stateful_map_is_not_taken_for_a_new_key(before: list[int], fails_in: str):
+    # A second call would raise nothing.
+    failures = [KeyError(12)]
+
+    def key_of(record: int) -> int:
+        if record == 12 and fails_in == "key" and failures:
+            raise failures.pop()
+        return record % 10
+
+    def count(seen: int, record: int) -> tuple[int, int]:
+        if record == 12 and failures:
+            raise failures.pop()
+        return seen + 1, record
+
+    tasks = Tasks(flow_of(lambda s: s.key_by(key_of).stateful_map(count, 0, name="op")))
+    tasks.feed("op", before)
+    with pytest.raises(UserFunctionError) as caught:
+        tasks.feed("op", [1, 12, 3])
+    raised = {"key": "key_by between 'source' and 'op' raised KeyError: 12", "function": "raised KeyError: 12"}
+    assert raised[fails_in] in str(caught.value)
+    assert "record: 12" in str(caught.value)
+    assert ("key: 2" in str(caught.value)) == (fails_in == "function")
 
 
 def test_a_mutable_initial_value_is_each_keys_own():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.batch import Batch, copy_records, encode
+from engine.batch import Batch, copy_records, encode, spread
 from engine.sending import TARGETS_CACHED_MAX
 from engine.task_errors import LoopLimitError, RecordSerializationError, RoutingError, UserFunctionError
 from graphs import Collect, Flow, Items, Loop, Stream, key_group, task_of_group
@@ -49,6 +49,23 @@ def test_a_shuffled_batch_keeps_the_order_and_the_hops_of_its_records():
         assert part == sorted(part)
         assert (part_hops if isinstance(part_hops, list) else [part_hops] * len(part)) == [hops[n] for n in part]
     assert sorted(n for _, part, _ in sent for n in part) == records
+
+
+def test_the_key_of_a_record_is_computed_once_whether_it_is_new_or_came_before():
+    asked: list[int] = []
+    tasks = routed(lambda s: s.key_by(lambda n: asked.append(n) or n))
+    batches: list[tuple[list[int], Any]] = [([1, 2, 1], 0), ([2, 1, 3, 2, 4, 1], [5, 6, 7, 8, 9, 10]), ([4, 3], 0)]
+    for records, hops in batches:
+        asked.clear()
+        sent = targets(tasks, records, hops)
+        assert asked == records
+        assert all([owner(record) for record in part] == [index] * len(part) for index, part, _ in sent)
+        assert sorted(n for _, part, _ in sent for n in part) == sorted(records)
+        if hops:
+            of_record = {
+                (record, n) for _, part, some in sent for record, n in zip(part, spread(some, len(part)), strict=True)
+            }
+            assert of_record == set(zip(records, hops, strict=True))
 
 
 def test_more_keys_than_the_cache_holds_still_find_their_tasks():
@@ -230,6 +247,23 @@ def test_a_routing_function_that_raises_is_told_with_the_edge(route: str, place:
         f"{place} between 'op' and 'sink' raised KeyError: 1",
         "  record: 1",
     ]
+
+
+@pytest.mark.parametrize("missing", [1, 2, 7])
+@pytest.mark.parametrize("before", [[], [1, 2], [1, 2, 3]])
+def test_a_key_error_of_a_key_function_is_not_taken_for_a_new_key(before: list[int], missing: int):
+    names: dict[int, int] = {1: 1, 2: 2, 3: 3}
+
+    def look_up(record: int) -> int:
+        if record not in names:
+            raise KeyError(missing)
+        return names[record]
+
+    tasks = routed(lambda s: s.key_by(look_up))
+    tasks.feed("op", before)
+    with pytest.raises(UserFunctionError) as caught:
+        tasks.feed("op", [1, 2, 99, 3])
+    assert str(caught.value).startswith(f"key_by between 'op' and 'sink' raised KeyError: {missing}\n  record: 99\n")
 
 
 def test_a_key_function_that_raises_only_once_is_blamed_and_not_its_key():
