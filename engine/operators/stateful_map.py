@@ -68,23 +68,23 @@ class StatefulMapOperator(OperatorRuntime):
         plain_key: type[Any] | None = None
         atom: type[Any] | None = None
         try:
-            try:
-                # While each key has such a value, less has to be done than in the second loop.
-                for record in records:
-                    key = NO_KEY  # where `key_of` raises there is none to tell of
-                    key = key_of(record)
-                    value, result = function(seen[key], record)
-                    changed[key] = value
-                    # What is sent belongs to the receiver. It can share objects only with a value that has some.
-                    if type(value) is not atom:
-                        if type(value) in ATOMS:
-                            atom = type(value)  # pyright: ignore[reportUnknownVariableType]
-                        elif type(result) not in ATOMS and not is_immutable(value):
-                            result = sent(result)
-                    results.append(result)
-            except KeyError:
-                if key is NO_KEY or key in seen:
-                    raise  # from a function of the user's
+            # While each key has such a value, there is less to do than in the second loop.
+            for record in records if seen else ():
+                key = NO_KEY  # where `key_of` raises there is none to tell of
+                key = key_of(record)
+                try:
+                    value = seen[key]
+                except KeyError:
+                    break
+                value, result = function(value, record)
+                changed[key] = value
+                # What is sent belongs to the receiver. It can share objects only with a value that has some.
+                if type(value) is not atom:
+                    if type(value) in ATOMS:
+                        atom = type(value)  # pyright: ignore[reportUnknownVariableType]
+                    elif type(result) not in ATOMS and not is_immutable(value):
+                        result = sent(result)
+                results.append(result)
             for record in records[len(results) :]:
                 if key is NO_KEY:
                     key = key_of(record)

@@ -12,7 +12,7 @@ import pytest
 
 import engine.state as state_module
 from engine.capture import Capture
-from engine.state import GroupEncoder, KeyedState, decode_entries
+from engine.state import GroupEncoder, KeyedState, WholeState, decode_entries
 from engine.task_errors import StateSerializationError
 from engine.typed_state import Layout
 from graphs import Collect, Flow, Items, key_group
@@ -54,8 +54,11 @@ KEYS = [f"k{n}" for n in range(20)]
 
 
 @pytest.mark.parametrize("by_class", [False, True], ids=["stateful_map", "process"])
-def test_values_changed_in_place_while_they_are_encoded_are_captured_as_they_were(by_class: bool):
-    tasks = Tasks(appending(by_class))
+@pytest.mark.parametrize("keyed_state", [KeyedState, WholeState])
+def test_values_changed_in_place_while_they_are_encoded_are_captured_as_they_were(
+    keyed_state: type[KeyedState], by_class: bool
+):
+    tasks = Tasks(appending(by_class), keyed_state=keyed_state)
     tasks.feed("op", [(key, 1) for key in KEYS])
     capture = capture_of(tasks)
     while not capture.encode_some(3):

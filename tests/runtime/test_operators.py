@@ -181,6 +181,31 @@ def test_a_key_error_in_stateful_map_is_not_taken_for_a_new_key(before: list[int
     assert ("key: 2" in str(caught.value)) == (fails_in == "function")
 
 
+def test_a_key_error_of_a_function_that_changes_its_key_is_told():
+    class Number:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Number) and self.n == other.n
+
+        def __hash__(self) -> int:
+            return self.n
+
+    failures = [KeyError("of the function")]
+
+    def change(seen: int, record: tuple[Number, bool]) -> tuple[int, int]:
+        if record[1] and failures:
+            record[0].n += 100
+            raise failures.pop()
+        return seen + 1, seen + 1
+
+    tasks = Tasks(flow_of(lambda s: s.key_by(lambda r: r[0]).stateful_map(change, 0, name="op")))
+    tasks.feed("op", [(Number(1), False)])
+    with pytest.raises(UserFunctionError, match="raised KeyError: 'of the function'"):
+        tasks.feed("op", [(Number(1), True)])
+
+
 def test_a_mutable_initial_value_is_each_keys_own():
     def collect(seen: list[str], word: str) -> tuple[list[str], int]:
         seen.append(word)

@@ -232,8 +232,10 @@ def test_a_key_without_a_stable_hash_is_refused():
     said = (
         r"the key frozenset\(\{1\}\) of record 1: a key of type frozenset has no hash that is the same in every process"
     )
-    with pytest.raises(RoutingError, match=rf"key_by between 'op' and 'sink': {said}"):
+    with pytest.raises(RoutingError, match=rf"key_by between 'op' and 'sink': {said}") as caught:
         routed(lambda s: s.key_by(lambda r: frozenset([r]))).feed("op", [1])
+    assert caught.value.__cause__ is not None
+    assert caught.value.__cause__.__context__ is None
 
 
 @pytest.mark.parametrize(("route", "place"), [("key_by", "key_by"), ("route", "route")])
