@@ -241,7 +241,7 @@ def _divide_by_key(edge: Edge, targets: _Targets) -> Callable[[list[Any], Sequen
                 if key is NO_KEY or key in known:
                     raise  # from the function of the key: this is the key of the record before
             parts[target_of(key)].append(records[len(records) - length_hint(iterator) - 1])
-            # A new key is rarely the only one of a batch, and an error for each would take longer.
+            # A new key is rarely the only one of a batch, and a KeyError for each would take longer than `get` for all.
             for record in iterator:
                 key = by(record)
                 target = known.get(key)

@@ -68,7 +68,8 @@ class StatefulMapOperator(OperatorRuntime):
         plain_key: type[Any] | None = None
         atom: type[Any] | None = None
         try:
-            # While each key has such a value, there is less to do than in the second loop.
+            # While each key has such a value, there is less to do than in the second loop. What follows the function
+            # stands in both: a call for each record would take longer than the first loop saves.
             for record in records if seen else ():
                 key = NO_KEY  # where `key_of` raises there is none to tell of
                 key = key_of(record)
@@ -86,6 +87,7 @@ class StatefulMapOperator(OperatorRuntime):
                         result = sent(result)
                 results.append(result)
             for record in records[len(results) :]:
+                # Not again for the record that ended the first loop: the function may have changed it.
                 if key is NO_KEY:
                     key = key_of(record)
                 if type(key) is not plain_key:
