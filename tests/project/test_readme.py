@@ -39,8 +39,14 @@ def run_example(page: str, folder: Path, number: int = 0) -> str:
 
 
 @pytest.mark.usefixtures("running_ray")
-def test_readme_example_runs_as_it_stands(tmp_path: Path):
-    assert run_example("README.md", tmp_path)
+def test_readme_example_prints_what_the_page_shows(tmp_path: Path):
+    page = (ROOT / "README.md").read_text()
+    shown = re.search(r"```python\n.*?```\n\n```text\n(.*?)```", page, flags=re.DOTALL)
+    assert shown is not None
+    printed = ast.literal_eval(run_example("README.md", tmp_path))
+    for records in printed.values():
+        records.sort(key=lambda order: order["id"])
+    assert printed == ast.literal_eval(shown[1])
 
 
 @pytest.mark.usefixtures("running_ray")
