@@ -414,6 +414,7 @@ class Coordinator:
         drain = next((c.epoch for c in self.open.values() if c.mode is Mode.DRAIN), None) if mode.is_probe else None
         cut = OpenCut(self.next_epoch, mode, now_ms, request, within=drain, base=self._base(mode))
         if request is not None:
+            self.retry_at_ms.pop(request.id, None)
             self.requests.on_opened(request, cut.epoch)
         self.next_epoch = self.pipeline.epoch_after(self.next_epoch)
         self.open[cut.epoch] = cut

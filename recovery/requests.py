@@ -16,13 +16,14 @@
   name keep what they have when it is carried out, so rescales of several clients do not undo each other.
 - Every end of the run answers all requests: with the final cut for savepoints and stops; after a stop, waiting
   savepoints are reported as superseded; after a failure, with its error.
-- Clients repeat a request with the same id until they have the answer, which is kept.
+- Clients repeat a request with the same id until they have the answer. The last `ANSWERS_MAX` answers are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -30,7 +31,10 @@ from graphs.ids import Epoch
 from recovery.messages import Mode
 
 TRIES_MAX = 10
+ANSWERS_MAX = 1_000
+"""A client repeats its request several times a second, so its answer is still there."""
 
+T = TypeVar("T")
 
 Sizes = tuple[tuple[str, int], ...]
 """The number of tasks of each operator, in the order of the flow; empty means those that the run began with."""
@@ -105,8 +109,8 @@ class Requests:
     """The requests of one run.
 
     - waiting: requests without an open epoch, in order of arrival, by id. open: requests with an open epoch, by epoch.
-    - recorded: id of a request -> the cut in the chain that was taken for it.
-    - answers: kept for clients that repeat a request.
+    - recorded: id of a request -> the cut in the chain that was taken for it. answers: for clients that repeat a
+      request. Of both, the last `ANSWERS_MAX`.
 
     >>> requests = Requests()
     >>> requests.ask(Request("a1", RequestKind.SAVEPOINT, "mine", Mode.ALIGNED))
@@ -165,7 +169,7 @@ class Requests:
 
     def on_recorded(self, request_id: str, epoch: Epoch) -> None:
         """A cut for this request is in the chain. That answers it, unless more than a cut was asked for."""
-        self.recorded[request_id] = epoch
+        _keep(self.recorded, request_id, epoch)
         request = self.waiting.get(request_id) or self.open.get(epoch)
         needs_more = (RequestKind.STOP, RequestKind.RESCALE)
         if request is not None and request.id == request_id and request.kind not in needs_more:
@@ -209,4 +213,13 @@ class Requests:
     def _answer(self, request: Request, answer: Reply) -> None:
         self.waiting.pop(request.id, None)
         self.open = {epoch: other for epoch, other in self.open.items() if other.id != request.id}
-        self.answers[request.id] = answer
+        self.failed_tries.pop(request.id, None)
+        _keep(self.answers, request.id, answer)
+
+
+def _keep(last: dict[str, T], request_id: str, value: T) -> None:
+    """Keep the value for this request, and forget those of the first ones if there are too many."""
+    last.pop(request_id, None)
+    last[request_id] = value
+    if len(last) > ANSWERS_MAX:
+        del last[next(iter(last))]

@@ -503,8 +503,13 @@ class CutStore:
     def _drop_constants(self, epoch: Epoch, dropped: frozenset[StoredFile] | None) -> None:
         """Remove those of a dropped cut's constants that no other cut names, if all of these can be read."""
         self._named.pop(epoch, None)
-        others = [self._constants_of(entry) for entry in self._others(epoch)] if dropped else []
-        if dropped and None not in others:
+        if not dropped:
+            return
+        kept = self._others(epoch)
+        others = [self._constants_of(entry) for entry in kept]
+        # Cuts of other pipelines are dropped by others.
+        self._named = {entry.epoch: self._named[entry.epoch] for entry in kept if entry.epoch in self._named}
+        if None not in others:
             self.constants.remove(dropped.difference(*(other for other in others if other is not None)))
 
     def _named_besides(self, epoch: Epoch) -> set[FileId]:

@@ -9,16 +9,21 @@ from typing import Any
 import pytest
 
 from engine.on_ray.job_store import ChainInMemory
+from engine.on_ray.run_options import RunOptions
 from engine.on_ray.run_spec import RunSpec
 from engine.on_ray.supervisor import supervising
+from engine.on_ray.supervisor.actor_starter import ActorStarter
+from engine.on_ray.supervisor.job_supervising import JobSupervising
 from engine.on_ray.supervisor.supervising import Supervising
 from engine.on_ray.transport.control_messages import Outcome, Restored, TaskOptions, TaskReport
 from graphs import Flow, Print, Range, expand
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, TaskId
+from graphs.pipelines import pipelines_of
 from recovery.coordinator import SnapshotOptions
 from recovery.effects import Acknowledge, Report
 from recovery.orders import Abort, Complete, Trigger
+from recovery.pipelines import Pipeline
 from recovery.supervisor import Supervisor
 
 INTERVAL_MS = 1_000
@@ -78,6 +83,28 @@ class Actors:
 
     def all_are_connected(self) -> None:
         pass
+
+
+def job_supervised(
+    monkeypatch: pytest.MonkeyPatch, flow: Flow | None = None, *, is_detached: bool = False, **spec: Any
+) -> JobSupervising:
+    """A run of several pipelines whose supervisor leads actors that the test stands for."""
+    monkeypatch.setattr(supervising, "Switchboard", Actors)
+    monkeypatch.setattr(supervising, "place", lambda deployment, cut: dict.fromkeys(deployment.tasks))
+    if flow is None:
+        flow = Flow("supervised")
+        flow.read(Range(10), name="numbers").write(Print(), name="shown")
+    options = spec.pop("options", TaskOptions(job=flow.name))
+    snapshots = spec.pop("snapshots", SnapshotOptions(interval_ms=INTERVAL_MS, keep=1))
+    # No successor, for which Ray would be asked.
+    run = RunOptions(detached=is_detached, max_restarts=0)
+    plans = pipelines_of(flow.plan())
+    specs = [
+        RunSpec(expand(plan), options, snapshots, run, id="77aa", pipeline=Pipeline(plan.pipeline, place, len(plans)))
+        for place, plan in enumerate(plans)
+    ]
+    held = dict.fromkeys(options.constants)
+    return JobSupervising(specs, ActorStarter(flow.name), held)
 
 
 class Supervised:

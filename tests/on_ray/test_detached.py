@@ -21,7 +21,6 @@ from backedge import (
     Items,
     Job,
     NoSuchRunError,
-    Print,
     RunAliveError,
     attach,
     run,
@@ -298,17 +297,3 @@ def test_more_data_in_a_flow_than_outlives_the_driver_is_refused():
     with pytest.raises(BadOptionError, match=r"carries 8,000,001 bytes.*read the data from files"):
         starting._pieces(most + b"1", is_detached=True)
     assert sum(map(len, starting._pieces(most + b"1", is_detached=False))) == len(most) + 1
-
-
-def test_a_detached_run_keeps_the_last_lines_for_all_who_ask():
-    from engine.on_ray.supervisor.published_output import DETACHED_LINES_MAX, Output, PrintedLines
-    from engine.on_ray.transport.control_messages import TaskOptions
-
-    flow = Flow("printing")
-    flow.read(Items([1]), name="one").write(Print(), name="shown")
-    output = Output(flow.plan(), TaskOptions(job="printing"), PrintedLines(is_detached=True))
-    output.publish("shown", "first", [str(number) for number in range(DETACHED_LINES_MAX + 5)])
-    for _ in range(2):
-        first, lines = output.printed.since(0)
-        assert first == 5 and lines[0] == "5" and len(lines) == DETACHED_LINES_MAX
-    assert output.printed.since(DETACHED_LINES_MAX + 4).lines == [str(DETACHED_LINES_MAX + 4)]

@@ -51,12 +51,12 @@ class Supervisors:
         of = self.deaths_told
         return Method(lambda: self._end_of(of), lambda: self.is_over)
 
-    def _look(self, lines_from: int, printed_from: int) -> Story:
+    def _look(self, told_from: int, printed_from: int) -> Story:
         leading = self.leading
         self.looks_left[leading] = max(0, self.looks_left[leading] - 1)
         self.is_over = not any(self.looks_left)
         story = self.stories[leading]
-        return structs.replace(story, lines=story.lines[lines_from:])
+        return structs.replace(story, told=story.told.since(told_from))
 
     def _end_of(self, supervisor: int) -> Story:
         if supervisor < len(self.stories) - 1:
@@ -79,7 +79,9 @@ def follow(monkeypatch: pytest.MonkeyPatch) -> Callable[[Supervisors], Job]:
 
 
 def of_supervisor(name: str, *, snapshots: int) -> Story:
-    story = Story("job", snapshots=snapshots, lines=[f"{name} began", f"{name} went on"])
+    story = Story("job", snapshots=snapshots)
+    story.say(f"{name} began")
+    story.say(f"{name} went on")
     story.restores.append({"epoch": snapshots, "attempt": snapshots, "in_loop_records": 0, "seconds": None})
     story.finish("finished")
     return story
@@ -109,3 +111,13 @@ def test_a_late_report_of_the_supervisor_before_changes_nothing(follow: Callable
     assert job._note(first) and job._note(second)
     assert not job._note(first)
     assert job.status().snapshots == 8
+
+
+def test_a_process_that_follows_late_is_told_how_many_messages_were_not_kept(
+    follow: Callable[[Supervisors], Job], capsys: pytest.CaptureFixture[str]
+):
+    story = of_supervisor("first", snapshots=1)
+    story.told.forget_before(1)
+    follow(Supervisors([0], [story])).wait()
+    told = [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["two supervisors", "1 message before these were not kept", "first went on"]

@@ -126,7 +126,7 @@ class Job:
         self._planned = tuple(planned)
         self._progress = Display(progress)
         self._answers: dict[str, Reply] = {}
-        self._lines = 0
+        self._told = 0
         self._printed = 0
         self._seen: Story | None = None
         self._earlier: Story | None = None
@@ -162,7 +162,7 @@ class Job:
         while True:
             with self._following:
                 known = self._seen
-                first = (0, 0) if all_lines else (self._lines, self._printed)
+                first = (0, 0) if all_lines else (self._told, self._printed)
             try:
                 story = cast(Story, self._answer(self._supervisor.look.remote(*first)))
             except cluster.ActorUnavailableError:
@@ -187,7 +187,7 @@ class Job:
             if before is not None and before.supervisor != story.supervisor:
                 self._earlier = before if self._earlier is None else _continued(before, self._earlier)
                 self._gone.add(before.supervisor)
-                self._lines = self._printed = 0
+                self._told = self._printed = 0
             return True
 
     def _answer(self, asked: cluster.Pending) -> Any:
@@ -380,13 +380,12 @@ class Job:
             self.result = replace(self.result, state=state, audit=self._auditor.summary())
 
     def _show(self, story: Story) -> None:
-        self._tell(story.lines, story.printed_before, story.printed)
+        self._tell(story)
         self._progress.show(story)
 
     def _close(self, story: Story) -> RunResult:
         self._note(story)
-        known = max(self._printed - story.printed_before, 0)
-        self._tell(story.lines[self._lines :], story.printed_before + known, story.printed[known:])
+        self._tell(story)
         self._progress.make_room()
         self._answers = story.answers
         if self._earlier is not None:
@@ -394,17 +393,20 @@ class Job:
         self.result = _result(story, self._planned)
         return self.result
 
-    def _tell(self, lines: list[str], first: int, printed: list[str]) -> None:
-        """Show new events, and new output of Print sinks; `first` is the number of its first line."""
-        self._lines += len(lines)
-        missed, self._printed = first - self._printed, first + len(printed)
-        for line in lines:
+    def _tell(self, story: Story) -> None:
+        """Show new events, and new output of Print sinks."""
+        told, printed = story.told.since(self._told), story.printed.since(self._printed)
+        unseen, unprinted = told.first - self._told, printed.first - self._printed
+        self._told, self._printed = told.first + len(told.lines), printed.first + len(printed.lines)
+        if unseen:
+            self._progress.say(f"{counted(unseen, 'message')} before these were not kept")
+        for line in told.lines:
             self._progress.say(line)
-        if missed and self._prints:
-            self._progress.say(f"{counted(missed, 'printed line')} before these were not kept")
-        if printed and self._prints:
+        if unprinted and self._prints:
+            self._progress.say(f"{counted(unprinted, 'printed line')} before these were not kept")
+        if printed.lines and self._prints:
             self._progress.make_room()
-            print("\n".join(printed), flush=True)
+            print("\n".join(printed.lines), flush=True)
 
 
 def _result_table(result: RunResult) -> str:

@@ -7,14 +7,16 @@ for good, the others are ended.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+
+from msgspec.structs import replace
 
 from engine.on_ray import cluster
 from engine.on_ray.run_spec import RunSpec
 from engine.on_ray.supervisor.actor_starter import ActorStarter
 from engine.on_ray.supervisor.crew import needs_of
-from engine.on_ray.supervisor.published_output import Printed
 from engine.on_ray.supervisor.run_story import Story, united
 from engine.on_ray.supervisor.supervising import Common, Supervising
 from recovery import run_status
@@ -45,7 +47,7 @@ class JobSupervising:
         if len(specs) > 1:
             self._common.status = self.status
         if is_successor:
-            self._common.lines.append("the supervisor of the run died; its successor continues")
+            self._common.told.add(["the supervisor of the run died; its successor continues"])
             for pipeline in self.pipelines:
                 pipeline.on_takeover()
 
@@ -56,7 +58,7 @@ class JobSupervising:
                 led.result()
         story = self.story
         story.answers = self._answers()
-        story.printed_before, story.printed = self._common.printed.since(0)
+        story.printed = self._common.printed
         return story
 
     def _lead(self, pipeline: Supervising) -> None:
@@ -76,9 +78,23 @@ class JobSupervising:
         story.restarts -= (len(self.pipelines) - 1) * self._is_successor
         return story
 
-    def printed_from(self, number: int) -> Printed:
-        """The printed lines from this number on."""
-        return self._common.printed.since(number)
+    def look(self, told_from: int, printed_from: int) -> Story:
+        """The progress of the run: its story without its output, and the lines that the driver does not have yet.
+
+        The driver has the earlier lines, and will not ask for them again. A detached run has any number of followers,
+        or none, so what it has printed stays.
+        """
+        story = self.story
+        if not self.pipelines[0].spec.run.detached:
+            self._common.printed.forget_before(printed_from)
+        return replace(
+            story,
+            told=story.told.since(told_from),
+            printed=self._common.printed.since(printed_from),
+            outputs={},
+            counts=dict(story.counts),
+            told_s=time.monotonic(),
+        )
 
     def status(self) -> RunStatus:
         """What is known about the run. Called from any thread."""

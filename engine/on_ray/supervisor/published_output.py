@@ -2,74 +2,35 @@
 
 from __future__ import annotations
 
-from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.cut_view import Transactions
 from engine.files.services import FileServices
 from engine.on_ray.job_store import open_services
+from engine.on_ray.supervisor.kept_lines import KeptLines
 from engine.on_ray.transport.control_messages import TaskOptions
-from engine.rolling_back import LaterOutput
+from engine.rolling_back import LaterOutput, SweepOfSinks
 from graphs.ids import Attempt
 from graphs.plan import Operator, Plan
 from recovery.orders import Sweep
 
-DETACHED_LINES_MAX = 1_000
-"""How many printed lines a detached run keeps, for those that follow it."""
-
-
-class Printed(NamedTuple):
-    """Printed lines, and the number of the first one."""
-
-    first: int
-    lines: list[str]
-
-
-class PrintedLines:
-    """What the sinks of a run have printed and the driver may not have yet. All pipelines of the run print here.
-
-    A detached run has any number of followers, or none, so it keeps the last lines even if they were read.
-    """
-
-    def __init__(self, *, is_detached: bool = False) -> None:
-        self._is_detached = is_detached
-        # Those lines, and the number of earlier ones. Followers ask from threads.
-        self._lines: list[str] = []
-        self._before = 0
-        self._lock = Lock()
-
-    def add(self, lines: list[str]) -> None:
-        """A sink has printed these."""
-        with self._lock:
-            self._lines += lines
-            if self._is_detached:
-                self._forget(len(self._lines) - DETACHED_LINES_MAX)
-
-    def since(self, number: int) -> Printed:
-        """The printed lines from this number on. A driver has the earlier ones, so they are dropped."""
-        with self._lock:
-            if not self._is_detached:
-                self._forget(number - self._before)
-            known = max(number - self._before, 0)
-            return Printed(self._before + known, self._lines[known:])
-
-    def _forget(self, count: int) -> None:
-        """Drop that many of the first lines."""
-        if count > 0:
-            del self._lines[:count]
-            self._before += count
+ATTACHED_LINES_MAX, DETACHED_LINES_MAX = 1_000_000, 1_000
+"""How many printed lines are kept: until the driver has them, or, of a detached run, for those that follow it."""
 
 
 class Output:
     """All sinks of a run, or of one pipeline. Receives what they send to the driver; a transaction that arrives twice
-    counts once.
+    counts once. The names of those that none can publish again are forgotten.
     """
 
-    def __init__(self, plan: Plan, options: TaskOptions, printed: PrintedLines) -> None:
+    def __init__(self, plan: Plan, options: TaskOptions, printed: KeptLines) -> None:
         self._sinks = {o.name: o for o in plan.operators.values() if o.kind.is_sink}
         self._is_durable = options.root is not None
         self._services: FileServices = open_services(options, self.publish, Attempt(0))
-        self._published: dict[str, tuple[str, list[Any]]] = {}
+        # The names of transactions that were received and may come again.
+        self._published: set[str] = set()
+        # Without a folder, the only copy of what sinks keep.
+        self._held: dict[str, list[Any]] = {}
         self.printed = printed
         # The committed transactions read so far, for each sink that keeps its records.
         self._read: dict[str, dict[str, list[Any]]] = {}
@@ -78,15 +39,16 @@ class Output:
         """Receive what a sink sends to the driver when it commits: records to keep, or lines to print."""
         if transaction in self._published:
             return
-        if self._sinks[sink].function.keeps:
-            # With a folder, the records are stored there; without one, this is the only copy.
-            self._published[transaction] = (sink, [] if self._is_durable else records)
-        else:
-            self._published[transaction] = (sink, [])
+        self._published.add(transaction)
+        if not self._sinks[sink].function.keeps:
             self.printed.add(records)
+        elif not self._is_durable:
+            self._held.setdefault(sink, []).extend(records)
 
     def roll_back(self, sweep: Sweep) -> None:
         """Remove leftovers of attempts, for all sinks; raises the first `OSError` after removing everything else."""
+        forgets = SweepOfSinks(sweep).forgets
+        self._published = {name for name in self._published if not forgets(name)}
         errors: list[OSError] = []
         for operator in self._sinks.values():
             try:
@@ -125,4 +87,4 @@ class Output:
         if self._is_durable:
             read = self._read.setdefault(operator.name, {})
             return self._services.kept(operator.name).committed(read)
-        return [record for sink, records in self._published.values() if sink == operator.name for record in records]
+        return list(self._held.get(operator.name, ()))

@@ -11,10 +11,14 @@ from typing import Any
 from msgspec import Struct, field
 
 from engine.on_ray.planned_faults import Kill
+from engine.on_ray.supervisor.kept_lines import KeptLines
 from engine.on_ray.transport.control_messages import Counts
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.orders import Manifest
 from recovery.requests import Reply
+
+LINES_MAX = 1_000
+"""How many lines for the user are kept, the last ones."""
 
 
 class Story(Struct):
@@ -37,11 +41,11 @@ class Story(Struct):
     rescales: list[dict[str, Any]] = []
     restarts: int = 0
     stale: int = 0
-    lines: list[str] = []
+    # What the user should know. The pipelines of a run share it; the driver gets the lines that it does not have yet.
+    told: KeptLines = field(default_factory=lambda: KeptLines(LINES_MAX))
     outputs: dict[str, list[Any]] = {}
-    printed: list[str] = []
-    # The number of printed lines before those, which the driver already has, or a detached run no longer.
-    printed_before: int = 0
+    # What `Print` sinks have printed and the driver does not have yet. Only a story for a driver has it.
+    printed: KeptLines = field(default_factory=lambda: KeptLines(0))
     answers: dict[str, Reply] = {}
     counts: dict[tuple[int, str], Counts] = {}
     pids: dict[str, int] = {}
@@ -60,9 +64,14 @@ class Story(Struct):
         """How long the run took, or has taken so far."""
         return self.seconds_before + (self.told_s if self.ended_s is None else self.ended_s) - self.began_s
 
+    @property
+    def lines(self) -> list[str]:
+        """What the user should know: the last lines."""
+        return self.told.lines
+
     def say(self, line: str) -> None:
         """Report something that the user should know."""
-        self.lines.append(line)
+        self.told.add([line])
 
     def on_progress(self, attempt: Attempt, actor: str, counts: Counts) -> bool:
         """Note the progress of an actor; return whether records have gone round a loop since its last report."""
@@ -104,6 +113,7 @@ class Story(Struct):
 
     def on_attempt(self, attempt: Attempt, epoch: Epoch | None, in_logs: int) -> None:
         """An attempt begins."""
+        self._add_up()
         self.attempt = attempt
         if self.rescaled_s is not None and self.rescales[-1]["attempt"] is None:
             self.rescales[-1] |= {"attempt": attempt, "epoch": epoch, "in_loop_records": in_logs}
@@ -113,6 +123,13 @@ class Story(Struct):
         elif self.restarts:
             self._restores(None, attempt, 0)
             self.say(f"attempt {attempt} starts from the beginning: no cut was complete")
+
+    def _add_up(self) -> None:
+        """Put the counts of all attempts so far into one, under the name of no actor."""
+        if self.counts:
+            total = self.total()
+            counts = Counts(total.records, total.hops, 0, total.spilled_bytes, total.stale - self.stale, self.by_task())
+            self.counts = {(max(attempt for attempt, _ in self.counts), ""): counts}
 
     def _restores(self, epoch: Epoch | None, attempt: Attempt, in_logs: int) -> None:
         # The seconds from the death until all tasks run again; None until then, and for good if the attempt dies
@@ -216,7 +233,7 @@ def united(stories: Sequence[Story]) -> Story:
         rescales=[rescale for story in stories for rescale in story.rescales],
         restarts=sum(story.restarts for story in stories),
         stale=sum(story.stale for story in stories),
-        lines=first.lines,
+        told=first.told,
         outputs={sink: records for story in stories for sink, records in story.outputs.items()},
         counts={name: counts for story in stories for name, counts in dict(story.counts).items()},
         pids={actor: pid for story in stories for actor, pid in story.pids.items()},

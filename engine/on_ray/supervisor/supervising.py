@@ -23,12 +23,13 @@ from engine.on_ray.job_store import JobStore, open_chain
 from engine.on_ray.run_spec import RunFailedError, RunSpec
 from engine.on_ray.supervisor.actor_starter import ActorStarter
 from engine.on_ray.supervisor.crew import CrewError, NoRoomError, needs_of
+from engine.on_ray.supervisor.kept_lines import KeptLines
 from engine.on_ray.supervisor.planned_kills import PlannedKills
-from engine.on_ray.supervisor.published_output import Output, PrintedLines
+from engine.on_ray.supervisor.published_output import ATTACHED_LINES_MAX, DETACHED_LINES_MAX, Output
 from engine.on_ray.supervisor.rescaling import Rescaling, crowded
 from engine.on_ray.supervisor.restore_plan import place
 from engine.on_ray.supervisor.run_figures import RunFigures
-from engine.on_ray.supervisor.run_story import Story
+from engine.on_ray.supervisor.run_story import LINES_MAX, Story
 from engine.on_ray.supervisor.shared_constants import SharedConstants
 from engine.on_ray.supervisor.silence import Silences
 from engine.on_ray.supervisor.switchboard import STOP_TIMEOUT_S, Switchboard
@@ -98,15 +99,15 @@ class Common:
     """What the pipelines of a run have in common.
 
     - claimant: that of their supervisors, which are one process.
-    - lines: what the user should know. printed: what `Print` sinks write.
+    - told: what the user should know. printed: what `Print` sinks write.
     - status: what is known about the whole run; None if it is one pipeline.
     - constants: those of the flow; `held` if the run keeps no cuts.
     """
 
     def __init__(self, spec: RunSpec, held: Mapping[str, cluster.Pending] | None = None) -> None:
         self.claimant = claimant_of(spec.id, secrets.token_hex(8))
-        self.lines: list[str] = []
-        self.printed = PrintedLines(is_detached=spec.run.detached)
+        self.told = KeptLines(LINES_MAX)
+        self.printed = KeptLines(DETACHED_LINES_MAX if spec.run.detached else ATTACHED_LINES_MAX)
         self.status: Callable[[], RunStatus] | None = None
         self.constants = SharedConstants(spec.options, held or {})
 
@@ -128,7 +129,7 @@ class Supervising(RunObserver[CutDescription]):
     def __init__(self, spec: RunSpec, starter: ActorStarter | None = None, common: Common | None = None) -> None:
         self.spec = spec
         self.common = common or Common(spec)
-        self.story = Story(spec.options.job, lines=self.common.lines)
+        self.story = Story(spec.options.job, told=self.common.told)
         self.store: JobStore = open_chain(spec.options)
         self.output = Output(spec.deployment.plan, spec.options, self.common.printed)
         self.has_rounds = any(task.iteration is not None for task in spec.deployment.tasks.values())

@@ -11,14 +11,12 @@ alive. It does not wait for the driver to notice.
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import Timer
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from engine.on_ray import cluster
 from engine.on_ray.supervisor.actor_starter import ActorStarter, FirstActors, Survivors
@@ -96,22 +94,9 @@ class SupervisorActor:
         """Wait until the run has ended. Call it in the group of followers."""
         return self._end.result()
 
-    def look(self, lines_from: int, printed_from: int) -> Story:
-        """The progress of the run: its story without its output, and the lines that the driver does not have yet.
-
-        The driver has the printed lines before `printed_from`, and will not ask for them again.
-        """
-        story = self._supervising.story
-        printed = self._supervising.printed_from(printed_from)
-        return replace(
-            story,
-            lines=story.lines[lines_from:],
-            printed=printed.lines,
-            printed_before=printed.first,
-            outputs={},
-            counts=dict(story.counts),
-            told_s=time.monotonic(),
-        )
+    def look(self, told_from: int, printed_from: int) -> Story:
+        """The progress of the run, with the lines that the driver does not have yet (`JobSupervising.look`)."""
+        return self._supervising.look(told_from, printed_from)
 
     def status(self) -> RunStatus:
         """What is known about the run: its tasks, channels, loops, epochs and failures."""
