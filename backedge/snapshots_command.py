@@ -195,7 +195,7 @@ def _known(number: int | None) -> str:
 def delete_cut(options: argparse.Namespace) -> int:
     """`backedge snapshots delete JOB EPOCH`: remove a cut, and no file that another cut needs."""
     try:
-        alive = living(is_needed=options.snapshots is None)
+        alive = living(is_needed=options.snapshots is None, is_searched=True)
         jobs = Jobs(options.snapshots, key_from(options.key_file), alive)
         store = jobs.store(options.job)
         cut = cut_of(store, options.epoch)

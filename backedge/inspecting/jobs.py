@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backedge.flows import WrongCallError
+from engine.on_ray.attaching import named_address
 from graphs.ids import Epoch
 from graphs.naming import check_name
 from recovery.orders import Manifest
@@ -125,10 +126,13 @@ def kept_by_pipeline(store: CutStore) -> list[Epoch]:
     return [there[number].epoch for number in sorted(last.values(), reverse=True)]
 
 
-def living(*, is_needed: bool) -> Sequence[RunStatus] | None:
-    """The runs that are alive on the cluster; None if there is none. Raises if a cluster `is_needed`, or was named."""
+def living(*, is_needed: bool, is_searched: bool = False) -> Sequence[RunStatus] | None:
+    """The runs that are alive on the cluster; None if there is none. Raises if a cluster `is_needed`, or was named.
+
+    One that is neither needed nor named is joined only if it `is_searched` for.
+    """
     try:
-        found = _runs_on_the_cluster(is_needed=is_needed)
+        found = _runs_on_the_cluster(is_needed=is_needed, is_searched=is_searched)
     except ConnectionError as error:
         raise WrongCallError(str(error)) from error
     if found is None and is_needed:
@@ -136,7 +140,7 @@ def living(*, is_needed: bool) -> Sequence[RunStatus] | None:
     return found
 
 
-def _runs_on_the_cluster(*, is_needed: bool) -> Sequence[RunStatus] | None:
+def _runs_on_the_cluster(*, is_needed: bool, is_searched: bool) -> Sequence[RunStatus] | None:
     """None if no cluster is running.
 
     A cluster that is named and does not answer is a `ConnectionError`. So is one that is needed and refuses the token,
@@ -147,11 +151,13 @@ def _runs_on_the_cluster(*, is_needed: bool) -> Sequence[RunStatus] | None:
     from engine.on_ray.api.living_runs import living_runs
 
     was_connected = cluster.is_connected()
+    if not (was_connected or is_needed or is_searched or named_address()):
+        return None
     try:
         cluster.connect(must_exist=True)
     except cluster.ClusterError as error:
         there_is_one = isinstance(error, cluster.TokenRefusedError | cluster.SeveralClustersError)
-        if os.environ.get("RAY_ADDRESS") or (is_needed and there_is_one):
+        if named_address() or (is_needed and there_is_one):
             raise
         if isinstance(error, cluster.SeveralClustersError):
             print(f"backedge: no cluster was asked for living runs: {error}", file=sys.stderr)

@@ -7,7 +7,6 @@ that look at cuts or audit them, do without.
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 import warnings
@@ -23,10 +22,14 @@ import numpy as np
 from engine.on_ray.attaching import (
     ClusterError,
     SeveralClustersError,
+    Started,
     TokenRefusedError,
+    address_to_join,
     check_address,
-    check_unambiguous,
-    is_gone,
+    named_address,
+    noted_address,
+    running_here,
+    trusted_users,
 )
 
 if TYPE_CHECKING:
@@ -118,25 +121,23 @@ class Needs(NamedTuple):
 
 
 def connect(*, must_exist: bool = False) -> None:
-    """Use the existing Ray connection, the cluster at RAY_ADDRESS, or the one that `ray start` has noted here.
+    """Use the existing Ray connection, the cluster at RAY_ADDRESS, or the one that this user's `ray start` has noted.
 
-    If there is none, start a local one; or, if it `must_exist`, use one that a process here has started for itself.
-    Raises `ClusterError` if that fails.
+    If there is none, start a local one; or, if it `must_exist`, use one that a process of this user has started here
+    for itself. Raises `ClusterError` if that fails.
     """
     if is_connected():
         return
     check_address()
     reaction = signal.getsignal(signal.SIGTERM)
-    # Ray tries for minutes to reach a cluster that has died and left its note behind.
-    noted = _noted_address()
-    gone = is_gone(noted)
-    if must_exist and gone:
-        raise ClusterError(f"the Ray cluster that ran on this machine has ended: {START_ONE}")
-    if must_exist:
-        check_unambiguous(_running_here, noted)
-    address = "local" if gone else os.environ.get("RAY_ADDRESS") or "auto" if must_exist else None
-    if not gone:
-        _check_token(address)
+    address = named_address()
+    if address is None:
+        found = address_to_join(_noted_address(), _running_here if must_exist else tuple)
+        if found is not None:
+            _check_token(found)
+        elif must_exist:
+            raise ClusterError(f"this user runs no Ray cluster on this machine: {START_ONE}")
+        address = found or "local"
     try:
         ray.init(address=address, logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -159,48 +160,43 @@ def connect(*, must_exist: bool = False) -> None:
     _tell_deaths_once()
 
 
-def _check_token(address: str | None) -> None:
-    """Raise if the cluster that Ray will find refuses this process. Ray itself asks it for minutes, again and again."""
+def _check_token(address: str) -> None:
+    """Raise if the cluster that was found refuses this process. Ray itself asks it for minutes, again and again."""
     from ray import _raylet as untyped_core
-    from ray._private import services as untyped_services
     from ray._private.authentication import authentication_token_setup as untyped_setup
 
-    if (os.environ.get("RAY_ADDRESS") or "auto") != "auto":
-        return  # it was checked already, or is for Ray to refuse
     logging.getLogger("ray").setLevel(logging.ERROR)
-    try:
-        found = cast("str | None", cast(Any, untyped_services).get_ray_address_from_environment(address, None))
-    except ConnectionError:
-        found = None
-    if found is None:
-        return
-    # Ray does the same: for a cluster that it finds, it uses the token of this user.
+    # For a cluster that it finds, Ray uses the token of this user. It does not if it is given the address.
     cast(Any, untyped_setup).maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
     try:
-        cast(Any, untyped_core).GcsClient(address=found)
+        cast(Any, untyped_core).GcsClient(address=address)
     except ray.exceptions.AuthenticationError as error:
-        raise TokenRefusedError(found) from error
+        raise TokenRefusedError(address) from error
     except ray.exceptions.RayError:
         return  # Ray asks again, and reports what is wrong
 
 
 def _noted_address() -> str | None:
-    from ray._private.utils import read_ray_address
+    from ray._common.utils import get_ray_address_file as untyped_file
 
-    return cast("str | None", cast(Any, read_ray_address)())
+    return noted_address(cast(Any, untyped_file)(None), trusted_users())
 
 
 def _running_here() -> Collection[str]:
-    """The addresses of all clusters with a process on this machine, whether or not `ray start` has noted them."""
+    """The addresses of all clusters with a process of this user on this machine, noted or not."""
     from ray._private import services as untyped_services
 
-    return cast("set[str]", cast(Any, untyped_services).find_gcs_addresses())
+    # Ray brings its own psutil.
+    listed = cast(Any, untyped_services).psutil.process_iter(["cmdline", "uids"])
+    facts = [process.info for process in listed]
+    # A process can be run with another user's rights: who has started it counts.
+    started = [Started(tuple(each["cmdline"]), each["uids"].real) for each in facts if each["cmdline"] and each["uids"]]
+    return running_here(started, trusted_users())
 
 
 def runs_here() -> bool:
-    """Whether a cluster that this machine has noted is running, even if it refuses us."""
-    address = _noted_address()
-    return address is not None and not is_gone(address)
+    """Whether a cluster that this user has noted on this machine is running, even if it refuses us."""
+    return _noted_address() is not None
 
 
 def ends_with_us() -> bool:

@@ -16,7 +16,9 @@ from backedge.command import main
 from engine.on_ray import cluster
 from engine.on_ray.api.launch_checks import RunExistsError
 from engine.on_ray.run_spec import RequestFailedError
+from recovery.stores.cut_store import CutStore
 from tests.jobs.rays import SharedRay
+from tests.stores.snapshots import begin
 
 MODULE = """
 from backedge import Collect, Flow, Items
@@ -161,11 +163,17 @@ def test_a_cluster_is_not_chosen_by_chance(words: list[str], capsys: pytest.Capt
     assert "name one in RAY_ADDRESS, 192.0.2.9:1 or 192.0.2.9:2" in said
 
 
-@pytest.mark.usefixtures("two_rays")
-def test_jobs_of_a_folder_are_shown_and_no_cluster_chosen_by_chance(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["jobs", "--snapshots", str(tmp_path)]) == 0
-    told = capsys.readouterr()
-    assert "no job in" in told.out and "192.0.2.9:1 or 192.0.2.9:2" in told.err
+@pytest.mark.usefixtures("unconnected")
+@pytest.mark.parametrize("words", [["jobs"], ["status", "shop"]])
+def test_a_command_that_is_given_a_folder_searches_for_no_cluster(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    begin(CutStore(str(tmp_path), "shop"))
+    searched: list[bool] = []
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(cluster, "connect", lambda **_: searched.append(True))
+    assert main([*words, "--snapshots", str(tmp_path)]) == 0
+    assert not searched and "shop" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import re
-import socket
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,7 +41,6 @@ from engine.on_ray.api.launch_checks import (
     storage_location,
     with_absolute_paths,
 )
-from engine.on_ray.attaching import is_gone
 from engine.on_ray.run_options import RunOptions
 from engine.on_ray.supervisor.restore_plan import place
 from engine.on_ray.transport.control_messages import TaskOptions
@@ -183,13 +181,6 @@ def test_an_epoch_of_a_run_that_never_was_is_refused(tmp_path: Path):
 
 
 # -- Ray -----------------------------------------------------------------------------------------------------------
-
-
-def test_the_note_of_a_cluster_that_answers_is_followed():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        assert not is_gone(address, {})
-    assert is_gone(address, {}), "nobody listens any more"
 
 
 def test_a_function_that_cannot_travel_is_refused_with_its_operator():
