@@ -2,7 +2,8 @@
 
 - Operators match by name, unless the user says that one was renamed. An added operator starts empty.
 - State is never given up in silence: an operator that is gone, or has become another kind of operator, is refused until
-  the user drops its state by name.
+  the user drops its state by name. What was on its way to an operator is no state of it: one that is dropped and still
+  in the flow starts again with the records that were in flight.
 - State of an older version is upgraded, value by value, whenever the cut is restored; the next cut holds the new
   version. It is refused if the operator cannot upgrade it, and state of a newer version always is.
 - Edges match by their ends, under the new names. Records in flight stay in their channel, so an edge that is gone, or
@@ -52,11 +53,11 @@ AnyEdge = TypeVar("AnyEdge", FormerEdge, Edge)
 
 
 class _Ends(NamedTuple):
-    """An edge by its ends; `number` counts parallel edges."""
+    """An edge by its ends, None for an operator that is gone; `number` counts parallel edges."""
 
-    sender: str
+    sender: str | None
     output: str
-    receiver: str
+    receiver: str | None
     input: str
     number: int
 
@@ -76,8 +77,10 @@ class GraphChange(Struct, frozen=True):
     renamed: Mapping[str, str] = {}
     dropped: frozenset[str] = frozenset()
 
-    def new_name(self, former: str) -> str:
-        """The name that an operator of the former graph would have now."""
+    def new_name(self, former: str) -> str | None:
+        """The name that a former operator would have now; None if it was dropped and another one has its name."""
+        if former in self.dropped and former in self.renamed.values():
+            return None
         return self.renamed.get(former, former)
 
 
@@ -178,25 +181,32 @@ def fitted(cut: CutOutline, plan: Plan, change: GraphChange | None) -> CutOutlin
     if problems:
         more = f" ({len(problems) - 1} more; {ADVICE})" if len(problems) > 1 else f" ({ADVICE})"
         raise GraphMismatchError(f"epoch {cut.epoch} was taken of another graph: {problems[0]}{more}")
-    kept = _kept(change)
+    there = _still_there(plan, change)
     former, new = _former_edges(change), _new_edges(plan)
     return replace(
         cut,
-        parallelism={kept[name]: count for name, count in cut.parallelism.items() if name in kept},
-        tasks={id: _renamed(task, kept) for id, task in cut.tasks.items() if kept.keys() & task.operators.keys()},
+        parallelism={there[name]: count for name, count in cut.parallelism.items() if name in there},
+        tasks={id: _renamed(task, there) for id, task in cut.tasks.items()},
         former_versions=_former_versions(plan, change),
-        operator_names={new_name: name for name, new_name in kept.items() if new_name != name},
+        operator_names={new_name: name for name, new_name in there.items() if new_name != name},
+        dropped=frozenset(name for name in there if name in change.dropped),
         edge_names={edge.name: new[ends].name for ends, edge in former.items() if ends in new},
     )
 
 
-def _renamed(task: TaskOutline, kept: Mapping[str, str]) -> TaskOutline:
-    return replace(task, operators={kept[name]: outline for name, outline in task.operators.items() if name in kept})
+def _renamed(task: TaskOutline, there: Mapping[str, str]) -> TaskOutline:
+    return replace(task, operators={there[name]: outline for name, outline in task.operators.items() if name in there})
 
 
 def _kept(change: GraphChange) -> dict[str, str]:
     """Former name -> new name of the operators whose state is kept."""
-    return {name: change.new_name(name) for name in change.operators if name not in change.dropped}
+    return {name: change.renamed.get(name, name) for name in change.operators if name not in change.dropped}
+
+
+def _still_there(plan: Plan, change: GraphChange) -> dict[str, str]:
+    """Former name -> new name of the operators that are in the flow, with their state or without it."""
+    names = ((name, change.new_name(name)) for name in change.operators)
+    return {name: new for name, new in names if new is not None and new in plan.operators}
 
 
 def _former_versions(plan: Plan, change: GraphChange) -> dict[str, int]:
@@ -220,8 +230,8 @@ def _new_edges(plan: Plan) -> dict[_Ends, Edge]:
     return _by_ends(plan.edges, str)
 
 
-def _by_ends(edges: Iterable[AnyEdge], name_of: Callable[[str], str]) -> dict[_Ends, AnyEdge]:
-    seen: Counter[tuple[str, str, str, str]] = Counter()
+def _by_ends(edges: Iterable[AnyEdge], name_of: Callable[[str], str | None]) -> dict[_Ends, AnyEdge]:
+    seen: Counter[tuple[str | None, str, str | None, str]] = Counter()
     found: dict[_Ends, AnyEdge] = {}
     for edge in edges:
         ends = (name_of(edge.sender), edge.output, name_of(edge.receiver), edge.input)
@@ -233,10 +243,8 @@ def _by_ends(edges: Iterable[AnyEdge], name_of: Callable[[str], str]) -> dict[_E
 def _problems(cut: CutOutline, plan: Plan, change: GraphChange) -> Iterator[str]:
     """Why the cut cannot be restored in this graph, each with its fix."""
     yield from _wrong_names(plan, change)
-    for name, kind in change.operators.items():
-        new_name = change.new_name(name)
-        if name in change.dropped:
-            continue
+    for name, new_name in _kept(change).items():
+        kind = change.operators[name]
         if new_name not in plan.operators:
             yield (
                 f"operator {name!r} is not in the flow any more: give up its state with --drop {name} (drop=), or say "
@@ -314,33 +322,42 @@ def _routing(edge: Edge) -> tuple[str, str]:
 
 
 def _entered_after_the_end(cut: CutOutline, plan: Plan, change: GraphChange) -> Iterator[str]:
-    ended: dict[str, bool] = {}
-    for task in cut.tasks.values():
-        for name in task.operators:
-            if name not in change.dropped:
-                new_name = change.new_name(name)
-                ended[new_name] = ended.get(new_name, True) and task.ended
-    for edge in plan.edges:
-        if not edge.is_back and ended.get(edge.receiver) and not ended.get(edge.sender):
+    kept, ended = set(_kept(change).values()), _ended(cut, plan, change)
+    entered = [edge for edge in plan.edges if not edge.is_back and edge.receiver in ended]
+    # A dropped operator begins again if anything can reach it.
+    while again := {e.receiver for e in entered if e.sender not in ended and e.receiver in ended - kept}:
+        ended -= again
+    for edge in entered:
+        if edge.receiver in ended and edge.sender not in ended:
             yield (
                 f"operator {edge.receiver!r} had ended when the cut was taken, and {edge.sender!r} would send to it: "
                 f"drop {edge.receiver!r}, so that it starts again without state, or resume from an earlier cut"
             )
 
 
+def _ended(cut: CutOutline, plan: Plan, change: GraphChange) -> set[str]:
+    """The operators of the flow that had ended in all their tasks, except sources that begin again."""
+    there = _still_there(plan, change)
+    going_on = {name for task in cut.tasks.values() if not task.ended for name in task.operators}
+    begin_again = {name for name in change.dropped & there.keys() if plan.operators[there[name]].kind.is_source}
+    return {new_name for name, new_name in there.items() if name not in going_on | begin_again}
+
+
 def _changed_iterations(cut: CutOutline, plan: Plan, change: GraphChange) -> Iterator[str]:
-    running = {
-        change.new_name(name)
-        for task in cut.tasks.values()
-        if task.rounds is not None and not task.ended
-        for name in task.operators
+    former = {
+        name for task in cut.tasks.values() if task.rounds is not None and not task.ended for name in task.operators
     }
-    if not running:
+    if not former:
         return
+    running = {change.new_name(name) or name for name in former}
     bodies = {name for name, path in find_cycles(plan).paths.items() if path}
-    for name in sorted(running ^ bodies):
-        moved = "is in an iteration now" if name in bodies else "is in no iteration any more"
+    changed = {
+        name: "is in an iteration now" if name in bodies else "is in no iteration any more" for name in running ^ bodies
+    }
+    for name in former & change.dropped:
+        changed.setdefault(name, "would start again without state")
+    for name, how in sorted(changed.items()):
         yield (
-            f"operator {name!r} {moved}, and an iteration had begun when the cut was taken: the operators of an "
-            "iteration can change only before it begins or after it has ended"
+            f"operator {name!r} {how}, and an iteration had begun when the cut was taken: the operators of an "
+            "iteration can change, or drop their state, only before it begins or after it has ended"
         )

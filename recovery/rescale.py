@@ -149,7 +149,7 @@ class _Planning:
                 former_versions=self.cut.former_versions,
                 kept_logs=tuple(kept.get(task.id, ())),
                 moved_logs=tuple(moved.get(task.id, ())),
-                rounds=self._rounds(task),
+                rounds=self._rounds(task, is_ended=task.id in ended),
                 rounds_moved=not self.is_same,
                 base=self.cut.epoch if self._is_base(task, states) else None,
             )
@@ -157,8 +157,8 @@ class _Planning:
         }
 
     def _former(self, task: Task) -> list[str]:
-        """The operators of a task that the cut has a state of. The others were added since, and start empty."""
-        return [name for name in task.operators if name in self.old]
+        """The operators of a task that the cut has a state of. The others were added or dropped, and start empty."""
+        return [name for name in task.operators if name in self.old and name not in self.cut.dropped]
 
     def _is_base(self, task: Task, states: Mapping[str, KeptState | MovedState]) -> bool:
         """Whether what changes from now on can be written as a change of what this task wrote for the cut."""
@@ -178,7 +178,7 @@ class _Planning:
                         "for the end of the round"
                     )
         for operator, tasks in self.old.items():
-            if operator not in self.deployment.parallelism or self._keeps_parallelism(operator):
+            if operator in self.cut.dropped or self._keeps_parallelism(operator):
                 continue
             for id in tasks.values():
                 outline = self.cut.tasks[id].operators[operator]
@@ -220,12 +220,12 @@ class _Planning:
 
     def _ended(self) -> set[TaskId]:
         """The tasks that have ended. One that had ended only in part, or whose senders go on, goes on."""
-        had_ended = {id: self._had_ended(task) for id, task in self.deployment.tasks.items()}
-        ended = {id for id, former in had_ended.items() if former == {True}}
-        going_on = [id for id in had_ended if id not in ended]
+        tasks = self.deployment.tasks
+        ended = {id for id, task in tasks.items() if self._had_ended(id, task.operators) == {True}}
+        going_on = [id for id in tasks if id not in ended]
         while going_on:
-            task = self.deployment.tasks[going_on.pop()]
-            if True in had_ended[task.id]:
+            task = tasks[going_on.pop()]
+            if True in self._had_ended(task.id, self._former(task)):
                 self._refuse_to_go_on(task)
             # The heads of a loop end before its other tasks.
             again = {channel.id.receiver for channel in task.outputs if not self._is_in_loop(channel)} & ended
@@ -237,13 +237,15 @@ class _Planning:
         loop = self.loops.get(channel.id.sender)
         return loop is not None and loop == self.loops.get(channel.id.receiver)
 
-    def _had_ended(self, task: Task) -> set[bool]:
-        """Whether the tasks that this one takes over from had ended."""
+    def _had_ended(self, task: TaskId, operators: Iterable[str]) -> set[bool]:
+        """Whether the tasks that this one takes these operators over from had ended."""
         found: set[bool] = set()
-        for operator in self._former(task):
+        for operator in self.old.keys() & operators:
             old = self.old[operator]
             kept = self._keeps_parallelism(operator)
-            found |= {self.cut.tasks[id].ended for id in ([old[task.id.index]] if kept else old.values())}
+            begins_again = operator in self.cut.dropped and self.deployment.plan.operators[operator].kind.is_source
+            former = [old[task.index]] if kept else old.values()
+            found |= {self.cut.tasks[id].ended and not begins_again for id in former}
         return found
 
     def _refuse_to_go_on(self, task: Task) -> None:
@@ -259,9 +261,10 @@ class _Planning:
 
     # -- rounds --------------------------------------------------------------------------------------------------
 
-    def _rounds(self, task: Task) -> TaskId | None:
-        old = self.old.get(task.operators[0])
-        if not task.depth or old is None:
+    def _rounds(self, task: Task, *, is_ended: bool) -> TaskId | None:
+        first = task.operators[0]
+        old = self.old.get(first)
+        if not task.depth or old is None or (first in self.cut.dropped and not is_ended):
             return None
         former = [old[task.id.index]] if self.is_same else old.values()
         return next((id for id in former if self.cut.tasks[id].rounds is not None), None)

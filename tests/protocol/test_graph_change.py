@@ -25,6 +25,7 @@ from recovery.graph_change import ConstantChange, GraphChange, change_from, diff
 from recovery.outline import outline_of
 from recovery.rescale import fitting, plan_restore
 from recovery.restored import TaskRestore
+from recovery.rounds import Phase, RoundsSnapshot
 from recovery.taking_back import SnapshotsInMemory, take_back
 
 
@@ -142,6 +143,56 @@ def test_an_operator_that_is_dropped_and_still_there_starts_again_without_state(
     assert "grow" not in states and states["done"] == {0: b"done"}
 
 
+def in_flight(parts: Mapping[TaskId, TaskRestore]) -> list[tuple[str, list[Any]]]:
+    """The operator and the records of each restored log that is not empty."""
+    logs = [(id.name, log.payloads) for id, part in parts.items() for log in part.logs]
+    return [(name, [n for payload in payloads for n in decode(payload).records]) for name, payloads in logs if payloads]
+
+
+@pytest.mark.parametrize("drop", [("grow",), ("grow", "enough", "done"), ("numbers", "grow", "enough", "done")])
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_records_on_their_way_to_a_dropped_operator_that_is_still_there_arrive(drop: tuple[str, ...], parallelism: int):
+    plan = counting(more=lambda done: done.map(str, name="shown")).plan()
+    parts = restored(cut_of(FORMER, logged(5, 6)), plan, change_of(FORMER, drop=drop), parallelism)
+    assert {name for name, _ in in_flight(parts)} == {"grow"}
+    assert sorted(number for _, numbers in in_flight(parts) for number in numbers) == [5, 6]
+    assert not states_of(parts).keys() & set(drop)
+
+
+def test_records_on_their_way_to_a_dropped_operator_stay_with_their_tasks_if_their_number_is_kept():
+    plan = counting(more=lambda done: done.map(str, name="shown")).plan()
+    cut = cut_of(FORMER, logged(5), parallelism=2)
+    parts = restored(cut, plan, change_of(FORMER, drop=("grow",)), parallelism=2)
+    assert {id.index: len(log.payloads) for id, part in parts.items() for log in part.logs} == {0: 2, 1: 2}
+
+
+def two_counters(*names: str) -> Plan:
+    """Counters that read one stream, each in a task of its own, all of them into one sink."""
+    flow = Flow("counters")
+    numbers = flow.read(Items([1]), name="in")
+    counters = [numbers.key_by(lambda n: n).stateful_map(grow, initial=0, name=name).rebalance() for name in names]
+    counters[0].merge(*counters[1:]).write(Collect(), name="out")
+    return flow.plan()
+
+
+def cut_with_a_log_of(former: Plan, receiver: str) -> Cut:
+    cut = cut_of(former)
+    (task,) = (id for id in cut.snapshots if id.name == receiver)
+    snapshot = cut.snapshots[task]
+    inputs = tuple(replace(received, log=logged(7)) for received in snapshot.inputs)
+    return replace(cut, snapshots={**cut.snapshots, task: replace(snapshot, inputs=inputs)})
+
+
+def test_an_operator_that_takes_the_name_of_a_dropped_one_gets_its_own_records_and_no_others():
+    former, plan = two_counters("a", "b"), two_counters("a")
+    change = change_of(former, {"b": "a"}, ("a",))
+    parts = restored(cut_with_a_log_of(former, "b"), plan, change)
+    assert in_flight(parts) == [("a", [7])]
+    assert states_of(parts)["a"] == {0: b"b"}
+    with pytest.raises(GraphMismatchError, match=r"edge 'in.out->a.in' is gone.*1 batches"):
+        fitted(outline_of(cut_with_a_log_of(former, "a")), plan, change)
+
+
 def test_prepared_output_stays_with_its_sink():
     cut = cut_of(FORMER)
     task = next(task for task, snapshot in cut.snapshots.items() if "done" in snapshot.operators)
@@ -238,6 +289,51 @@ def test_nothing_enters_an_operator_that_has_ended():
     restored(cut_of(former), plan, change_of(former))
     with pytest.raises(GraphMismatchError, match=r"'done' had ended.*'more' would send to it"):
         fitted(outline_of(cut_of(former, ended=("numbers", "done"))), plan, change_of(former))
+
+
+def test_a_dropped_operator_that_had_ended_begins_again_only_if_something_can_reach_it():
+    def chain(more: bool) -> Plan:
+        flow = Flow("chain")
+        numbers = flow.read(Items([1]), name="numbers")
+        if more:
+            numbers = numbers.merge(flow.read(Items([2]), name="more"))
+        counted = numbers.key_by(lambda number: number).stateful_map(grow, initial=0, name="grow")
+        counted.rebalance().map(abs, name="shown").write(Collect(), name="done")
+        return flow.plan()
+
+    former, longer = chain(more=False), chain(more=True)
+    cut = cut_of(former, ended=("numbers", "grow", "shown"))
+    change = change_of(former, drop=("grow",))
+    same = replace(longer, operators=former.operators, edges=former.edges)
+    parts = restored(cut, same, change)
+    assert all(part.ended for part in parts.values()) and "grow" not in states_of(parts)
+    with pytest.raises(GraphMismatchError, match=r"'shown' had ended.*'grow' would send to it"):
+        fitted(outline_of(cut), longer, change)
+    parts = restored(cut, longer, change_of(former, drop=("grow", "shown", "done")))
+    assert {str(task): part.ended for task, part in parts.items()} == {
+        "numbers/0": True,
+        "more/0": False,
+        "grow/0": False,
+        "shown/0": False,
+    }
+
+
+def test_the_state_of_a_running_iteration_cannot_be_dropped():
+    def iterating(more: bool) -> Plan:
+        flow = Flow("rounds")
+        numbers = flow.read(Items([1]), name="numbers")
+        result = flow.iterate(numbers, lambda each: each.map(abs, name="step"), rounds=3, name="rounds")
+        (result.map(abs, name="shown") if more else result).write(Collect(), name="done")
+        return flow.plan()
+
+    former, plan = iterating(more=False), iterating(more=True)
+    cut = cut_of(former)
+    rounds = RoundsSnapshot((1,), Phase.ROUND, (), {}, {}, {}, {}, is_head=False)
+    inside = {id: replace(cut.snapshots[id], rounds=rounds) for id in cut.snapshots if id.name in ("rounds", "step")}
+    cut = replace(cut, snapshots={**cut.snapshots, **inside})
+    fitted(outline_of(cut), plan, change_of(former, drop=("done",)))
+    with pytest.raises(GraphMismatchError, match="'step' would start again without state, and an iteration had begun"):
+        fitted(outline_of(cut), plan, change_of(former, drop=("step",)))
 
 
 def test_the_cut_of_a_graph_that_another_run_has_put_in_its_place_is_refused():

@@ -1,10 +1,12 @@
-"""Simulated runs that are taken over by code with a later version of state."""
+"""Simulated runs taken over by code with a later version of state, which upgrades the former one or drops it."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from backedge import Collect, Flow, Range
 from engine.run_ports import Placed
@@ -16,6 +18,7 @@ from engine.simulation.telling import ToldWorld
 from engine.simulation.world_options import Parts, WorldOptions
 from graphs.deployment import Deployment
 from graphs.describing import describe_plan
+from graphs.plan import Plan
 from recovery.coordinator import SnapshotOptions
 from recovery.graph_change import change_from, fitted
 from recovery.requests import Sizes
@@ -40,46 +43,68 @@ def in_a_list(trips: Any, version: int) -> list[Any]:
     return [(trips, version)]
 
 
-def flow(is_later: bool) -> Flow:
+def flow(grow: Callable[[Any], Any], *, is_alone: bool = False) -> Plan:
+    """A loop in which each record goes round until `grow` has counted enough; `is_alone`: in tasks of its own."""
     made = Flow("versions")
     again = made.loop("again")
     numbers = made.read(Range(6), name="numbers").map(lambda number: (number, 0), name="begin")
-    keyed = numbers.merge(again).key_by(lambda record: record[0])
-    if is_later:
-        grown = keyed.stateful_map(count_in_a_list, [(0, 2)], state_version=2, upgrade=in_a_list, name="grow")
-    else:
-        grown = keyed.stateful_map(count, initial=0, name="grow")
-    done, rest = grown.split(lambda record: record[1] >= TRIPS, name="enough")
+    grown = grow(numbers.merge(again).key_by(lambda record: record[0]))
+    done, rest = (grown.rebalance() if is_alone else grown).split(lambda record: record[1] >= TRIPS, name="enough")
     again.feed(rest)
     done.write(Collect(), name="done")
-    return made
+    return made.plan()
 
 
-FORMER, LATER = flow(is_later=False).plan(), flow(is_later=True).plan()
+def counted(keyed: Any, **options: Any) -> Any:
+    return keyed.stateful_map(count, initial=0, name="grow", **options)
 
 
-class UpgradedWorld(ToldWorld):
+def counted_in_a_list(keyed: Any) -> Any:
+    return keyed.stateful_map(count_in_a_list, [(0, 2)], state_version=2, upgrade=in_a_list, name="grow")
+
+
+class Versions(NamedTuple):
+    """The former flow, the later one, and the operators whose state it gives up."""
+
+    former: Plan
+    later: Plan
+    dropped: frozenset[str] = frozenset()
+
+
+UPGRADED = Versions(flow(counted), flow(counted_in_a_list))
+
+WITHOUT_UPGRADE = partial(counted, state_version=2)
+DROPPED = Versions(flow(counted), flow(WITHOUT_UPGRADE), frozenset({"grow"}))
+DROPPED_ALONE = Versions(
+    flow(counted, is_alone=True), flow(WITHOUT_UPGRADE, is_alone=True), frozenset({"grow", "enough"})
+)
+
+
+class ChangedWorld(ToldWorld):
     """The first supervisor runs the former code, and every one that takes over the later one."""
+
+    versions = UPGRADED
 
     def _new_driver(self, deployment: Deployment) -> Any:
         if self.claimants == 1:
-            self.plan = LATER
-            self.placement = Placement(LATER, self.options.actors, self.parts.plan_restore)
+            self.plan = self.versions.later
+            self.placement = Placement(self.plan, self.options.actors, self.parts.plan_restore)
             deployment = self.placement.deployment(self.options.parallelism)
         return super()._new_driver(deployment)
 
     def place(self, cut: SimulatedCut | None, sizes: Sizes) -> Placed:
-        if cut is None or self.plan is FORMER or cut.outline.graph_hash == LATER.hash:
+        former, later, dropped = self.versions
+        if cut is None or self.plan is former or cut.outline.graph_hash == later.hash:
             return super().place(cut, sizes)
-        self.count("upgraded_again" if self.counts["upgraded"] else "upgraded")
-        change = change_from(FORMER.hash, describe_plan(FORMER), {}, frozenset())
-        outline = fitted(cut.outline, LATER, change)
-        deployment = fitting(outline, self.placement.deployment(outline.parallelism["grow"]))
+        self.count("changed_again" if self.counts["changed"] else "changed")
+        outline = fitted(cut.outline, later, change_from(former.hash, describe_plan(former), {}, dropped))
+        self.counts["changed_with_logs"] += any(task.logs for task in outline.tasks.values())
+        deployment = fitting(outline, self.placement.deployment(self.options.parallelism))
         self.placement.fitted.append(deployment)
         return Placed(deployment, dict(self.placement.plan_restore(outline, deployment)))
 
 
-def taken_over(seed: int, parts: Parts | None = None) -> Run:
+def taken_over(seed: int, parts: Parts | None = None, versions: Versions = UPGRADED) -> Run:
     """A run of the former code, not driven yet, which the later code takes over at least once, mostly after a cut."""
     chance = random.Random(seed)
     snapshots = SnapshotOptions(
@@ -91,7 +116,8 @@ def taken_over(seed: int, parts: Parts | None = None) -> Run:
     )
     restarts = RestartOptions(restarts_max=1000, pause_ms=0)
     options = WorldOptions(chance.choice((1, 2)), snapshots=snapshots, restarts=restarts, seed=seed)
-    world = UpgradedWorld(FORMER, {}, options, parts or Parts())
+    world = ChangedWorld(versions.former, {}, options, parts or Parts())
+    world.versions = versions
     schedule = Schedule(world, seed, replace(FaultPlan(), crashes=6), 1_500, 20_000, 600)
     schedule.faults.left |= {"stop": 1, "kill_coordinator": 2}
     world.story = schedule.outcome.story

@@ -19,7 +19,7 @@ from recovery.cut import Cut
 from recovery.spark.audit.audit_job import audit
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.report.verdict import Verdict
-from tests.simulation.versions import FORMER, LATER, taken_over
+from tests.simulation.versions import UPGRADED, taken_over
 from tests.spark.forging import Forged, Row
 from tests.spark.simulated import write_run
 
@@ -128,14 +128,15 @@ def test_a_cut_whose_predecessor_is_gone_says_what_is_not_compared(spark: SparkS
 
 
 def test_cuts_with_different_versions_of_state_are_consistent(spark: SparkSession, tmp_path: Path):
+    hashes = {UPGRADED.former.hash, UPGRADED.later.hash}
     for seed in range(300):
         run = taken_over(seed)
         assert run.drive() is None
-        if {cut.graph_hash for cut in run.world.record.cuts.values()} == {FORMER.hash, LATER.hash}:
+        if {cut.graph_hash for cut in run.world.record.cuts.values()} == hashes:
             break
     verdict = judged(spark, write_run(run.world, tmp_path))
     assert verdict.consistent, "\n".join(verdict.lines())
-    assert {cut.graph_hash for cut in verdict.epochs} == {FORMER.hash, LATER.hash}
+    assert {cut.graph_hash for cut in verdict.epochs} == hashes
 
 
 @pytest.mark.parametrize(
