@@ -30,7 +30,10 @@ class Measure:
     """
 
     def __init__(
-        self, iteration: str, measure: Callable[[Any], Any] | str | None, fold: Callable[[Any, Any], Any]
+        self,
+        iteration: str,
+        measure: Callable[[Any], Any] | str | tuple[str, ...] | None,
+        fold: Callable[[Any, Any], Any],
     ) -> None:
         self.iteration = iteration
         self.total: Any = None
@@ -58,10 +61,12 @@ class Measure:
         measure = self._measure
         if measure is None:
             return [1] * len(records)
-        if isinstance(measure, str):
-            if isinstance(records, Columns) and measure in records.names:
-                return records.batch.column(measure).to_pylist()
-            measure = itemgetter(measure)
+        if not callable(measure):
+            names = (measure,) if isinstance(measure, str) else measure
+            if isinstance(records, Columns) and set(names) <= set(records.names):
+                columns = [records.batch.column(name).to_pylist() for name in names]
+                return columns[0] if isinstance(measure, str) else list(zip(*columns, strict=True))
+            measure = itemgetter(*names)
         # Not map(): a StopIteration that `measure` raises would end it early, and the rest would not be measured.
         return [measure(record) for record in as_records(records)]
 

@@ -46,6 +46,10 @@ class OfChangingVertices(OfVertexProgram):
     def outputs(self) -> tuple[str, ...]:
         return ("out", "notes", "values")
 
+    @property
+    def reserved(self) -> tuple[str, ...]:
+        return ("vertex", "version")
+
     def check(self, what: str) -> None:
         super().check(what)
         if (why := why_not_only_best(self.program)) is not None:

@@ -283,10 +283,12 @@ class Flow:
     ) -> Stream[Any]:
         """Run a program on the vertices of a graph, in rounds; return rows of `vertex` and its last values.
 
+        Values whose name begins with an underscore are left out of the rows.
+
         `source`, `target` and `weight` are columns of the edges; vertices are integers. `vertices` are rows with a
         column `vertex`, for those without edges. `undirected` sends along each edge in both directions. The rounds end
         when no vertex is active, after `rounds`, or when `until` returns true for the sum of the tasks'
-        `vertices.change`. `arguments` are those of the class.
+        `vertices.change` in a round. `arguments` are those of the class.
 
         With `free_running`, there are no rounds: a value goes on as soon as it has become better, and the program ends
         when none does. The result is the same; the program has to name its best value.

@@ -463,17 +463,19 @@ def check_process_class(given: object) -> None:
 class Iterate(BuiltIn):
     """The head of an iteration, which ends after `rounds`, when `until` returns true, or after an empty round.
 
-    - measure: returns a value for each record that the body returned, or names its column; None counts 1 for each.
-      reduce: combines them.
+    - measure: returns a value for each record that the body returned, or names its column or several; None counts 1
+      for each. reduce: combines them.
     - until: called with the combined value of a round.
     - enclosing: the iteration whose body contains this one.
+    - loads_first: whether round 0 only loads the body, so that `until` is first called after the round behind it.
     """
 
     rounds: int | None = None
     until: Callable[[Any], object] | None = None
-    measure: Callable[[Any], Any] | str | None = None
+    measure: Callable[[Any], Any] | str | tuple[str, ...] | None = None
     reduce: Callable[[Any, Any], Any] = operator.add
     enclosing: str | None = None
+    loads_first: bool = False
 
     runtime = "engine.operators.iterate:IterateOperator"
     kind_word = "iterate"
@@ -491,7 +493,7 @@ class Iterate(BuiltIn):
                 f"{what} has measure= but no until= to use the measure: give it until=, or drop measure="
             )
         for option, function in (("until", self.until), ("measure", self.measure)):
-            if function is not None and not (option == "measure" and isinstance(function, str)):
+            if function is not None and not (option == "measure" and isinstance(function, str | tuple)):
                 check_function(function, f"{option}= of {what}")
         check_function(self.reduce, f"reduce= of {what}")
 
@@ -499,7 +501,9 @@ class Iterate(BuiltIn):
         """The value of a record that the body returned."""
         if self.measure is None:
             return 1
-        return record[self.measure] if isinstance(self.measure, str) else self.measure(record)
+        if callable(self.measure):
+            return self.measure(record)
+        return operator.itemgetter(*((self.measure,) if isinstance(self.measure, str) else self.measure))(record)
 
     def mean(self, at: PlainRecord) -> None:
         if at.input == "returned":

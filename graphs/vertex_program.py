@@ -13,7 +13,7 @@ sources, and stay there. What a task sends to one vertex along several edges is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
@@ -26,7 +26,7 @@ from graphs.graph_errors import BadOptionError, IterationError
 from graphs.iterate import add_iteration
 from graphs.kinds import BuiltIn, Iterate
 from graphs.loop import open_loop
-from graphs.options import check_choice, check_count
+from graphs.options import check_choice, check_count, check_function
 from graphs.process_class import check_arguments
 from graphs.stream import Stream, add_step, check_stream
 
@@ -34,6 +34,7 @@ Array = npt.NDArray[Any]
 Combine = Literal["sum", "min", "max", "all"]
 BACKWARDS = "is_backwards"
 """The column of the edges that says whether an edge is there for what is sent backwards."""
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 class Received(NamedTuple):
@@ -168,6 +169,11 @@ class OfVertexProgram(BuiltIn):
         return ("out", "values")
 
     @property
+    def reserved(self) -> tuple[str, ...]:
+        """The columns of the result that are not values."""
+        return ("vertex",)
+
+    @property
     def subject(self) -> Any:
         return self.program
 
@@ -185,6 +191,11 @@ class OfVertexProgram(BuiltIn):
             raise BadOptionError(
                 f"{what} has best={self.program.best!r} but combine={self.program.combine!r}: the best of several "
                 'values is the lowest or the highest, so set combine to "min" or "max"'
+            )
+        if self.program.best in self.reserved:
+            raise BadOptionError(
+                f"{what} has best={self.program.best!r}, but its result has a column of this name: give the value "
+                "another name"
             )
         if np.dtype(self.program.message).kind not in "iuf":
             raise BadOptionError(f"{what} has message={self.program.message!r}: give a numpy type of numbers")
@@ -282,7 +293,7 @@ def add_vertex_program(
     ends = edges.map_batches(EndsOf(source, target), batch_format="numpy", name=f"{name}_ends")
     if vertices is not None:
         check_stream(draft, vertices, what)
-        ends = ends.merge(vertices)
+        ends = ends.merge(vertices.map_batches(named_vertices, batch_format="numpy", name=f"{name}_vertices"))
     if isinstance(kind, OfFreeVertexProgram):
         return _add_free(draft, edges, ends, kind, name)
     values: list[Stream[Any]] = []
@@ -294,10 +305,27 @@ def add_vertex_program(
         return sent
 
     # Round 0 loads the graph.
-    rounds = None if kind.rounds is None else kind.rounds + 1
-    head = Iterate(rounds, until, "change" if kind.reports_change else None)
+    head = Iterate(None if kind.rounds is None else kind.rounds + 1, loads_first=True)
+    if until is not None:
+        check_function(until, f"until= of {what}")
+        head = replace(head, until=UntilAtRest(until), measure=("change", "active"), reduce=_added)
     add_iteration(draft, ends, body, f"{name}_rounds", head)
     return values[0]
+
+
+@dataclass(frozen=True)
+class UntilAtRest:
+    """Says whether the rounds are over: if no vertex is active, or if `until` says so."""
+
+    until: Callable[[float], object]
+
+    def __call__(self, report: tuple[float, int]) -> bool:
+        change, active = report
+        return not active or bool(self.until(change))
+
+
+def _added(one: tuple[float, int], other: tuple[float, int]) -> tuple[float, int]:
+    return one[0] + other[0], one[1] + other[1]
 
 
 def _add_free(draft: Draft, edges: Stream[Any], ends: Stream[Any], kind: OfFreeVertexProgram, name: str) -> Stream[Any]:
@@ -321,13 +349,43 @@ class EndsOf:
     target: str
 
     def __call__(self, edges: dict[str, Array]) -> dict[str, Array]:
-        ends = np.concatenate([edges[self.source], edges[self.target]])
-        if ends.dtype.kind not in "iu":
-            raise BadOptionError(
-                f"columns {self.source!r} and {self.target!r} of the edges are {ends.dtype}, but the vertices of a "
-                "vertex program are integers: number them first"
-            )
-        return {"vertex": np.unique(ends).astype(np.int64)}
+        ends = [as_integers(edges, name, "edges") for name in (self.source, self.target)]
+        return {"vertex": np.unique(np.concatenate(ends))}
+
+
+def named_vertices(vertices: dict[str, Array]) -> dict[str, Array]:
+    """The numbers of a batch of vertices."""
+    return {"vertex": as_integers(vertices, "vertex", "vertices")}
+
+
+def as_integers(columns: Mapping[str, Array], name: str, whose: str) -> Array:
+    """A column of vertices or versions as int64. Raises BadOptionError if it is missing or holds anything else.
+
+    >>> as_integers({"vertex": np.array([7, 8], np.uint64)}, "vertex", "vertices").dtype
+    dtype('int64')
+    """
+    if name not in columns:
+        raise BadOptionError(
+            f"the {whose} have the columns {', '.join(columns)} but no {name!r}: the columns of edges are named by "
+            "source= and target=, that of vertices is 'vertex'"
+        )
+    column: Array = columns[name]
+    kind, wrong = column.dtype.kind, column
+    if kind == "O":
+        wrong = [value for value in column.tolist() if not _is_int64(value)]
+    elif kind in "iu" and column.ndim == 1:
+        wrong = column[column > _INT64_MAX] if column.dtype == np.uint64 else column[:0]
+    for value in wrong[:1]:
+        raise BadOptionError(
+            f"column {name!r} of the {whose} holds {value!s:.100} ({type(value).__name__}), but it must consist of "
+            "integers of 64 bits: number vertices and versions first, from 0 on for example"
+        )
+    return column.astype(np.int64, copy=False)
+
+
+def _is_int64(value: Any) -> bool:
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_integer and bool(_INT64_MIN <= value <= _INT64_MAX)
 
 
 @dataclass(frozen=True)
@@ -339,7 +397,7 @@ class BothWays:
 
     def __call__(self, edges: dict[str, Array]) -> dict[str, Array]:
         both = {name: np.concatenate([column, column]) for name, column in edges.items()}
-        one, other = edges[self.source], edges[self.target]
+        one, other = (as_integers(edges, name, "edges") for name in (self.source, self.target))
         return both | {self.source: np.concatenate([one, other]), self.target: np.concatenate([other, one])}
 
 
@@ -351,5 +409,5 @@ class WithBackwards:
     target: str
 
     def __call__(self, edges: dict[str, Array]) -> dict[str, Array]:
-        count = len(edges[self.source])
-        return BothWays(self.source, self.target)(edges) | {BACKWARDS: np.repeat([False, True], count)}
+        both = BothWays(self.source, self.target)(edges)
+        return both | {BACKWARDS: np.repeat([False, True], len(both[self.source]) // 2)}

@@ -93,14 +93,13 @@ class ChangesOperator(OperatorRuntime):
         names: ChangeColumns = self._kind.columns
         columns = as_columns(records)
         ends = names.source, names.target, names.weight
-        parts = edge_parts(self._kind.program, columns, ends, added=names.added, versions=names.version)
-        arrays = {part: to_array(column) for part, column in parts.items()}
-        for part, kinds in {"sources": "iu", "targets": "iu", "versions": "iu", "added": "b", "weights": "iuf"}.items():
+        arrays = edge_parts(self._kind.program, columns, ends, added=names.added, versions=names.version)
+        for part, kinds in {"added": "b", "weights": "iuf"}.items():
             if part in arrays and arrays[part].dtype.kind not in kinds:
                 name = getattr(names, part.removesuffix("s"))
                 raise MisuseError(
                     f"operator {self._kind.program!r}: column {name!r} of the changes is {arrays[part].dtype}: "
-                    "vertices and versions are integers, added is true or false, and weights are numbers"
+                    "added is true or false, and weights are numbers"
                 )
         arrays["weights"] = arrays.get("weights", np.zeros(len(columns))).astype(np.float64)
         if self._kind.undirected:
@@ -108,10 +107,7 @@ class ChangesOperator(OperatorRuntime):
             ends = np.stack([arrays["sources"], arrays["targets"]], axis=1)
             arrays = {part: np.repeat(array, 2) for part, array in arrays.items()}
             arrays["sources"], arrays["targets"] = ends.ravel(), ends[:, ::-1].ravel()
-        kinds = {"sources": np.int64, "targets": np.int64, "versions": np.int64}
-        self._send(
-            columns_of({part: array.astype(kinds.get(part, array.dtype)) for part, array in arrays.items()}), hops
-        )
+        self._send(columns_of(arrays), hops)
 
     def end(self) -> None:
         """There are no more changes."""

@@ -51,7 +51,7 @@ class IterateOperator(OperatorRuntime):
         rounds, until = self._kind.rounds, self._kind.until
         if rounds is not None and path[-1] + 1 >= rounds:
             return False
-        if until is None:
+        if until is None or (self._kind.loads_first and path[-1] == 0):
             return True
         try:
             return not until(reduce(self._kind.reduce, [contributions[task] for task in sorted(contributions)]))

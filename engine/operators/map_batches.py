@@ -11,8 +11,9 @@ from engine.formats import from_format, prepare, to_format
 from engine.operators.base import OperatorRuntime, Place
 from engine.repeated_combining import RepeatedCombiner
 from engine.sending import Send
-from engine.task_errors import USER_RAISED, TaskError, raise_unless_users, user_error
+from engine.task_errors import USER_RAISED, MisuseError, TaskError, raise_unless_users, user_error
 from graphs.combining import Combiner
+from graphs.graph_errors import GraphError
 from graphs.kinds import MapBatches
 from graphs.plan import Edge
 from recovery.cut import OperatorState
@@ -58,6 +59,9 @@ class MapBatchesOperator(OperatorRuntime):
                 raise
             except USER_RAISED as error:
                 if not self.sets_aside:
+                    if isinstance(error, GraphError):
+                        # From a step of ours, such as those in front of a vertex program: there is no function to fix.
+                        raise MisuseError(f"operator {self.name!r}: {error}") from error
                     hook = f"a batch of {len(batch)}"
                     raise user_error(self.name, error, as_records(batch[:SHOWN_RECORDS]), hook=hook) from error
                 raise_unless_users(error)

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from engine.arrays import to_array
 from engine.columns import Columns, Records
 from engine.constant_bytes import constant_bytes, constant_in
 from engine.files.arrow import arrow
@@ -22,8 +23,9 @@ from engine.operators.base import OperatorRuntime, Place
 from engine.spreading_values import SpreadingValues
 from engine.task_errors import USER_RAISED, MisuseError, show, user_error
 from engine.vertex_edges import Array, Lookup, OutEdges, in_group_order
+from graphs.graph_errors import BadOptionError
 from graphs.routing import KEY_GROUPS, groups_of_task, key_groups
-from graphs.vertex_program import OfVertexProgram, VertexProgram, Vertices
+from graphs.vertex_program import OfVertexProgram, VertexProgram, Vertices, as_integers
 
 VALUES, GRAPH, KNOWN = range(3)
 """The parts of the state: values; vertices with their edges; what is known of the tasks that send."""
@@ -32,6 +34,7 @@ PIECES_MAX = 32
 """The graph of a key group is filed in at most this many pieces. Before another one is added, all become one."""
 
 _KEYS_TRIED = 64 * KEY_GROUPS
+_INTEGERS = {"sources", "targets", "versions"}
 
 
 class VertexGraphOperator(OperatorRuntime, ABC):
@@ -115,6 +118,12 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         if not isinstance(values, Mapping):
             raise self._returned(hook, values, "a dict of arrays")
         found = cast("Mapping[str, Any]", values)
+        for name in self._kind.reserved:
+            if name in found:
+                raise MisuseError(
+                    f"operator {self.name!r}: {hook} returned a value named {name!r}, but the result has a column of "
+                    "this name: give the value another name"
+                )
         for array in found.values():
             if not self._fits(array):
                 raise self._returned(hook, array, f"arrays with one item for each of the {len(vertices)} vertices")
@@ -201,7 +210,8 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         """Nothing is sent any more: send the values."""
         vertices = self._vertices
         if vertices is not None and len(vertices):
-            self._send_values(from_format({"vertex": vertices.ids, **vertices.values}), 0)
+            shown = {name: array for name, array in vertices.values.items() if not name.startswith("_")}
+            self._send_values(from_format({"vertex": vertices.ids, **shown}), 0)
 
     # -- state ---------------------------------------------------------------------------------------------------
 
@@ -293,8 +303,8 @@ def columns_of(columns: Mapping[str, Any]) -> Columns:
     )
 
 
-def edge_parts(operator: str, edges: Columns, columns: tuple[str, str, str | None], **more: str) -> dict[str, Any]:
-    """The columns of edges, by the names that the operators use."""
+def edge_parts(operator: str, edges: Columns, columns: tuple[str, str, str | None], **more: str) -> dict[str, Array]:
+    """The columns of edges, by the names that the operators use. Vertices are int64."""
     source, target, weight = columns
     names = {"sources": source, "targets": target} | ({} if weight is None else {"weights": weight}) | more
     if missing := [name for name in names.values() if name not in edges.names]:
@@ -302,7 +312,14 @@ def edge_parts(operator: str, edges: Columns, columns: tuple[str, str, str | Non
             f"operator {operator!r}: the edges have the columns {', '.join(edges.names)} but no "
             f"{', '.join(map(repr, missing))}: name their columns with source=, target= and weight="
         )
-    return {part: edges.batch.column(name) for part, name in names.items()}
+    arrays = {name: to_array(edges.batch.column(name)) for name in names.values()}
+    try:
+        return {
+            part: as_integers(arrays, name, "edges") if part in _INTEGERS else arrays[name]
+            for part, name in names.items()
+        }
+    except BadOptionError as error:
+        raise MisuseError(f"operator {operator!r}: {error}") from error
 
 
 @cache

@@ -8,7 +8,8 @@ end of each round it applies what was received, and sends one batch, with a row 
     ids        the vertices that its edges reach in this group, in order; only the first time
     at         the positions in `ids` that the values are for; empty for all of them
     values     the combined values, as the bytes of an array; if nothing is combined, one for each edge
-    change     the task's part of the sum that decides about another round, in one of the rows
+    change     with `until=`: the task's part of the sum that decides about another round, in one of the rows
+    active     with `until=`: how many vertices of the task are active, in the same row
     senders    if the program has phases: how many vertices of the sender have sent. Then there is a row for each group.
 
 So the number of a vertex travels once from each sender. Both ends keep it as state: whether it was announced, and what
@@ -128,8 +129,8 @@ class VerticesOperator(VertexGraphOperator):
 
     def _take_edges(self, records: Records, hops: Hops) -> None:
         columns, names = as_columns(records), self._kind.edge_columns
-        parts = edge_parts(self.name, columns, names, **({"backwards": BACKWARDS} if self._program.reverses else {}))
-        self._edges.append({part: to_array(column) for part, column in parts.items()})
+        backwards = {"backwards": BACKWARDS} if self._program.reverses else {}
+        self._edges.append(edge_parts(self.name, columns, names, **backwards))
 
     def _build(self) -> None:
         """Round 0 is over, or a later one is restored: all vertices and edges are here."""
@@ -253,8 +254,8 @@ class VerticesOperator(VertexGraphOperator):
             active = len(self._best_values.listed)
         else:
             active = len(vertices) if vertices.active is None else int(np.count_nonzero(vertices.active))
-        change = active if vertices.change is None else vertices.change
-        change = float(change) if vertices.round else np.inf
+        change = float(active if vertices.change is None else vertices.change)
+        report = {"change": change, "active": active} if self._kind.reports_change else {}
         direction = self._directions[vertices.backwards]
         edges = direction.edges
         if self._best is not None:
@@ -276,9 +277,10 @@ class VerticesOperator(VertexGraphOperator):
             announce = not direction.is_announced and len(values) > 0
             if announce:
                 direction.is_announced = self._is_changed[KNOWN] = True
-            self._send(Columns(_batch_of(direction, rows, values, change, senders, announce=announce)), 0)
-        elif (self._kind.reports_change and len(vertices)) or self._has_listed:
-            self._send(Columns(_only_change(direction.sender, change, self.place)), 0)
+            self._send(Columns(_batch_of(direction, rows, values, report, senders, announce=announce)), 0)
+        elif self._has_active(active) or (report and vertices.round and len(vertices)):
+            # After a round in which nothing is sent there is no other one, but vertices without edges may be active.
+            self._send(Columns(_only_report(direction.sender, report, self.place)), 0)
 
     def _spread(self) -> Array:
         """Have vertices on the list send. Returns those elsewhere to which something travels, by position in `ids`."""
@@ -293,9 +295,9 @@ class VerticesOperator(VertexGraphOperator):
         spreading.put_on_list(senders)
         return spreading.distinct(parts)
 
-    @property
-    def _has_listed(self) -> bool:
-        return self._best is not None and len(self._best_values.listed) > 0
+    def _has_active(self, active: int) -> bool:
+        """Whether a vertex is active behind this round. One that takes the best value only is while it is listed."""
+        return active > 0 if self._best is None else len(self._best_values.listed) > 0
 
     # -- state ---------------------------------------------------------------------------------------------------
 
@@ -410,7 +412,13 @@ def _rows_of(direction: _Direction, reached: Array, values: Array) -> Columns:
 
 
 def _batch_of(
-    direction: _Direction, rows: Array | None, values: Array, change: float, senders: int | None, *, announce: bool
+    direction: _Direction,
+    rows: Array | None,
+    values: Array,
+    report: Mapping[str, float],
+    senders: int | None,
+    *,
+    announce: bool,
 ) -> Any:
     """A batch of these values, with a row for each key group that has any; for each of all if senders are counted."""
     starts = direction.starts if rows is None else np.searchsorted(rows, direction.starts)
@@ -425,25 +433,22 @@ def _batch_of(
     ids, ids_starts = np.empty(0, np.int64), nothing
     if announce:
         ids, ids_starts = direction.ids.astype(np.int64), np.append(direction.starts[groups], len(direction.ids))
-    changes = np.zeros(len(groups))
-    changes[0] = change
     columns = {
         "vertex": arrow().array(row_keys()[groups]),
         "sender": arrow().array(np.full(len(groups), direction.sender, np.int64)),
         "ids": as_bytes(ids, ids_starts),
         "at": as_bytes(at, at_starts),
         "values": as_bytes(values, own_starts),
-        "change": arrow().array(changes),
     }
+    for name, number in report.items():
+        columns[name] = arrow().array(np.append(number, np.zeros(len(groups) - 1, type(number))))
     if senders is not None:
         columns["senders"] = arrow().array(np.full(len(groups), senders, np.int64))
     return arrow().RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
-def _only_change(sender: int, change: float, place: Place) -> Any:
+def _only_report(sender: int, report: Mapping[str, float], place: Place) -> Any:
     """A row without values, to this task itself."""
     group = groups_of_task(place.task.index, place.parallelism)[0]
-    one = [group_keys()[group][0]], [sender], [b""], [b""], [b""], [change]
-    kinds = ("int64", "int64", "binary", "binary", "binary", "float64")
-    arrays = [arrow().array(values, getattr(arrow(), kind)()) for values, kind in zip(one, kinds, strict=True)]
-    return arrow().RecordBatch.from_arrays(arrays, ["vertex", "sender", "ids", "at", "values", "change"])
+    row = {"vertex": group_keys()[group][0], "sender": sender, "ids": b"", "at": b"", "values": b"", **report}
+    return arrow().RecordBatch.from_pylist([row])

@@ -11,6 +11,7 @@ import pytest
 from backedge import BadOptionError, Collect, Flow, Items, IterationError, Vertices, simulate
 from engine import changing_values
 from engine.changing_values import ChangingValues
+from engine.files.arrow import arrow
 from engine.task_errors import MisuseError
 from graphs.expansion import expand, resized
 from tests.columns.test_changing_values import PROGRAMS, Change, Edge, by_hand, changed
@@ -127,8 +128,17 @@ def test_versions_that_decrease_are_refused():
     ("column", "value"), [("source", "a"), ("target", 1.5), ("added", 1), ("version", 0.5), ("km", "far")]
 )
 def test_columns_of_a_wrong_type_are_refused(column: str, value: Any):
-    with pytest.raises(MisuseError, match=f"column '{column}' of the changes is"):
+    with pytest.raises(MisuseError, match=f"column '{column}' of the"):
         emitted(Way, [{**rows_of(0, [(1, 2, 1.0)])[0], column: value}], weight="km")
+
+
+@pytest.mark.parametrize("column", ["source", "version"])
+def test_numbers_beyond_64_bits_with_a_sign_are_refused(column: str):
+    row = {name: [value] for name, value in rows_of(0, [(1, 2, 1.0)])[0].items()} | {column: np.array([2**63], "u8")}
+    flow = Flow("changing")
+    flow.changing_graph(Best, flow.read(Items(arrow().table(row)), name="changes", parallelism=1)).write(Collect())
+    with pytest.raises(MisuseError, match=f"column '{column}' of the edges holds {2**63}"):
+        simulate(flow, seeds=[])
 
 
 def test_changes_without_a_named_column_are_refused():
@@ -140,6 +150,12 @@ def test_changes_without_a_named_column_are_refused():
 def test_a_program_whose_values_cannot_be_kept_up_to_date_is_refused(wrong: dict[str, Any]):
     with pytest.raises(BadOptionError, match="kept up to date"):
         flow_of(type("Wrong", (Rank,), {"combine": "min", **wrong}), [])
+
+
+@pytest.mark.parametrize("name", ["vertex", "version"])
+def test_a_value_named_as_another_column_of_the_result_is_refused(name: str):
+    with pytest.raises(BadOptionError, match=f"best='{name}', but its result has a column of this name"):
+        flow_of(type("Wrong", (Best,), {"best": name}), [])
 
 
 @pytest.mark.parametrize("hook", ["send", "apply"])

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backedge import BadOptionError, Collect, Flow, Items, Process, Table, UserFunctionError, draw, simulate
+from backedge import BadOptionError, Collect, Flow, Items, Process, Table, draw, simulate
 from engine.files.arrow import arrow
 from engine.repeated_combining import RepeatedCombiner
+from engine.task_errors import MisuseError
 from graphs.combining import Combiner
 from graphs.routing import key_group, task_of_group
 from tests.columns.given import columns, count_found, flow_of, sent
@@ -195,7 +196,7 @@ def test_a_combiner_that_cannot_be_is_refused_when_the_flow_is_built(key: Any, h
 def test_columns_that_cannot_be_combined_are_named(how: Any, fault: str):
     flow = Flow("refused")
     flow.read(Items([{"key": 1, "name": "a"}]), name="rows").key_by("key").combine(how, name="op").write(Collect())
-    with pytest.raises(UserFunctionError, match=f"'op' raised BadOptionError: .*{fault}"):
+    with pytest.raises(MisuseError, match=f"'op': .*{fault}"):
         simulate(flow, seeds=range(1))
 
 

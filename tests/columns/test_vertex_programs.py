@@ -12,6 +12,7 @@ from backedge import BadOptionError, Collect, Flow, Items, IterationError, Verte
 from engine import vertex_edges
 from engine.batch import Batch
 from engine.columns import Columns
+from engine.files.arrow import arrow
 from engine.operators import vertices as in_rounds
 from engine.task_errors import MisuseError, UserFunctionError
 from engine.vertex_edges import COMBINES, OutEdges, identity
@@ -443,14 +444,130 @@ def test_a_vertex_without_edges_is_there_if_it_is_named():
     assert sorted((row["vertex"], row["lowest"]) for row in rows) == [(1, 1), (2, 1), (7, 7)]
 
 
+def program_beside(vertices: Any, edges: Any, **options: Any) -> Flow:
+    flow = Flow("vertices")
+    named = flow.read(Items(vertices), name="named")
+    pairs = flow.read(Items(edges), name="edges")
+    flow.vertex_program(Best, pairs, vertices=named, name="program", **options).write(Collect(), name="out")
+    return flow
+
+
+LARGE = 2**60 + 1
+WRONG_VERTICES = [7.0, True, None, "x", 2**63, -(2**63) - 1, [1, 2]]
+
+
+@pytest.mark.parametrize("options", [{}, {"free_running": True}, {"undirected": True}])
+def test_vertices_of_another_integer_type_keep_their_numbers(options: dict[str, Any]):
+    named = arrow().table({"vertex": arrow().array([9, LARGE + 2], arrow().uint64())})
+    edges = arrow().table(
+        {"source": arrow().array([LARGE], arrow().uint64()), "target": arrow().array([LARGE + 1], arrow().int64())}
+    )
+    rows = simulate(program_beside(named, edges, **options), seeds=range(2)).outputs["out"]
+    assert sorted((row["vertex"], row["lowest"]) for row in rows) == [
+        (9, 9), (LARGE, LARGE), (LARGE + 1, LARGE), (LARGE + 2, LARGE + 2)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("named", [*([wrong] for wrong in WRONG_VERTICES), [3, None], [LARGE, 7.0], [2**63, 7]])
+def test_named_vertices_that_are_no_integers_of_64_bits_are_refused(named: list[Any]):
+    flow = program_beside([{"vertex": vertex} for vertex in named], EDGES)
+    with pytest.raises(MisuseError, match=r"'program_vertices'.*'vertex'.*number"):
+        simulate(flow, seeds=[])
+
+
+@pytest.mark.parametrize("wrong", [wrong for wrong in WRONG_VERTICES if wrong is not True])
+def test_ends_of_edges_that_are_no_integers_of_64_bits_are_refused(wrong: Any):
+    with pytest.raises(MisuseError, match=r"'program.*'target'.*number"):
+        simulate(flow_of(Best, [{"source": 1, "target": 2}, {"source": 1, "target": wrong}]), seeds=[])
+
+
+def test_vertices_without_a_column_vertex_are_refused():
+    with pytest.raises(MisuseError, match="id but no 'vertex'"):
+        simulate(program_beside([{"id": 3}], EDGES), seeds=[])
+
+
+class Infection(VertexProgram):
+    """Vertex 1 is infected for three rounds, and infects its neighbours, which are then infected for three rounds."""
+
+    combine, message = "max", np.int64
+
+    def start(self, vertices: Vertices) -> Any:
+        vertices.active = vertices.ids == 1
+        return {"left": np.where(vertices.active, 3, 0), "_was": vertices.active}
+
+    def send(self, vertices: Vertices) -> Any:
+        return np.ones(len(vertices), np.int64)
+
+    def apply(self, vertices: Vertices, received: Any) -> Any:
+        new = (received > 0) & ~vertices["_was"]
+        vertices.active = new | (vertices["left"] > 1)
+        return {"left": np.where(new, 3, np.maximum(vertices["left"] - 1, 0)), "_was": vertices["_was"] | new}
+
+
+NEVER_ENDS = {"until": lambda change: False}  # pyright: ignore[reportUnknownLambdaType]
+
+
+@pytest.mark.parametrize("options", [{}, NEVER_ENDS, {"rounds": 20}, {"rounds": 20, **NEVER_ENDS}])
+def test_rounds_last_until_no_vertex_is_active_with_edges_or_without(options: dict[str, Any]):
+    flow = flow_of(Infection, [{"source": 1, "target": 2}, {"source": 1, "target": 3}], **options)
+    rows = simulate(flow, seeds=range(3), parallelism=(1, 2)).outputs["out"]
+    assert sorted((row["vertex"], row["left"]) for row in rows) == [(1, 0), (2, 0), (3, 0)]
+
+
+@pytest.mark.parametrize("options", [{}, NEVER_ENDS])
+def test_a_graph_without_edges_has_as_many_rounds_as_others(options: dict[str, Any]):
+    flow = Flow("alone")
+    edges, alone = flow.read(Items[Any]([]), name="edges"), flow.read(Items([{"vertex": 7}]), name="alone")
+    flow.vertex_program(Rank, edges, vertices=alone, rounds=3, **options).write(Collect(), name="out")
+    assert simulate(flow, seeds=[]).outputs["out"] == [{"vertex": 7, "rank": 0.15}]
+
+
+def test_until_is_called_with_the_changes_of_rounds_from_the_first_one_on():
+    class Reach(Lowest):
+        def apply(self, vertices: Vertices, received: Any) -> Any:
+            lowest = np.minimum(received, vertices["lowest"])
+            vertices.change = float(np.count_nonzero(lowest == 0))
+            return {"lowest": lowest}
+
+    chain = [{"source": n, "target": n + 1} for n in range(9)]
+    called: list[float] = []
+    flow = flow_of(Reach, chain, until=lambda reached: called.append(reached) or reached >= 4)
+    rows = simulate(flow, seeds=[]).outputs["out"]
+    assert called == [2.0, 3.0, 4.0]
+    assert sorted(row["vertex"] for row in rows if row["lowest"] == 0) == [0, 1, 2, 3]
+
+
+def test_until_that_is_no_function_is_refused():
+    with pytest.raises(BadOptionError, match=r"until=.*'program'"):
+        flow_of(Rank, until=3)
+
+
+@pytest.mark.parametrize("free_running", [False, True])
+def test_values_with_an_underscore_are_kept_for_the_program_alone(free_running: bool):
+    class Helped(Best):
+        def start(self, vertices: Vertices) -> Any:
+            return {**super().start(vertices), "_helper": vertices.ids}
+
+    rows = simulate(flow_of(Helped, EDGES[:1], free_running=free_running), seeds=[]).outputs["out"]
+    assert {frozenset(row) for row in rows} == {frozenset({"vertex", "lowest"})}
+
+
+@pytest.mark.parametrize("hook", ["start", "apply"])
+def test_a_value_named_as_the_column_of_the_numbers_is_refused(hook: str):
+    wrong = type("Wrong", (Rank,), {hook: lambda *_: {"vertex": np.zeros(2), "rank": np.zeros(2)}})
+    with pytest.raises(MisuseError, match=f"{hook} returned a value named 'vertex'"):
+        simulate(flow_of(wrong, EDGES[:1], rounds=2), seeds=[])
+
+
+@pytest.mark.parametrize("undirected", [False, True])
+def test_edges_without_their_ends_are_refused(undirected: bool):
+    with pytest.raises(MisuseError, match=r"no 'to'.*target="):
+        simulate(flow_of(Best, target="to", undirected=undirected), seeds=[])
+
+
 def test_edges_without_a_named_column_are_refused():
     with pytest.raises(MisuseError, match=r"no 'km': name their columns"):
         messages_of(flow_of(Shortest, weight="km"), 1)
-
-
-def test_vertices_that_are_no_integers_are_refused():
-    with pytest.raises(UserFunctionError, match="number them first"):
-        simulate(flow_of(Lowest, [{"source": "a", "target": "b"}]), seeds=range(1))
 
 
 def test_a_class_that_is_no_program_is_refused():
