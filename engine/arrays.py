@@ -1,19 +1,20 @@
-"""Converts numpy arrays to Arrow arrays and back, if a column can hold their values exactly.
+"""Converts values and numpy arrays to Arrow arrays and back, if a column can hold the values exactly.
 
-No value is changed by the conversion. An array that would be changed is not converted (the result is None), and its
-batch travels as records. `formats.py` describes what users see.
+No value is changed by a conversion. If an Arrow array cannot hold the values, the result is None, and their batch
+travels as records; if an array of a type cannot, the result is an array of objects. `formats.py` describes what users
+see.
 """
 
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.columns import Columns, is_tensor
+from engine.columns import Columns, is_tensor, python_values, to_columns
 from engine.files.arrow import arrow
 
 _TYPES: dict[type[Any], tuple[Any, ...]] = {
@@ -42,6 +43,9 @@ def to_arrow(column: Any) -> Any | None:
     >>> to_arrow(np.array([1.5, 2.5])).to_pylist(), to_arrow(np.array([1j]))
     ([1.5, 2.5], None)
     """
+    if is_arrow(column):
+        made = to_columns(arrow().table({"": column}))
+        return made.batch.column(0) if isinstance(made, Columns) else None
     if type(column) is np.memmap:
         column = np.asarray(column)
     if type(column) is not np.ndarray:
@@ -64,6 +68,11 @@ def to_arrow(column: Any) -> Any | None:
     return arrow().FixedShapeTensorArray.from_numpy_ndarray(own) if own.size and kind in "iuf" else None
 
 
+def is_arrow(column: Any) -> bool:
+    """Whether a column is an array of Arrow."""
+    return isinstance(column, arrow().Array | arrow().ChunkedArray)
+
+
 def values_to_arrow(values: list[Any]) -> Any | None:
     """Convert values of one type (or lists of one type) and None to an Arrow array; None if there are other values.
 
@@ -77,7 +86,7 @@ def values_to_arrow(values: list[Any]) -> Any | None:
     kind, *others = kinds or {type(None)}
     if others or kind not in _TYPES:
         return None
-    if kind is datetime and any(leaf.tzinfo is not None for leaf in leaves if leaf is not None):
+    if kind is datetime and any(leaf.tzinfo is not None or leaf.fold for leaf in leaves if leaf is not None):
         return None
     name, *arguments = _TYPES[kind]
     arrow_type = getattr(arrow(), name)(*arguments)
@@ -129,21 +138,19 @@ def _kinds(values: list[Any]) -> set[type[Any]]:
 def to_array(column: Any) -> npt.NDArray[Any]:
     """Convert an Arrow array to numpy. The result may share its memory, and is then not writable.
 
-    >>> to_array(arrow().array([1, None])), to_array(arrow().array(["a", None]))
-    (array([ 1., nan]), array(['a', None], dtype=object))
+    >>> to_array(arrow().array([1, 2])), to_array(arrow().array([1, None]))
+    (array([1, 2]), array([1, None], dtype=object))
     """
     kind, types = column.type, arrow().types
     if is_tensor(kind):
         return column.to_numpy_ndarray()
-    if types.is_integer(kind) and column.null_count and not _is_exact(column):
-        return _objects(column)
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return _of_lists(column)
-    if types.is_timestamp(kind) and kind.tz is not None:
-        return _objects(column)
-    if any(is_simple(kind) for is_simple in _simple()):
-        return column.to_numpy(zero_copy_only=False)
-    return _objects(column)
+    if types.is_timestamp(kind) or types.is_duration(kind):
+        # No object of Python holds nanoseconds, so a missing time is NaT among them.
+        has_type = kind.unit == "ns" or not column.null_count
+        has_type &= types.is_duration(kind) or kind.tz is None
+    else:
+        has_type = not column.null_count and any(is_simple(kind) for is_simple in _simple())
+    return column.to_numpy(zero_copy_only=False) if has_type else _objects(python_values(column))
 
 
 def _simple() -> tuple[Any, ...]:
@@ -156,34 +163,56 @@ def _simple() -> tuple[Any, ...]:
         types.is_large_string,
         types.is_binary,
         types.is_large_binary,
-        types.is_date,
-        types.is_timestamp,
-        types.is_duration,
+        types.is_date32,
     )
 
 
-def _is_exact(numbers: Any) -> bool:
-    values = numbers.drop_null().to_numpy()
-    return bool(((values <= _EXACT) & (values >= -_EXACT)).all())
+def values_to_array(values: list[Any]) -> npt.NDArray[Any]:
+    """Convert values that no Arrow array holds: to an array of their type if all have one, otherwise of objects.
+
+    An integer is the same as a float if that holds it exactly, as keys are, too.
+
+    >>> values_to_array([1, 2.5]), values_to_array([2**60 + 1, 2.5]), values_to_array([1, "1"])
+    (array([1. , 2.5]), array([1152921504606846977, 2.5], dtype=object), array([1, '1'], dtype=object))
+    """
+    kinds = set(map(type, values))
+    if kinds == {int, float}:
+        return (
+            np.array(values)
+            if all(abs(value) <= _EXACT for value in values if type(value) is int)
+            else _objects(values)
+        )
+    if kinds == {complex}:
+        return np.array(values)
+    kind = kinds.pop()
+    if kinds or not (kind is np.ndarray or issubclass(kind, np.number | np.bool_ | np.datetime64 | np.timedelta64)):
+        return _objects(values)
+    arrays = cast("list[npt.NDArray[Any]]", values)
+    first = arrays[0]
+    is_number = first.dtype.kind in "biufcmM" and (kind is not np.ndarray or first.ndim > 0)
+    is_alike = is_number and all(array.dtype == first.dtype and array.shape == first.shape for array in arrays)
+    return np.stack(arrays) if is_alike else _objects(values)
 
 
-def _objects(column: Any) -> npt.NDArray[Any]:
-    return np.fromiter(column.to_pylist(), np.object_, len(column))
+def _objects(values: list[Any]) -> npt.NDArray[Any]:
+    return np.fromiter(values, np.object_, len(values))
 
 
-def _of_lists(column: Any) -> npt.NDArray[Any]:
-    """Lists of numbers with equal lengths become a two-dimensional array; other lists become objects."""
-    inner = column.type.value_type
-    types = arrow().types
-    while types.is_list(inner):
-        inner = inner.value_type
-    if column.null_count or not len(column) or not (types.is_integer(inner) or types.is_floating(inner)):
-        return _objects(column)
-    lengths = column.value_lengths().to_numpy()
-    values = column.flatten()
-    if values.null_count or not (lengths == lengths[0]).all():
-        return _objects(column)
-    within = to_array(values)
-    return (
-        within.reshape(len(column), lengths[0], *within.shape[1:]) if within.dtype.kind in "iuf" else _objects(column)
-    )
+def comes_back(value: Any, found: Any) -> bool:
+    """Whether a value is the same after it was in an Arrow array. Scalars of NumPy become objects of Python.
+
+    >>> comes_back(1, 1.0), comes_back((1,), [1]), comes_back({"a": [1]}, {"a": [1], "b": None})
+    (True, False, False)
+    """
+    if issubclass(cast("type[Any]", type(value)), np.generic):
+        value = value.item()
+    kinds = cast("set[type[Any]]", {type(value), type(found)})
+    if len(kinds) > 1:
+        return kinds == {int, float} and value == found
+    if kinds == {list}:
+        return len(value) == len(found) and all(map(comes_back, value, found))
+    if kinds == {dict}:
+        return value.keys() == found.keys() and all(comes_back(part, found[key]) for key, part in value.items())
+    if kinds == {datetime} and (value.utcoffset() != found.utcoffset() or value.fold != found.fold):
+        return False
+    return bool(value == found) or bool(value != value and found != found)

@@ -108,13 +108,7 @@ class Columns:
 
     def to_records(self) -> list[Any]:
         """Convert each row to a new dict."""
-        try:
-            first, *others = map(_values, self.batch.columns)
-        except (ValueError, OverflowError) as error:
-            raise MisuseError(
-                f"columns {self!r} cannot be converted to records: {describe(error)}\n"
-                "  cast times to microseconds and to years that Python's datetime supports"
-            ) from error
+        first, *others = map(python_values, self.batch.columns)
         name, *names = self.names
         records: list[dict[str, Any]] = [{name: value} for value in first]
         # Column by column: building the dict of a whole row, as Arrow or zip would, takes a third longer.
@@ -142,7 +136,7 @@ def to_columns(table: Any) -> Records:
     names = table.schema.names
     if len(set(names)) < len(names):
         raise MisuseError(f"a table has the columns {names}, two of which have the same name: rename one")
-    arrays = [_without_dictionary(column) for column in table.columns]
+    arrays = [_unified(column) for column in table.columns]
     if not arrays or not all(map(_travels, arrays)):
         return table.to_pylist()
     # From the arrays alone: other parts of a schema (metadata, nullability) would make equal batches differ.
@@ -199,23 +193,34 @@ def _taken(column: Any, positions: npt.NDArray[np.integer[Any]]) -> Any:
     return arrow().array(column.to_numpy().take(positions, mode="clip"))
 
 
-def _values(column: Any) -> list[Any]:
+def python_values(column: Any) -> list[Any]:
+    """The values of a column as objects of Python; rows of a tensor as arrays.
+
+    >>> python_values(arrow().array([1_000], arrow().timestamp("ns")))
+    [datetime.datetime(1970, 1, 1, 0, 0, 0, 1)]
+    """
     if is_tensor(column.type):
         # Arrays are copied, because the receiver of a record may change it.
         return list(column.to_numpy_ndarray().copy())
-    # Arrow makes timestamps of pandas from nanoseconds if pandas is installed: records must not depend on that.
-    if arrow().types.is_timestamp(column.type) and column.type.unit == "ns":
-        column = column.cast(arrow().timestamp("us", column.type.tz))
-    elif arrow().types.is_duration(column.type) and column.type.unit == "ns":
-        column = column.cast(arrow().duration("us"))
-    return column.to_pylist()
+    try:
+        # Arrow makes timestamps of pandas from nanoseconds if pandas is installed: records must not depend on that.
+        if arrow().types.is_timestamp(column.type) and column.type.unit == "ns":
+            column = column.cast(arrow().timestamp("us", column.type.tz))
+        elif arrow().types.is_duration(column.type) and column.type.unit == "ns":
+            column = column.cast(arrow().duration("us"))
+        return column.to_pylist()
+    except (ValueError, OverflowError) as error:
+        raise MisuseError(
+            f"a column of {column.type} cannot be converted to values of Python: {describe(error)}\n"
+            "  cast times to microseconds and to years that Python's datetime supports"
+        ) from error
 
 
-def _without_dictionary(column: Any) -> Any:
-    """Replace a dictionary-encoded column by its values."""
+def _unified(column: Any) -> Any:
+    """The same values without a dictionary, and days as 32-bit numbers, which NumPy and polars take for days, too."""
     if isinstance(column.type, arrow().DictionaryType):
-        return column.cast(column.type.value_type)
-    return column
+        column = column.cast(column.type.value_type)
+    return column.cast(arrow().date32(), safe=False) if arrow().types.is_date64(column.type) else column
 
 
 def _travels(column: Any) -> bool:

@@ -13,10 +13,13 @@ Returned columns travel as columns, without a look at each record: arrays of num
 dates, also of several dimensions, and arrays of objects that all have one such type, or are lists of one, or None. If
 one column holds anything else, the batch travels as records, with unchanged values.
 
-The numpy form of a column, as in Ray Data: numbers and truth values are arrays of their type, text and bytes arrays of
-objects, dates and times datetime64. Among numbers, None becomes NaN; among times, NaT. Lists of numbers that all have
-the same length are a two-dimensional array. Everything else is an array of objects: truth values with None, integers
-beyond 2**53 with None, lists of different lengths, dicts, times with a time zone.
+The numpy form of a column: numbers and truth values are arrays of their type, text and bytes arrays of objects, dates
+and times datetime64; arrays that are alike in type and shape are an array with one more dimension. Integers among
+floats are floats if these hold them exactly. Everything else is an array of objects, so that a function which returns
+what it was given returns the same values: a column with None, numbers beyond 64 bits, values of several types, lists,
+dicts, times with a time zone. Only among nanoseconds, which no object of Python holds, None is NaT.
+
+A table of Arrow or polars has no objects: values that it cannot hold unchanged are refused.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from engine.arrays import rows_to_arrow, to_array, to_arrow, values_to_arrow
-from engine.columns import Columns, Records, to_columns
+from engine.arrays import comes_back, is_arrow, rows_to_arrow, to_array, to_arrow, values_to_array, values_to_arrow
+from engine.columns import Columns, Records, python_values, to_columns
 from engine.files.arrow import arrow
 from engine.task_errors import MisuseError, show
 
@@ -77,26 +80,42 @@ def _from_arrays(columns: dict[Any, Any], whose: str) -> Records:
         raise MisuseError(f"{whose} columns of different lengths: {lengths}")
     if not any(lengths.values()):
         return []
-    if all(type(name) is str for name in columns):
-        arrays = [to_arrow(column) for column in columns.values()]
-        if all(array is not None for array in arrays):
-            return Columns(arrow().RecordBatch.from_arrays(arrays, list(columns)))
-    rows = zip(*map(_values, columns.values()), strict=True)
-    return [dict(zip(columns, row, strict=True)) for row in rows]
+    arrays = {name: to_arrow(column) for name, column in columns.items()}
+    if all(type(name) is str and arrays[name] is not None for name in columns):
+        return Columns(arrow().RecordBatch.from_arrays(list(arrays.values()), list(columns)))
+    values = [
+        _values(column) if arrays[name] is None else python_values(arrays[name]) for name, column in columns.items()
+    ]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
 
 def _from_pandas(frame: Any, whose: str) -> Records:
     names = list(frame.columns)
     if len(set(names)) < len(names):
         raise MisuseError(f"{whose} a frame with the columns {names}: make the names unique")
-    return _from_arrays({name: frame[name].to_numpy() for name in names}, whose)
+    return _from_arrays({name: _of_series(frame[name]) for name in names}, whose)
+
+
+def _of_series(series: Any) -> Any:
+    # Types that only pandas has: Arrow has None for what is missing.
+    return series.to_numpy() if isinstance(series.dtype, np.dtype) else arrow().array(series)
 
 
 def _values(column: Any) -> list[Any]:
-    # A column whose values are arrays.
-    if isinstance(column, np.ndarray) and column.ndim == 1:
-        return cast("list[Any]", column.tolist())
-    return list(cast("list[Any]", column))
+    """The values of a column that no Arrow array holds."""
+    if is_arrow(column):
+        return python_values(column)
+    if not isinstance(column, np.ndarray):
+        return list(cast("list[Any]", column))
+    array = cast("npt.NDArray[Any]", column)
+    if array.ndim > 1:
+        # The function may keep the array and change it later.
+        return list(array.copy())
+    values = cast("list[Any]", array.tolist())
+    # Python has no time of this unit or year: NumPy would make a bare number of it.
+    if array.dtype.kind in "mM":
+        return [own if type(value) is int else value for own, value in zip(array, values, strict=True)]
+    return values
 
 
 def _columns(records: list[Any]) -> dict[str, list[Any]]:
@@ -127,15 +146,8 @@ def _arrays(records: Records) -> dict[str, npt.NDArray[Any]]:
     found: dict[str, npt.NDArray[Any]] = {}
     for name, values in _columns(records).items():
         array = values_to_arrow(values)
-        found[name] = _as_they_are(values) if array is None else to_array(array)
+        found[name] = values_to_array(values) if array is None else to_array(array)
     return found
-
-
-def _as_they_are(values: list[Any]) -> npt.NDArray[Any]:
-    try:
-        return np.array(values)
-    except ValueError:
-        return np.fromiter(values, np.object_, len(values))
 
 
 def _to_numpy(records: Records) -> dict[str, npt.NDArray[Any]]:
@@ -144,9 +156,17 @@ def _to_numpy(records: Records) -> dict[str, npt.NDArray[Any]]:
 
 
 def _to_pandas(records: Records) -> Any:
+    pandas = _optional("pandas")
     # The frame copies its arguments.
-    columns = {name: array if array.ndim == 1 else list(array) for name, array in _to_numpy(records).items()}
-    return _optional("pandas").DataFrame(columns)
+    return pandas.DataFrame({name: _to_series(pandas, array) for name, array in _to_numpy(records).items()})
+
+
+def _to_series(pandas: Any, array: npt.NDArray[Any]) -> Any:
+    if array.ndim > 1:
+        return list(array)
+    # Left to itself, pandas would make times of days, and NaN of None among texts.
+    objects = array.astype(object) if array.dtype == "M8[D]" else array
+    return pandas.Series(objects, dtype=object) if objects.dtype == object else objects
 
 
 def _to_polars(records: Records) -> Any:
@@ -168,8 +188,28 @@ def _optional(package: str) -> Any:
 def _to_table(records: Records) -> Any:
     if isinstance(records, Columns):
         return arrow().Table.from_batches([records.batch])
-    columns = {name: (rows_to_arrow(values), values) for name, values in _columns(records).items()}
-    return arrow().table({name: values if rows is None else rows for name, (rows, values) in columns.items()})
+    return arrow().table({name: _to_column(name, values) for name, values in _columns(records).items()})
+
+
+def _to_column(name: str, values: list[Any]) -> Any:
+    for convert in (values_to_arrow, rows_to_arrow):
+        if (column := convert(values)) is not None:
+            return column
+    try:
+        column = arrow().array(values)
+        changed = next(
+            (value for value, found in zip(values, column.to_pylist(), strict=True) if not comes_back(value, found)),
+            None,
+        )
+    except (ValueError, TypeError, OverflowError, arrow().ArrowException):
+        column, changed = None, next((value for value in values if type(value) is not type(values[0])), values[0])
+    if changed is None:
+        return column
+    types = ", ".join(sorted({type(value).__name__ for value in values}))
+    raise MisuseError(
+        f"column {name!r} has values of type {types}, such as {show(changed)}, which a table of Arrow cannot hold "
+        'unchanged: convert them first, or use batch_format="numpy" or "records"'
+    )
 
 
 _TO: dict[str, Callable[[Records], Any]] = {

@@ -1,21 +1,24 @@
-"""Combines the rows of keys that come again without looking for equal keys again (`KeyedStream.combine`).
+"""Combines the rows of a key in a batch (`KeyedStream.combine`), without looking again for keys that come again.
 
-Only sums of numbers of 64 bits without missing values: the rows are added in their order, as Arrow adds them, so the
-sums are the same to the last bit. Everything else is left to Arrow.
+The latter only for sums of numbers of 64 bits without missing values: the rows are added in their order, as Arrow adds
+them, so the sums are the same to the last bit. Everything else is left to Arrow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.arrays import to_array, to_arrow
 from engine.files.arrow import arrow
 from engine.repeated_keys import Content, RepeatedKeys
+from engine.task_errors import show
 from graphs.combining import Combiner
+from graphs.graph_errors import BadOptionError
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class _Groups:
 
 
 class RepeatedCombiner:
-    """Does what a combiner does, and calls it unless the keys of a table have come before.
+    """Combines tables as `combined` does, which it calls unless the keys of a table have come before.
 
     >>> combine = RepeatedCombiner(Combiner(("k",), {"n": "sum"}))
     >>> rows = arrow().table({"k": [2, 1, 2], "n": [1, 2, 3]})
@@ -45,17 +48,62 @@ class RepeatedCombiner:
         by, names = self._combiner.by, list(self._combiner.how)
         is_plain = self._only_sums and {*by, *names} <= set(table.column_names)
         if not is_plain or not all(_is_summed_alike(table[name]) for name in names):
-            return self._combiner(table)
+            return combined(self._combiner, table)
         keys = [_whole(table[name]) for name in by]
         content = Content.of_columns(keys)
         groups = self._repeated.find(content)
         if groups is None:
-            combined = self._combiner(table)
             size = table.num_rows * 8 + len(content)
             self._repeated.note(content, size, lambda: _grouped(keys))
-            return combined
+            return combined(self._combiner, table)
         sums = [_sums(_whole(table[name]), groups) for name in names]
         return arrow().table([*groups.keys, *sums], [*by, *names])
+
+
+def combined(combiner: Combiner, table: Any) -> Any:
+    """Combine the rows of an Arrow table.
+
+    >>> rows = arrow().table({"k": [2, 1, 2], "n": [1, 2, 3]})
+    >>> combined(Combiner(("k",), {"n": "max"}), rows).to_pydict()
+    {'k': [2, 1], 'n': [3, 2]}
+    """
+    by, how = combiner.by, combiner.how
+    missing = [name for name in (*by, *how) if name not in table.column_names]
+    if missing:
+        raise BadOptionError(
+            f"combine needs the column {missing[0]!r}, and the rows have {', '.join(table.column_names)}: name "
+            "columns that all rows have"
+        )
+    wanted = [(name, "list" if callable(of_name) else of_name) for name, of_name in how.items()]
+    try:
+        # In one thread the rows of a key stay in their order.
+        found = table.group_by(list(by), use_threads=False).aggregate(wanted)
+    except arrow().ArrowNotImplementedError as error:
+        told = ", ".join(f"{name!r} of type {table.schema.field(name).type} by {how}" for name, how in wanted)
+        raise BadOptionError(
+            f"combine cannot combine one of these columns: {told}: give it a function (values, starts)"
+        ) from error
+    columns = {name: found.column(f"{name}_{how}") for name, how in wanted}
+    columns |= {name: _reduced(name, columns[name], of_name) for name, of_name in how.items() if callable(of_name)}
+    return arrow().table({name: found.column(name) for name in by} | columns)
+
+
+def _reduced(name: str, lists: Any, how: Callable[[Any, Any], Any]) -> Any:
+    joined = _whole(lists)
+    starts = joined.offsets.to_numpy()[:-1]
+    found = how(to_array(joined.flatten()), starts)
+    if np.shape(found) != starts.shape:
+        raise BadOptionError(
+            f"the function that combines column {name!r} returned an array of shape {np.shape(found)} for "
+            f"{len(starts)} keys: return one value for each of the starts, as np.logical_or.reduceat does"
+        )
+    column = to_arrow(found)
+    if column is None:
+        raise BadOptionError(
+            f"the function that combines column {name!r} returned {show(found)}, which no column can hold unchanged: "
+            "return values of one type"
+        )
+    return column
 
 
 def _whole(column: Any) -> Any:

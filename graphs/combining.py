@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any, Literal
 
-import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
@@ -19,7 +17,7 @@ NAMES = ("sum", "min", "max", "first", "last")
 
 
 class Combiner(Struct, frozen=True):
-    """Makes one row of the rows of a key: its `by` columns, and each of the columns in `how` combined."""
+    """How the rows of a key become one: with its `by` columns, and each of the columns in `how` combined."""
 
     by: tuple[str, ...]
     how: Mapping[str, How]
@@ -36,41 +34,3 @@ class Combiner(Struct, frozen=True):
                     f"{what} combines column {name!r} by {how!r}: give one of {', '.join(NAMES)}, or a function "
                     "(values, starts) such as np.logical_or.reduceat"
                 )
-
-    def __call__(self, table: Any) -> Any:
-        """Combine the rows of an Arrow table."""
-        missing = [name for name in (*self.by, *self.how) if name not in table.column_names]
-        if missing:
-            raise BadOptionError(
-                f"combine needs the column {missing[0]!r}, and the rows have {', '.join(table.column_names)}: name "
-                "columns that all rows have"
-            )
-        wanted = [(name, "list" if callable(how) else how) for name, how in self.how.items()]
-        try:
-            # In one thread the rows of a key stay in their order.
-            combined = table.group_by(list(self.by), use_threads=False).aggregate(wanted)
-        except import_module("pyarrow").ArrowNotImplementedError as error:
-            told = ", ".join(f"{name!r} of type {table.schema.field(name).type} by {how}" for name, how in wanted)
-            raise BadOptionError(
-                f"combine cannot combine one of these columns: {told}: give it a function (values, starts)"
-            ) from error
-        for name, how in self.how.items():
-            if callable(how):
-                place = combined.schema.get_field_index(f"{name}_list")
-                combined = combined.set_column(place, f"{name}_list", _reduced(name, combined.column(place), how))
-        return combined.select([*self.by, *(f"{name}_{how}" for name, how in wanted)]).rename_columns(
-            [*self.by, *self.how]
-        )
-
-
-def _reduced(name: str, lists: Any, how: Callable[[Array, Array], Array]) -> Any:
-    joined = lists.combine_chunks()
-    starts = joined.offsets.to_numpy()[:-1]
-    values = joined.flatten().to_numpy(zero_copy_only=False)
-    found = np.asarray(how(values, starts))
-    if found.shape != starts.shape:
-        raise BadOptionError(
-            f"the function that combines column {name!r} returned an array of shape {found.shape} for {len(starts)} "
-            "keys: return one value for each of the starts, as np.logical_or.reduceat does"
-        )
-    return import_module("pyarrow").array(found)

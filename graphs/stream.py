@@ -416,7 +416,7 @@ class KeyedStream(Stream[T_co], Generic[K, T_co]):
         combiner = Combiner((key,) if isinstance(key, str) else key.names, columns)
         combiner.check("combine")
         before = Stream[T_co](self.draft, self._routed(Routing.FORWARD))
-        name = add_step(self.draft, MapBatches(combiner, "pyarrow"), {"in": before}, options)
+        name = add_step(self.draft, MapBatches(cast("Any", combiner), "pyarrow"), {"in": before}, options)
         return KeyedStream(self.draft, (Tail(name, routing=Routing.HASH, by=key),))
 
 

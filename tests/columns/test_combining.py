@@ -10,6 +10,7 @@ import pytest
 from backedge import BadOptionError, Collect, Flow, Items, Process, Table, draw, simulate
 from engine.files.arrow import arrow
 from engine.repeated_combining import RepeatedCombiner
+from engine.repeated_combining import combined as combined_once
 from engine.task_errors import MisuseError
 from graphs.combining import Combiner
 from graphs.routing import key_group, task_of_group
@@ -45,6 +46,13 @@ def combined(how: Any, rows: Any = ROWS, key: Any = "key") -> list[tuple[str, An
 )
 def test_the_rows_of_a_key_become_one(how: Any, of_b: int, of_a: int):
     assert combined({"n": how}) == [("sink/0", [{"key": "b", "n": of_b}, {"key": "a", "n": of_a}])]
+
+
+def test_a_function_combines_the_values_that_records_have():
+    rows = [{"key": 1, "n": 2**60 + 1}, {"key": 1, "n": None}, {"key": 2, "n": None}]
+    (target, found), *others = combined({"n": lambda values, starts: values[starts]}, rows)
+    assert (target, others) == ("sink/0", [])
+    assert found == [{"key": 1, "n": 2**60 + 1}, {"key": 2, "n": None}]
 
 
 def test_several_columns_are_combined_each_in_its_way_and_others_are_left_out():
@@ -105,7 +113,7 @@ def test_rows_of_keys_that_come_again_are_combined_to_the_same_bits(
         values = random.standard_normal(MANY) * 10.0 ** random.integers(-9, 9, MANY)
         numbers = random.integers(-(2**62), 2**62, MANY)
         rows = arrow().table({"x": values, "row": np.arange(MANY) % 3, "k": keys, "n": numbers, "other": values})
-        expected, got = combiner(rows), combine(rows)
+        expected, got = combined_once(combiner, rows), combine(rows)
         assert got.schema == expected.schema
         assert [str(column.to_pylist()) for column in got.columns] == [str(c.to_pylist()) for c in expected.columns]
     assert found.total() == 3
@@ -121,7 +129,9 @@ def test_other_combinations_are_made_as_if_the_keys_came_for_the_first_time(
     found = count_found(monkeypatch)
     combine = RepeatedCombiner(Combiner(("k",), {"n": how}))
     rows = arrow().table({"k": [1, 2, 1], "n": values})
-    assert [combine(rows).to_pydict() for _ in range(4)] == [Combiner(("k",), {"n": how})(rows).to_pydict()] * 4
+    assert [combine(rows).to_pydict() for _ in range(4)] == [
+        combined_once(Combiner(("k",), {"n": how}), rows).to_pydict()
+    ] * 4
     assert not found
 
 
@@ -190,6 +200,7 @@ def test_a_combiner_that_cannot_be_is_refused_when_the_flow_is_built(key: Any, h
     [
         ({"amount": "sum"}, "needs the column 'amount', and the rows have key, name"),
         ({"name": lambda values, starts: starts[1:]}, r"'name' returned an array of shape \(0,\) for 1 keys"),
+        ({"name": lambda values, starts: [object()]}, "'name' returned .* which no column can hold"),
         ({"name": "sum"}, "'name' of type string by sum"),
     ],
 )
