@@ -6,7 +6,8 @@ has raised is not used again: the run has failed, or resumes from a cut with new
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import count
 from typing import Any, TypeVar
@@ -29,6 +30,21 @@ from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import OperatorState, Transaction
 
 Some = TypeVar("Some", bound=OperatorRuntime)
+
+
+class _CallIds(Iterator[int]):
+    """The numbers of the external calls of a task. Those given out, and not made yet, are kept in a queue.
+
+    Of thousands of calls that wait, a look for the next one would otherwise meet all those that have an answer.
+    """
+
+    def __init__(self) -> None:
+        self.given: deque[int] = deque()
+        self._ids = count(1)
+
+    def __next__(self) -> int:
+        self.given.append(call_id := next(self._ids))
+        return call_id
 
 
 class TaskRuntime:
@@ -58,7 +74,8 @@ class TaskRuntime:
         self._moment = Moment(0, (0,) * task.depth if task.depth else None)
         self._captures: list[Capture] = []
         self._bases = Bases()
-        plan, call_ids = deployment.plan, count(1)
+        self._new_calls = _CallIds()
+        plan, call_ids = deployment.plan, self._new_calls
 
         def make_place(name: str, sends: Mapping[str, Send]) -> Place:
             at = TaskId(name, task.id.index)
@@ -181,6 +198,20 @@ class TaskRuntime:
         for operator in self._timed:
             operator.fire_timers(now_ms)
         return self._take_emitted()
+
+    @property
+    def open_calls(self) -> int:
+        """The number of external calls without an answer."""
+        return sum(len(operator.waiting) for operator in self._callers)
+
+    def next_call(self) -> int | None:
+        """The next external call to make, in the order of arrival. Each is returned once."""
+        new = self._new_calls.given
+        while new:
+            call_id = new.popleft()
+            if any(call_id in operator.waiting for operator in self._callers):
+                return call_id
+        return None
 
     @property
     def unanswered(self) -> tuple[int, ...]:

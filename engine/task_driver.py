@@ -257,7 +257,7 @@ class TaskDriver:
         """Whether one of the task's output channels is full, or the maximum number of calls is open."""
         if self.room.is_full():
             return True
-        return self.calls_max > 0 and len(self.runtime.unanswered) >= self.calls_max
+        return self.calls_max > 0 and self.runtime.open_calls >= self.calls_max
 
     def can_go_on(self) -> bool:
         """Whether something may be taken or encoded now."""
@@ -401,7 +401,7 @@ class TaskDriver:
 
     def _within_calls(self, records: int) -> int:
         """How many of these records may be passed to operators that call outside: each may become a call."""
-        return min(records, self.calls_max - len(self.runtime.unanswered)) if self.calls_max else records
+        return min(records, self.calls_max - self.runtime.open_calls) if self.calls_max else records
 
     def _on_consumed(self, intake: Intake, now_ns: int) -> None:
         if intake.arrivals is not None:
@@ -495,10 +495,9 @@ class TaskDriver:
         return True
 
     def _call(self) -> None:
-        for call_id in self.runtime.unanswered[: self.calls_max]:
-            if call_id not in self.called:
-                self.called.add(call_id)
-                self.ports.calls.call(self.id, call_id, self.runtime.call(call_id))
+        while len(self.called) < self.calls_max and (call_id := self.runtime.next_call()) is not None:
+            self.called.add(call_id)
+            self.ports.calls.call(self.id, call_id, self.runtime.call(call_id))
 
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         """An external call has an answer."""
@@ -653,7 +652,7 @@ class TaskDriver:
             self._tell_busy()
 
     def _is_busy(self) -> bool:
-        return self.runtime.next_timer_ms is not None or bool(self.runtime.unanswered)
+        return self.runtime.next_timer_ms is not None or self.runtime.open_calls > 0
 
     def _tell_busy(self) -> None:
         busy = self._is_busy()

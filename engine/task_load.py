@@ -170,5 +170,5 @@ def load_of(driver: TaskDriver, times: WorkTimes, places: Mapping[ChannelId, int
         hops=driver.hops,
         bytes_in=sum(arrivals.bytes_taken + arrivals.bytes_waiting for arrivals in driver.arrivals.values()),
         calls_running=len(driver.called),
-        calls_waiting=len(driver.runtime.unanswered) - len(driver.called),
+        calls_waiting=driver.runtime.open_calls - len(driver.called),
     )

@@ -78,7 +78,7 @@ class TinyRuntime:
 
     next_timer_ms = None
     waits = False
-    unanswered: tuple[int, ...] = ()
+    open_calls = 0
     transactions: tuple[Transaction, ...] = ()
 
     def __init__(self, task: Task, deployment: Deployment, services: Any, seed: int, keyed_state: type) -> None:

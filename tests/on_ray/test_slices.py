@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -209,6 +210,36 @@ def test_a_batch_that_feeds_calls_is_taken_as_far_as_there_is_room():
         driver.turn(8_192, 4_096, around.time_ns + SLICE_NS)
     assert len(driver.runtime.unanswered) == len(around.calls) == 5
     assert driver.core.inboxes[channel].skip == 5
+
+
+class CountsLooks(dict[int, bytes]):
+    """The open calls, and how many of them somebody has looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.looks += len(self)
+        return super().__iter__()
+
+
+def test_an_answer_costs_the_same_however_many_calls_wait():
+    around = Calling()
+    flow = Flow("asking")
+    numbers = flow.read(Items(range(4)), name="numbers").rebalance()
+    calls = numbers.flat_map(range, name="links").map_async(_answer, concurrency=5, name="ask")
+    calls.rebalance().write(Collect(), name="out")
+    driver = first_task_of("links", flow, around)
+    (asking,) = driver.runtime._callers
+    asking.waiting = waiting = CountsLooks()
+    channel = next(c.id for c in driver.core.task.inputs if not c.within_actor)
+    driver.receive(channel, ATTEMPT, Data(1, encode(Batch([1_000], 0))))
+    answered = 0
+    while answered < 1_000:
+        driver.turn(8_192, 4_096, around.time_ns + SLICE_NS)
+        assert len(around.calls) == min(answered + 5, 1_000)
+        driver.on_answer(around.calls[answered], "answered", None)
+        answered += 1
+    assert (len(waiting), waiting.looks) == (0, 0)
 
 
 # -- the pace --------------------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ class BenchRuntime:
     waits = False
     records_read = 0
     next_timer_ms = None
-    unanswered: tuple[int, ...] = ()
+    open_calls = 0
     transactions: tuple[Any, ...] = ()
 
     def __init__(self, bench: Bench, task: Task) -> None:
