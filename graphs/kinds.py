@@ -23,6 +23,7 @@ from graphs.options import (
     BATCH_FORMATS,
     BatchFormat,
     OnError,
+    check_called_class,
     check_choice,
     check_count,
     check_function,
@@ -253,7 +254,10 @@ def rows_of(batch: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class MapAsync(OfFunction):
-    """Calls `function(record)` for up to `concurrency` records at a time per task, each within `timeout` seconds."""
+    """Calls `function(record)` for up to `concurrency` records at a time per task, each within `timeout` seconds.
+
+    Each task makes an instance of a class whose instances can be called, starts it, and calls that.
+    """
 
     concurrency: int = 100
     timeout: float | None = None
@@ -271,7 +275,13 @@ class MapAsync(OfFunction):
     def calls_max(self) -> int:
         return self.concurrency
 
+    @property
+    def is_class(self) -> bool:
+        """Whether the function is a class of which each task makes an instance."""
+        return isinstance(self.function, type) and any("__call__" in vars(base) for base in self.function.__mro__)
+
     def check(self, what: str) -> None:
+        check_called_class(self.function, what, is_instantiated=self.is_class)
         check_count(self.concurrency, "concurrency", what)
         if self.timeout is not None and not is_above_zero(self.timeout):
             raise BadOptionError(f"{what} has timeout={self.timeout!r}: give seconds above 0, or leave it out")

@@ -80,6 +80,25 @@ def check_function(function: object, what: str, *, may_await: bool = False, may_
         )
 
 
+def check_called_class(function: Any, what: str, *, is_instantiated: bool) -> None:
+    """Raise if `on_start` or `close` of a class of calls would not run."""
+    hooks = [hook for hook in ("on_start", "close") if callable(getattr(function, hook, None))]
+    if is_instantiated:
+        for hook in ("__call__", *hooks):
+            if does_yield(getattr(function, hook)):
+                raise BadOptionError(f"{what}: {hook} of class {function.__name__} yields: return the result instead")
+    elif isinstance(function, type) and hooks:
+        raise BadOptionError(
+            f"{what} got class {function.__name__} with {hooks[0]}, but nothing to call for a record: "
+            "give it `async def __call__(self, record)`"
+        )
+    elif not isinstance(function, type) and "on_start" in hooks:
+        raise BadOptionError(
+            f"{what} got an object of class {type(function).__name__}, whose on_start nothing would call: "
+            "give the class, and each task makes an instance"
+        )
+
+
 def is_async(function: Any) -> bool:
     """Whether calling it only creates a coroutine.
 

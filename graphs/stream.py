@@ -104,6 +104,15 @@ class Stream(Generic[T_co]):
     @overload
     def map_async(
         self,
+        function: Callable[[], Callable[[T_co], Awaitable[U]]],
+        *,
+        concurrency: int = 100,
+        timeout: float | None = None,
+        **options: Unpack[Step],
+    ) -> Stream[U]: ...
+    @overload
+    def map_async(
+        self,
         function: Callable[[T_co], Awaitable[U]],
         *,
         concurrency: int = 100,
@@ -121,7 +130,7 @@ class Stream(Generic[T_co]):
     ) -> Stream[U]: ...
     def map_async(
         self,
-        function: Callable[[T_co], Any],
+        function: Callable[[T_co], Any] | Callable[[], Callable[[T_co], Any]],
         *,
         concurrency: int = 100,
         timeout: float | None = None,
@@ -131,6 +140,9 @@ class Stream(Generic[T_co]):
 
         Answers leave in the order in which they arrive. Records without an answer yet are part of the state. After a
         crash their calls are repeated, so external calls happen at least once.
+
+        Each task makes an instance of a class that has `__call__(self, record)`, and calls that. Its `on_start()` is
+        awaited before the first call, its `close()` after the last one.
 
         >>> from graphs import Flow, Items
         >>> async def look_up(word: str) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Mapping
+from inspect import isawaitable
 from typing import Any
 
-from engine.answering import Call
+from engine.answering import Call, in_event_loop
 from engine.batch import Hops, spread
 from engine.capture import OperatorCapture, dump
 from engine.operators.base import CallingRuntime, Place
 from engine.sending import TakeRecords
-from engine.task_errors import user_error
+from engine.task_errors import USER_RAISED, user_error
 from graphs.ids import Attempt, Epoch
 from graphs.kinds import MapAsync
 from graphs.plan import Edge
@@ -22,11 +24,15 @@ class MapAsyncOperator(CallingRuntime):
     """Keeps the records whose calls have no answer yet; the driver makes the calls.
 
     Records are kept encoded: a call gets its own copy, which it may change, while the snapshot holds the original.
+
+    - function: the user's, or the instance of the user's class. instance: that, once it is made.
     """
 
     def __init__(self, kind: MapAsync, place: Place) -> None:
         super().__init__(place)
         self._kind = kind
+        self._function: Any = kind.function
+        self._instance: Any = None
         self._send = self.send_to("out")
         self.waiting: dict[int, bytes] = {}
 
@@ -35,7 +41,9 @@ class MapAsyncOperator(CallingRuntime):
         return self._wait
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
-        """Repeat all calls that have no answer."""
+        """Start the instance if the user gave a class, and repeat all calls that have no answer."""
+        if self._kind.is_class:
+            in_event_loop(self._start(self._kind.function)).result()
         for payload in state.pending if state is not None else ():
             self.waiting[next(self.place.call_ids)] = payload
 
@@ -45,7 +53,8 @@ class MapAsyncOperator(CallingRuntime):
 
     def call(self, call_id: int) -> Call:
         """The function to call, the record to call it with, and the limit."""
-        return Call(self._kind.function, pickle.loads(self.waiting[call_id])[0], self._kind.timeout, self.name)
+        record, kind = pickle.loads(self.waiting[call_id])[0], self._kind
+        return Call(self._function, record, kind.timeout, self.name, threads_max=kind.concurrency)
 
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         """A call has returned or failed: send, set aside, or fail."""
@@ -57,6 +66,33 @@ class MapAsyncOperator(CallingRuntime):
             self._send([result], hops)
         else:
             self._send_dead([record], hops)
+
+    async def _start(self, made: Any) -> None:
+        """Make the instance in the event loop, where its session belongs."""
+        hook = "__init__"
+        try:
+            self._function = self._instance = made()
+            hook = "on_start"
+            await self._call_hook(hook)
+        except USER_RAISED as error:
+            raise user_error(self.name, error, hook=hook, can_set_aside=False) from error
+
+    async def _call_hook(self, hook: str) -> None:
+        if hasattr(self._instance, hook):
+            returned = getattr(self._instance, hook)()
+            if isawaitable(returned):
+                await returned
+
+    def close(self) -> None:
+        """Let the instance release what it has opened: its calls have ended."""
+        if self._instance is not None:
+            in_event_loop(self._close()).result()
+
+    async def _close(self) -> None:
+        try:
+            await self._call_hook("close")
+        except USER_RAISED as error:  # the task is over, and may have failed for another reason
+            print(user_error(self.name, error, hook="close", can_set_aside=False), file=sys.stderr)
 
     def _wait(self, records: list[Any], hops: Hops) -> None:
         for record, hop in zip(records, spread(hops, len(records)), strict=True):

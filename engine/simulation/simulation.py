@@ -72,9 +72,7 @@ class Run:
         except PredicateError as broken:
             return str(broken)
         finally:
-            self.world.calls.close()
-            self.world.services.close()
-            self.world.store.close()
+            self.world.close()
         if self.never_ends():
             return (
                 f"the flow has not ended after {FAITHFUL_STEPS_MAX:,} steps without any fault{self._held_in_loops()}: "

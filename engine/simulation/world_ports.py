@@ -18,6 +18,7 @@ from engine.cut_view import CutView
 from engine.rolling_back import LaterOutput
 from engine.run_driver import RunDriver
 from engine.run_ports import Placed, RunEnding, RunObserver, RunPorts
+from engine.runtime import TaskRuntime
 from engine.simulation.calling import Calls
 from engine.simulation.host import Host
 from engine.simulation.placement import Placement
@@ -84,6 +85,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
     - claimed: the last attempt that the chain starts.
     - watched: the cuts that the user's predicate has seen.
     - sleepers: supervisors that were taken for dead and have not noticed their successors yet.
+    - opened: the runtimes in which users' classes may hold something open, of all attempts.
     - siblings: the other pipelines of the job. They share its store and its supervisor's process.
     """
 
@@ -113,6 +115,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.unrestored: dict[TaskId, RestorePlan | None] = {}
         self.restored_cut: Cut | None = None
         self.calls = Calls()
+        self.opened: list[TaskRuntime] = []
         self.unanswered: dict[str, Request] = {}
         self.rescales: dict[str, Request] = {}
         self.now_ms: int = 0
@@ -222,6 +225,14 @@ class WorldPorts(RunObserver[SimulatedCut]):
     def answer(self, call: Call) -> Answer:
         """Make a call outside."""
         return self.calls.answer(call)
+
+    def close(self) -> None:
+        """End the calls that go on, and let users' classes release what they have opened."""
+        self.calls.close()
+        for runtime in self.opened:
+            runtime.close()
+        self.services.close()
+        self.store.close()
 
     # -- ports of the run's driver -------------------------------------------------------------------------------------
 
@@ -521,4 +532,6 @@ class WorldPorts(RunObserver[SimulatedCut]):
         else:
             runtime.open(restored.operators, restored.base)
             runtime.commit(restored.transactions)
+        if runtime.waits:
+            self.opened.append(runtime)
         return Host(core, runtime, self.deployment, self, self.options.flow, self.parts.driver)

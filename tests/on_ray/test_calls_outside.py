@@ -7,11 +7,11 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from backedge import Collect, Flow, Items, UserFunctionError, simulate
+from backedge import BadOptionError, Collect, Flow, Items, UserFunctionError, simulate
 from engine.answering import Call
 from engine.on_ray.actor.background import Answered, Background
 from graphs.ids import TaskId
@@ -170,8 +170,10 @@ def test_one_that_cancels_itself_is_answered(asking: Asking):
 
 def test_one_that_does_not_stop_when_it_is_cancelled_has_failed_all_the_same(asking: Asking):
     go_on = asyncio.Event()
+    bound: list[asyncio.AbstractEventLoop] = []
 
     async def ask(record: int) -> int:
+        bound.append(asyncio.get_running_loop())
         while not go_on.is_set():
             try:
                 await go_on.wait()
@@ -181,8 +183,86 @@ def test_one_that_does_not_stop_when_it_is_cancelled_has_failed_all_the_same(ask
 
     answered = asking(ask, 1, 0.01)
     assert str(answered.error) == "no answer within timeout=0.01 seconds"
-    events = asking.background._event_loop()  # pyright: ignore[reportPrivateUsage]
-    events.call_soon_threadsafe(go_on.set)
+    bound[0].call_soon_threadsafe(go_on.set)
+
+
+def test_the_next_attempt_of_a_process_uses_what_the_last_one_left_in_globals_and_whose_calls_are_cancelled():
+    """A semaphore belongs to the event loop in which somebody first waits for it; a session does as well."""
+    limit, never = asyncio.Semaphore(1), asyncio.Event()
+    begun = threading.Semaphore(0)
+
+    async def ask(record: int) -> int:
+        begun.release()
+        async with limit:
+            if record < 0:
+                await never.wait()
+        return record
+
+    first, second = Asking(), Asking()
+    for call_id in (1, 2):
+        first.background.call(TASK, call_id, Call(ask, -call_id))
+        assert begun.acquire(timeout=DEADLINE_S)
+    first.background.close()
+    assert second(ask, 3)[2:] == (3, None), "the first call holds the semaphore until it is cancelled"
+    assert not first.background.done
+    second.background.close()
+
+
+def test_a_task_of_a_user_that_exits_does_not_end_the_event_loop(asking: Asking):
+    started: list[asyncio.Task[None]] = []
+
+    async def leave() -> None:
+        sys.exit(3)
+
+    async def ask(record: int) -> int:
+        started.append(asyncio.create_task(leave()))
+        await asyncio.sleep(0)
+        return record
+
+    for record in (1, 2):
+        assert asking(ask, record)[2:] == (record, None)
+        assert len(started) == record
+
+
+def calling_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "calls"}
+
+
+def test_blocking_calls_that_took_too_long_keep_their_places(asking: Asking, capsys: pytest.CaptureFixture[str]):
+    go_on = threading.Event()
+
+    def block(record: int) -> int:
+        if record < 0:
+            go_on.wait()
+        return record
+
+    assert asking(double)[2:] == (2, None)  # the event loop runs
+    before = calling_threads()
+
+    def ask(background: Background, record: int) -> None:
+        background.call(TASK, record, Call(block, record, 0.01, "slow", threads_max=2))
+
+    for record in (-1, -2):
+        ask(asking.background, record)
+    assert all(asking.woken.acquire(timeout=DEADLINE_S) for _ in range(2))
+    answers = [asking.background.done.popleft() for _ in range(2)]
+    assert all(isinstance(answer, Answered) and isinstance(answer.error, TimeoutError) for answer in answers)
+
+    ask(asking.background, 3)
+    later = Asking()  # the next attempt in this process
+    ask(later.background, 4)
+    assert len(calling_threads() - before) == 2
+    told = capsys.readouterr().err
+    assert told.count("'slow'") == 1
+    assert "timeout=" in told
+
+    go_on.set()
+    for made, record in ((asking, 3), (later, 4)):
+        assert made.woken.acquire(timeout=DEADLINE_S), "its turn has come"
+        answered = made.background.done.popleft()
+        assert isinstance(answered, Answered)
+        assert (answered.call_id, answered.result) == (record, record)
+    later.background.close()
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
@@ -227,7 +307,7 @@ def test_simulate_runs_what_really_awaits_with_dead_letters_too():
     asked.dead_letters.write(Collect(), name="dead")
     result = simulate(flow, seeds=range(3))
     assert (len(result.outputs["done"]), result.outputs["dead"]) == (9, [3])
-    assert len(set(map(id, bound))) == 4, "one event loop for each run"
+    assert len(set(map(id, bound))) == 1, "runs have one event loop, as the attempts of a process have"
 
 
 def test_simulate_keeps_to_the_timeout_of_what_awaits():
@@ -261,3 +341,88 @@ def test_two_callers_in_one_task_keep_their_own_timeouts():
     assert home.call(1).timeout_s == 5
     home.on_answer(1, 2)
     assert home.call(2).timeout_s == 60
+
+
+class Client:
+    """What users write around a session: opened where the calls are awaited, and closed."""
+
+    made: ClassVar[list[Client]] = []
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.state = "new"
+        self.made.append(self)
+
+    async def on_start(self) -> None:
+        await asyncio.sleep(0)
+        assert asyncio.get_running_loop() is self.loop
+        self.state = "open"
+
+    async def __call__(self, record: int) -> int:
+        assert (asyncio.get_running_loop(), self.state) == (self.loop, "open")
+        return 2 * record
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+        assert (asyncio.get_running_loop(), self.state) == (self.loop, "open")
+        self.state = "closed"
+
+
+def through(client: Any, records: int = 6, tasks: int = 1) -> Flow:
+    flow = Flow("clients")
+    numbers = flow.read(Items(range(records)), name="numbers").rebalance()
+    numbers.map_async(client, name="ask", parallelism=tasks).write(Collect(), name="done")
+    return flow
+
+
+def test_each_task_starts_and_closes_an_instance_of_a_class_in_the_event_loop():
+    Client.made.clear()
+    result = simulate(through(Client, tasks=2), seeds=range(4), crashes=1)
+    assert sorted(result.outputs["done"]) == [0, 2, 4, 6, 8, 10]
+    assert len(Client.made) > 2 * 5, "one for each task of the five runs, and more after crashes"
+    assert {made.state for made in Client.made} == {"closed"}
+
+
+def test_the_instances_of_a_plain_class_block_threads(asking: Asking):
+    class Blocking:
+        def on_start(self) -> None:
+            self.factor = 2
+
+        def __call__(self, record: int) -> int:
+            return self.factor * record
+
+    assert sorted(simulate(through(Blocking, records=2), seeds=[]).outputs["done"]) == [0, 2]
+
+
+def fails_in(hook: str) -> type[Any]:
+    def fail(self: Any) -> None:
+        raise ConnectionError("nobody listens")
+
+    async def call(self: Any, record: int) -> int:
+        return record
+
+    return type("Failing", (), {"__call__": call, hook: fail})
+
+
+@pytest.mark.parametrize("hook", ["__init__", "on_start"])
+def test_a_class_that_does_not_start_fails_the_run_by_name(hook: str):
+    with pytest.raises(UserFunctionError, match=f"operator 'ask' raised ConnectionError: nobody listens in {hook}"):
+        simulate(through(fails_in(hook)), seeds=[])
+
+
+def test_a_class_that_does_not_close_is_told_and_the_run_is_over(capsys: pytest.CaptureFixture[str]):
+    assert len(simulate(through(fails_in("close")), seeds=[]).outputs["done"]) == 6
+    assert "operator 'ask' raised ConnectionError: nobody listens in close" in capsys.readouterr().err
+
+
+def test_a_class_of_which_something_would_not_be_called_is_refused():
+    class Uncalled:
+        async def on_start(self) -> None: ...
+
+    class Yields:
+        def __call__(self, record: int) -> Any:
+            yield record
+
+    for function, what in ((Uncalled, "__call__"), (Client.__new__(Client), "on_start"), (Yields, "__call__")):
+        with pytest.raises(BadOptionError, match=what):
+            Flow().read(Items([1])).map_async(function, name="ask")

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 import backedge
 from backedge import Collect, Flow, Items, simulate
+from engine.answering import in_event_loop
 from engine.operators import process
 from engine.operators.context import HookContext
 from graphs.io import Sink, Source
@@ -81,6 +83,28 @@ def test_the_calls_give_what_the_page_says():
     assert {question["text"] for question in outputs["answers"]} == {"why", "how long"}
     assert [question["tries"] for question in outputs["given_up"]] == [4]
     assert outputs["failed"] == []
+
+
+def test_the_client_of_the_page_fetches_pages():
+    """From a server on loopback, in runs that crash."""
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        return web.Response(text=f"page {request.path}", status=404 if request.path == "/b" else 200)
+
+    async def serve() -> tuple[web.ServerRunner, str]:
+        runner = web.ServerRunner(web.Server(answer))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+    runner, address = in_event_loop(serve()).result()
+    try:
+        flow = made_by_example("calls", 1)["pages"]([f"{address}/a", f"{address}/b", "http://127.0.0.1:1/"])
+        outputs = simulate(flow, seeds=range(5), crashes=1).outputs
+    finally:
+        in_event_loop(runner.cleanup()).result()
+    assert sorted((page["status"], page["text"]) for page in outputs["pages"]) == [(200, "page /a"), (404, "page /b")]
+    assert outputs["failed"] == ["http://127.0.0.1:1/"]
 
 
 def test_the_class_of_the_page_takes_its_argument():

@@ -1,4 +1,4 @@
-"""The background work of an actor: writing snapshots in one thread, and external calls in others.
+"""The background work of an actor: writing snapshots in one thread, external calls in an event loop and in others.
 
 Results go into one queue, and wake the loop. Compactions have a thread of their own, so no snapshot waits for one.
 
@@ -10,17 +10,18 @@ turn: records come between encoding a snapshot and writing it, so the longest ti
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple, Protocol
 
-from engine.answering import Answer, Call, begin, finish, within
+from engine.answering import Answer, Awaited, Call, begin, finish
 from engine.on_ray.tracing import CallSpans
 from engine.on_ray.transport.control_messages import Compacted
 from graphs.ids import Attempt, Epoch, TaskId
@@ -77,7 +78,7 @@ class Answered(NamedTuple):
 
 
 class Background:
-    """The threads of an actor in one attempt. `store` is None for a run that keeps no snapshots.
+    """The background work of an actor in one attempt. `store` is None for a run that keeps no snapshots.
 
     `spans` is told of the calls, if they are traced.
     """
@@ -92,7 +93,7 @@ class Background:
         self._quick: set[TaskId] = set()
         # Writes that the loop does when the tasks have had their turn.
         self._due: deque[Callable[[], Written]] = deque()
-        self._events: asyncio.AbstractEventLoop | None = None
+        self._awaited = Awaited()
         self._is_closed = False
 
     def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
@@ -156,30 +157,34 @@ class Background:
         """Make an external call; the answer arrives in `done`. A call that takes too long goes on, but is ignored."""
         if self._spans is not None:
             self._spans.on_call(task, call_id, call.operator)
-        if is_async(call.function) or call.timeout_s is not None:
-            asyncio.run_coroutine_threadsafe(self._answer(task, call_id, call), self._event_loop())
+        if is_async(call.function):
+            self._awaited.run(self._ask(task, call_id, call))
         else:
-            _in_background(lambda: self._begin(task, call_id, call))
+            _threads_of(task, call.operator).run(lambda: self._begin(task, call_id, call), call.threads_max)
+
+    async def _ask(self, task: TaskId, call_id: int, call: Call) -> None:
+        await self._await(task, call_id, call.timeout_s, finish(begin(call)))
 
     def _begin(self, task: TaskId, call_id: int, call: Call) -> None:
-        begun = begin(call)
-        if isinstance(begun, Answer):
-            self._finish(Answered(task, call_id, *begun))
-        elif not self._is_closed:
-            asyncio.run_coroutine_threadsafe(self._await(task, call_id, begun), self._event_loop())
+        """Call a function that may block; this thread is free again when it has returned."""
+        if self._is_closed:
+            return
+        if call.timeout_s is None:
+            begun = begin(call)
+            if isinstance(begun, Answer):
+                self._finish(Answered(task, call_id, *begun))
+            else:
+                self._awaited.run(self._await(task, call_id, None, finish(begun)))
+            return
+        outcome: Future[Answer | Awaitable[Any]] = Future()
+        outcome.set_running_or_notify_cancel()
+        self._awaited.run(self._await(task, call_id, call.timeout_s, _from_thread(outcome)))
+        outcome.set_result(begin(call))
 
-    async def _answer(self, task: TaskId, call_id: int, call: Call) -> None:
-        asking = finish(begin(call)) if is_async(call.function) else _from_thread(call)
-        self._finish(Answered(task, call_id, *await within(call.timeout_s, asking)))
-
-    async def _await(self, task: TaskId, call_id: int, begun: Awaitable[Any]) -> None:
-        self._finish(Answered(task, call_id, *await finish(begun)))
-
-    def _event_loop(self) -> asyncio.AbstractEventLoop:
-        if self._events is None:
-            self._events = asyncio.new_event_loop()
-            threading.Thread(target=_run_and_close, args=(self._events,), name="calls", daemon=True).start()
-        return self._events
+    async def _await(
+        self, task: TaskId, call_id: int, timeout_s: float | None, answering: Coroutine[Any, Any, Answer]
+    ) -> None:
+        self._finish(Answered(task, call_id, *await self._awaited.within(timeout_s, answering)))
 
     def _finish(self, what: Written | Compacted | Answered) -> None:
         if self._spans is not None and isinstance(what, Answered):
@@ -189,44 +194,69 @@ class Background:
             self._wake()
 
     def close(self) -> None:
-        """Stop reporting results. What is being written is completed; calls in progress are left alone."""
+        """Stop reporting results. What is being written is completed. Calls that are awaited are cancelled: their
+        records are in the cut, so the next attempt calls again. Those that block a thread go on."""
         self._is_closed = True
+        self._awaited.cancel()
         self._writer.shutdown(wait=True, cancel_futures=True)
         self._compactor.shutdown(wait=True, cancel_futures=True)
-        if self._events is not None:
-            self._events.call_soon_threadsafe(self._events.stop)
         if self._spans is not None:
             self._spans.close()
 
 
-async def _from_thread(call: Call) -> Answer:
-    """The answer of a function that may block, called in its own thread."""
-    events = asyncio.get_running_loop()
-    begun: asyncio.Future[Answer | Awaitable[Any]] = events.create_future()
-
-    def settle(outcome: Answer | Awaitable[Any]) -> None:
-        if not begun.done():
-            begun.set_result(outcome)
-
-    def work() -> None:
-        outcome = begin(call)
-        with suppress(RuntimeError):  # the attempt is over, so the answer is not needed
-            events.call_soon_threadsafe(settle, outcome)
-
-    _in_background(work)
-    return await finish(await begun)
+async def _from_thread(outcome: Future[Answer | Awaitable[Any]]) -> Answer:
+    """The answer of a function that is called in a thread of its own."""
+    return await finish(await asyncio.wrap_future(outcome))
 
 
-def _in_background(work: Callable[[], None]) -> None:
-    """Run in a thread that does not keep the process alive, because a call may take arbitrarily long."""
-    # What a call prints belongs to the task that makes it.
-    threading.Thread(target=copy_context().run, args=(work,), name="calls", daemon=True).start()
+class _Threads:
+    """The threads of the blocking calls of one operator in one task, in all attempts of this process.
+
+    A call that took too long cannot be stopped. It keeps its thread until it returns, and calls wait while there are as
+    many threads as may block.
+    """
+
+    def __init__(self, operator: str) -> None:
+        self._operator = operator
+        self._lock = threading.Lock()
+        self._running = 0
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._has_told = False
+
+    def run(self, work: Callable[[], None], threads_max: int | None) -> None:
+        """Run this in a thread, as soon as one may run."""
+        # What a call prints belongs to the task that makes it.
+        in_context = partial(copy_context().run, work)
+        with self._lock:
+            if threads_max is not None and self._running >= threads_max:
+                self._waiting.append(in_context)
+                self._tell(threads_max)
+                return
+            self._running += 1
+        # It does not keep the process alive, because a call may take arbitrarily long.
+        threading.Thread(target=self._work, args=(in_context,), name="calls", daemon=True).start()
+
+    def _work(self, work: Callable[[], None]) -> None:
+        while True:
+            work()
+            with self._lock:
+                if not self._waiting:
+                    self._running -= 1
+                    return
+                work = self._waiting.popleft()
+
+    def _tell(self, threads_max: int) -> None:
+        # The task makes no more calls at a time than may block, so others than its own are in the way.
+        if not self._has_told:
+            self._has_told = True
+            print(
+                f"backedge: operator {self._operator!r} waits for blocking calls that exceeded timeout=, or that an "
+                f"earlier attempt has made: {threads_max} may run at a time, and nothing can stop one. Give the "
+                "client that it calls a timeout of its own, or make the function async",
+                file=sys.stderr,
+            )
 
 
-def _run_and_close(events: asyncio.AbstractEventLoop) -> None:
-    """Run until stopped. Open calls are dropped: their records are in the cut, so the calls are repeated."""
-    events.run_forever()
-    for call in asyncio.all_tasks(events):
-        call.cancel()
-    events.run_until_complete(asyncio.sleep(0))
-    events.close()
+@cache
+def _threads_of(task: TaskId, operator: str) -> _Threads:
+    return _Threads(operator)
