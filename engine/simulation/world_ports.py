@@ -77,6 +77,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
     - claimants, runs: the number of supervisors and of runs so far.
     - hosts: the processes of the attempt. zombies: processes that were presumed dead and go on. dead: tasks whose death
       nobody has noticed yet. unrestored: tasks that are not restored yet.
+    - begun: the numbers of tasks that the options of the run give it.
     - wires, reports: items in transit, by channel, and reports in transit.
     - removals, compactions: those that are ordered and not carried out yet. compaction_reports: those that are carried
       out and not reported yet. compacted: the list in which each compacted file takes a place.
@@ -138,7 +139,9 @@ class WorldPorts(RunObserver[SimulatedCut]):
             chain=self.store.history,
             pipeline=options.pipeline.name,
         )
-        self.driver = self._new_driver(self.placement.deployment(options.parallelism))
+        deployment = self.placement.deployment(options.parallelism)
+        self.begun: Sizes = tuple(deployment.parallelism.items())
+        self.driver = self._new_driver(deployment)
         self.driver.begin()
         self._settle()
 
@@ -299,16 +302,13 @@ class WorldPorts(RunObserver[SimulatedCut]):
             self._check_asked(sizes, cut.outline.parallelism)
             return self.placement.place_rescaled(cut.outline, sizes)
         wanted, self.wanted_parallelism = self.wanted_parallelism, None
-        return self.placement.place(self.deployment, None if cut is None else cut.outline, wanted)
+        placed = self.placement.place(self.deployment, None if cut is None else cut.outline, wanted)
+        # On a cluster, only the options of a run change its numbers of tasks between two attempts.
+        self.begun = self.supervisor.begun = tuple(placed.deployment.parallelism.items())
+        return placed
 
     def _check_asked(self, sizes: Sizes, before: Mapping[str, int]) -> None:
-        """Check that a rescale changes what it asks for, and nothing else, and that a refused one changes nothing.
-
-        After a refusal, a run without an earlier rescale goes back to the numbers of its options. Here a restore may
-        have changed them meanwhile, as only another run can on a cluster.
-        """
-        if sizes == self.supervisor.begun:
-            return
+        """Check that a rescale changes what it asks for, and nothing else, and that a refused one changes nothing."""
         answers = self.supervisor.requests.answers
         refused = {id for id, answer in answers.items() if answer.error is not None}
         asked = {pair for id, request in self.rescales.items() if id not in refused for pair in request.asked}
@@ -513,8 +513,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.claimants += 1
         options = self.options
         claimant = claimant_of(f"run {self.runs}", f"claimant {self.claimants} of {options.seed}")
-        begun = tuple(self.placement.deployment(options.parallelism).parallelism.items())
-        supervisor = self.parts.supervisor(claimant, options.restarts, options.pipeline, begun)
+        supervisor = self.parts.supervisor(claimant, options.restarts, options.pipeline, self.begun)
         ports = RunPorts(self, self, self, self, self, self)
         driver = self.parts.run_driver(supervisor, ports, deployment, options.snapshots, options.retries)
         driver.coordinator_class = self.parts.coordinator

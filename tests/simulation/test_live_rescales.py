@@ -133,6 +133,22 @@ def test_a_process_that_dies_at_any_step_of_a_rescale_loses_nothing(death: str):
     assert carried_out > 0.9 * step / STRIDE, (carried_out, step)
 
 
+def test_a_rescale_that_is_given_up_leaves_the_tasks_that_took_its_cut():
+    """They are not those that the run began with: a restore has had others before the first cut."""
+    world = world_of()
+    go_on(world, 20)
+    world.wanted_parallelism = 3
+    world.apply(("crash", tuple(world.hosts)))
+    world.apply(("notice",))
+    go_on(world, 20)
+    rescale(world, 1)
+    while world.supervisor.stage is not Stage.RESTORING:
+        go_on(world, 1)
+    world.apply(("unrestorable",))
+    end_well(world)
+    assert widths(world) == [2, 3, 1, 3]
+
+
 @pytest.mark.slow
 def test_seeds_rescale_living_runs_and_kill_them_meanwhile():
     counts = Counter[str]()
