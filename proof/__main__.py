@@ -17,7 +17,7 @@ from engine.simulation.world import World
 from proof.explored_pipelines import WALKS, explore_pipelines
 from proof.explorer import Exploration, Explorer
 from proof.generated_flows import Case
-from proof.runner import RESCALES, Summary, on_columns, processes, run_in_parallel, run_seed
+from proof.runner import RESCALES, Summary, drawn_topology, processes, run_in_parallel, run_seed
 from proof.schedule_story import tell
 from proof.tiny_graphs import TinyGraph, graphs
 from proof.two_pipelines import Ran, run_pipelines
@@ -88,7 +88,7 @@ def _run_one(options: argparse.Namespace) -> int:
     if options.pipelines or (options.rule is not None and BREAKS[options.rule].of_pipelines):
         ran = run_pipelines(options.seed, options.crashes, options.rule)
     else:
-        ran = [Ran(*run_seed(options.seed, options.crashes, options.rule, RESCALES, on_columns(options.seed)))]
+        ran = [Ran(*run_seed(options.seed, options.crashes, options.rule, RESCALES, drawn_topology(options.seed)))]
     for one in ran:
         print(tell(one.outcome.story), file=sys.stderr)
     facts = [_facts(*one) for one in ran]

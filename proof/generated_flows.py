@@ -372,6 +372,28 @@ def _rounds_asking_last(flow: Flow) -> None:
     _write(flow.iterate(_read(flow), body, rounds=4, name="iterate"))
 
 
+def _rounds_beside_loops(flow: Flow) -> None:
+    """What is behind both gets the barriers of cuts between two rounds, and of probes, by two ways."""
+    again = flow.loop("again", of=Item)
+    done, more = _count(_read(flow, "other").merge(again), "count").split(is_done, name="split")
+    again.feed(more)
+
+    def body(stream: Streams) -> Streams:
+        return _pay(stream.key_by("key").process(Delay, name="delay"), "pay")
+
+    _write(flow.iterate(_read(flow), body, rounds=3, name="iterate").merge(done))
+
+
+def _rounds_beside_and_behind_loops(flow: Flow) -> None:
+    one, two = flow.loop("one", of=Item), flow.loop("two", of=Item)
+    before, more = _count(_read(flow).merge(one), "count").split(is_done, name="split")
+    one.feed(more)
+    beside, more = _read(flow, "other").merge(two).map(step, name="step").split(is_done, name="split_beside")
+    two.feed(more.key_by("key").process(Delay, name="delay"))
+    rounds = flow.iterate(before, lambda s: _pay(s.map(mark, name="mark"), "pay"), rounds=4, name="iterate")
+    _write(_count(rounds.merge(beside), "count_all"))
+
+
 def _rounds_in_lanes(flow: Flow) -> None:
     """Nothing in the body is partitioned: each head sends to one task, so one lane may be far ahead."""
     _write(flow.iterate(_read(flow), lambda s: s.map(mark, name="mark"), rounds=6, name="iterate"))
@@ -425,13 +447,16 @@ _TOPOLOGIES: dict[str, tuple[Variant, ...]] = {
     "rounds_nested": (_rounds_nested, _rounds_nested_last, _rounds_deep, _rounds_in_lanes_nested),
     "rounds_behind_loop": (_rounds_behind_loop, _rounds_asking_last),
     "rounds_in_lanes": (_rounds_in_lanes,),
+    "rounds_beside_loops": (_rounds_beside_loops, _rounds_beside_and_behind_loops),
     "pipelines": (_pipelines,),
     "broadcast": (_broadcast, _broadcast_loop),
 }
-NAMES = tuple(_TOPOLOGIES)
+MIXED = ("rounds_beside_loops",)
+"""Drawn by few seeds (`drawn_topology`); the others take turns."""
+NAMES = tuple(name for name in _TOPOLOGIES if name not in MIXED)
 IN_ROUNDS = frozenset(
     {
-        *("rounds", "rounds_nested", "rounds_behind_loop", "rounds_in_lanes"),
+        *("rounds", "rounds_nested", "rounds_behind_loop", "rounds_in_lanes", "rounds_beside_loops"),
         *("columns_vertices", "columns_repeating", "columns_best_vertices"),
     }
 )

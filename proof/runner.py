@@ -25,7 +25,7 @@ from engine.simulation.world_options import Parts
 from engine.task_errors import TaskError
 from graphs.plan import Plan
 from proof.column_flows import ON_COLUMNS
-from proof.generated_flows import Case
+from proof.generated_flows import MIXED, Case
 from proof.seeded_worlds import STEPS_EXPECTED, STEPS_LIVE, STEPS_SAFE, case_of, compacts, world_of
 from proof.two_pipelines import Ran, apart, run_pipelines
 from recovery.cut import Cut
@@ -38,6 +38,8 @@ RESCALES = 2
 """How often `python -m proof run` may rescale a run while it runs."""
 COLUMNS_SHARE = 0.1
 """The share of seeds whose flow is on columns."""
+MIXED_SHARE = 0.05
+"""The share of the other seeds whose flow has iterations beside free loops."""
 EXERCISED = ("rescaled_live", "full_channels", "taken_together", "spilled", "split_batches")
 """What a summary names beside the counts of schedules and cuts, even if it has not happened."""
 
@@ -88,10 +90,14 @@ class Summary:
         }
 
 
-def on_columns(seed: int) -> str | None:
-    """The flow on columns that the schedule of a seed is about, if it is about one."""
-    rng = random.Random(f"columns {seed}")
-    return rng.choice(ON_COLUMNS) if rng.random() < COLUMNS_SHARE else None
+def drawn_topology(seed: int) -> str | None:
+    """The topology that a seed draws; None if it is about the one whose turn it is."""
+    for names, what, share in ((ON_COLUMNS, "columns", COLUMNS_SHARE), (MIXED, "mixed", MIXED_SHARE)):
+        rng = random.Random(f"{what} {seed}")
+        name = rng.choice(names)
+        if rng.random() < share:
+            return name
+    return None
 
 
 def run_seed(
@@ -144,7 +150,7 @@ def run_seeds(seeds: Iterable[int], crashes: int, rule: str | None = None, *, on
     for seed in seeds:
         summary.counts["schedules"] += 1
         if not only_pipelines:
-            outcome, world, case = run_seed(seed, crashes, rule, RESCALES, on_columns(seed))
+            outcome, world, case = run_seed(seed, crashes, rule, RESCALES, drawn_topology(seed))
             _count(summary, outcome, world.record, case)
             summary.happened += world.counts
         if only_pipelines or (rule is None and seed % SEEDS_A_PAIR == 0):

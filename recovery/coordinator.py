@@ -11,6 +11,8 @@
   a slow function delays cuts but fails nothing.
 - At most `open_epochs_max` epochs are open; the next begins when one completes. A requested cut may overlap them. While
   a drain or a cut between two rounds is open, no other epoch begins, because it would outdate that one; requests wait.
+  Neither does a probe while a cut between two rounds is open: heads that wait for the end of a round would capture it
+  first.
 - Requests for cuts and stops (`requests.py`) outlive the attempt. The coordinator opens an epoch for each waiting
   request, another one if that epoch is aborted, and ends the run with the cut of a stop. The cut of a rescale is the
   last of its attempt: the next one restores it with other numbers of tasks (`Rescale`).
@@ -396,8 +398,13 @@ class Coordinator:
     def _is_exclusive_open(self) -> bool:
         return any(cut.mode in _EXCLUSIVE for cut in self.open.values())
 
+    def _delays_probes(self, cut: OpenCut) -> bool:
+        # Some heads would capture the probe before the cut and others after it, so what is behind both would hold a
+        # channel for each.
+        return cut.mode.is_probe or cut.mode is Mode.BETWEEN_ROUNDS
+
     def _probe_is_due(self, now_ms: int) -> bool:
-        if any(cut.mode.is_probe for cut in self.open.values()):
+        if any(self._delays_probes(cut) for cut in self.open.values()):
             return False
         is_draining = any(cut.undrained for cut in self.open.values())
         is_hopping = now_ms - self.last_hop_ms < self.options.quiet_ms and not is_draining

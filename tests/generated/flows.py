@@ -1,4 +1,5 @@
-"""Flows drawn by a seed: loops in a row, within each other, entangled, and iterations, with every routing.
+"""Flows drawn by a seed: loops in a row, within each other, entangled, and iterations, before, behind and beside them,
+with every routing, calls and timers.
 
 A record is (id, left, mark, outer): `left` says how many trips it has yet to make, `mark` is any number that operators
 compute, and `outer` keeps the trips of the loop around. Every operator does the same to a record whatever came before
@@ -77,6 +78,19 @@ def counted(count: int, record: Record) -> tuple[int, Record]:
     return count + 1, record
 
 
+class Delaying:
+    """Holds each record until a timer fires."""
+
+    def on_record(self, ctx: Any, record: Record) -> None:
+        ctx.state.set([*ctx.state.get([]), record])
+        ctx.set_timer(ctx.now + 1 + record[0] % 9)
+
+    def on_timer(self, ctx: Any, at_ms: int) -> None:
+        for record in ctx.state.get([]):
+            ctx.emit(record)
+        ctx.state.clear()
+
+
 class Drawn:
     """One flow, as its seed draws it. `shapes` names what is in it."""
 
@@ -106,7 +120,7 @@ class Drawn:
         """Something behind the stream: a few operators, and a loop or an iteration perhaps."""
         shapes: list[Callable[[Stream[Any], int], Stream[Any]]] = [self.loop, self.entangled, self.two_back_edges]
         if depth == 0:
-            shapes += [self.iteration, self.nested_iteration, self.plain]
+            shapes += [self.iteration, self.nested_iteration, self.plain, self.beside]
         chosen = self.rng.choice(shapes)
         self.shapes.append(chosen.__name__)
         return chosen(self.operators(stream), depth)
@@ -114,9 +128,16 @@ class Drawn:
     def plain(self, stream: Stream[Any], depth: int) -> Stream[Any]:
         return self.operators(stream.merge(self.read()))
 
+    def beside(self, stream: Stream[Any], depth: int) -> Stream[Any]:
+        """An iteration and a loop, neither of which gets anything from the other."""
+        odd, even = stream.split(is_odd, name=self.name("split"))
+        iterate = self.rng.choice((self.iteration, self.nested_iteration))
+        turn = self.rng.choice((self.loop, self.entangled, self.two_back_edges))
+        return iterate(odd, depth).merge(turn(self.operators(even), depth))
+
     def operators(self, stream: Stream[Any]) -> Stream[Any]:
         """Up to three operators, behind any routing."""
-        kinds = ["map", "map", "stateful", "async", "routed", "filter", "fork", "split"]
+        kinds = ["map", "map", "stateful", "async", "routed", "filter", "fork", "split", "delayed"]
         for _ in range(self.rng.randint(0, 3)):
             stream = self.operator(self.routed(stream), self.rng.choice(kinds))
         return stream
@@ -140,6 +161,8 @@ class Drawn:
                 return stream.key_by(key_of).stateful_map(counted, initial=0, name=name, parallelism=parallelism)
             case "async":
                 return stream.map_async(answered, name=name, parallelism=parallelism)
+            case "delayed":
+                return stream.key_by(key_of).process(Delaying, name=name, parallelism=parallelism)
             case "routed":
                 width = parallelism or 2
                 return stream.route(index_of).map(Mixing(3), name=name, parallelism=width)

@@ -18,8 +18,11 @@ from engine.simulation.plain_operator import frozen
 from tests.generated.flows import Drawn
 
 SEEDS = range(40)
-FEW_SEEDS = (0, 4, 5, 7, 8, 10, 37, 56)
+FEW_SEEDS = (0, 4, 5, 7, 8, 10, 56, 59, 238)
 """Together they have every shape, in flows that are not long."""
+
+BESIDE_SEEDS = (59, 95, 132, 146, 163, 276)
+"""Iterations beside loops, in flows that are not long."""
 
 LONG_SEEDS = [seed for seed in range(300) if seed not in FEW_SEEDS]
 
@@ -55,9 +58,22 @@ def test_more_drawn_flows_give_what_the_plain_interpreter_gives(seed: int):
     simulated(seed)
 
 
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("seed", BESIDE_SEEDS)
+def test_an_iteration_beside_loops_ends_with_savepoints_at_any_time(seed: int):
+    drawn = Drawn(seed)
+    result = simulate(drawn.flow, seeds=range(20), crashes=0, parallelism=(2, 3))
+    assert as_multisets(dict(result.outputs)) == expected_of(drawn)
+
+
 def test_every_shape_is_drawn():
     shapes = Counter(shape for seed in SEEDS for shape in Drawn(seed).shapes)
-    assert set(shapes) == {"loop", "within", "entangled", "two_back_edges", "iteration", "nested_iteration", "plain"}
+    loops, others = (
+        {"loop", "within", "entangled", "two_back_edges"},
+        {"iteration", "nested_iteration", "beside", "plain"},
+    )
+    assert set(shapes) == loops | others
     assert min(shapes.values()) >= 3
     assert set(shapes) == {shape for seed in FEW_SEEDS for shape in Drawn(seed).shapes}
     assert sum(len(Drawn(seed).flow.plan().operators) for seed in SEEDS) > 12 * len(SEEDS)

@@ -141,6 +141,16 @@ def test_the_pause_is_short_again_when_a_drain_begins():
     assert starts_of_probes(desk, 70) == [260, 280, 320]
 
 
+def test_no_probe_begins_while_a_cut_between_two_rounds_is_open():
+    """Heads that wait for the end of a round would capture the probe first, others the cut."""
+    desk = Desk(LOOP, interval_ms=10**9, probe_pause_ms=10)
+    desk.end("items")
+    desk.request(Mode.BETWEEN_ROUNDS)
+    assert starts_of_probes(desk, 50) == []
+    desk.complete(1)
+    assert starts_of_probes(desk, 10) == [51]
+
+
 def test_a_probe_that_never_comes_back_is_given_up_and_another_one_sent():
     bench = loop()
     bench.exhaust("items")

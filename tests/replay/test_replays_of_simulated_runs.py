@@ -16,7 +16,7 @@ from engine import vertex_edges
 from engine.operators import vertices as in_rounds
 from engine.simulation.fault_plan import FaultPlan
 from engine.simulation.schedule import Schedule
-from proof.runner import STEPS_EXPECTED, STEPS_LIVE, STEPS_SAFE, case_of, on_columns, run_case, world_of
+from proof.runner import STEPS_EXPECTED, STEPS_LIVE, STEPS_SAFE, case_of, drawn_topology, run_case, world_of
 from tests.replay.kept import keeping_parts, replays_of
 
 # Small flows that have all calls in common.
@@ -74,7 +74,7 @@ def test_replays_of_best_values_send_the_same_also_past_later_cuts(
 def test_replays_send_what_the_runs_sent_whatever_died(tmp_path: Path):
     happened, words = Counter[str](), set[str]()
     for seed in SEEDS:
-        case, job = case_of(seed, on_columns(seed)), f"seed-{seed}"
+        case, job = case_of(seed, drawn_topology(seed)), f"seed-{seed}"
         outcome, world = run_case(case, seed, crashes=3, parts=keeping_parts(tmp_path, job, case.plan))
         assert outcome.violations == [], seed
         for host in world.hosts.values():

@@ -23,6 +23,7 @@ NAMED = {
     "mutated-while-encoding", "output-shares-state", "wall-clock-capture", "hold-at-round-markers",
     "heads-choose-the-cut-between-rounds", "blocking-variant", "source-skips-a-record",
     "early-barrier-declined", "request-outlives-its-attempt",
+    "probe-overtakes-a-cut-between-rounds",
     "request-lost-with-its-epoch", "request-lost-with-its-attempt", "order-not-repeated", "repeated-order-obeyed",
     "superseded-run-removes", "unknown-entry-given-up", "own-entry-taken-for-anothers", "goes-on-from-the-latest-cut",
     "retention-outside-the-chain", "going-back-drops-output", "later-error-settles-unknown", "claims-from-an-old-chain",
@@ -40,6 +41,7 @@ NAMED = {
 }  # fmt: skip
 
 FINDS = {
+    "probe-overtakes-a-cut-between-rounds": 2,
     "base-given-up-meanwhile": 6,
     "delta-applied-twice": 7,
     "supersedes-unseen": 7,

@@ -12,7 +12,7 @@ from graphs import expand
 from graphs.kinds import FlatMap, Iterate, MapAsync, OfClass, StatefulMap
 from graphs.plan import Routing
 from proof.column_flows import ON_COLUMNS
-from proof.generated_flows import IN_ROUNDS, NAMES, Case, generate
+from proof.generated_flows import IN_ROUNDS, MIXED, NAMES, Case, generate
 
 
 def some(name: str, count: int = 40) -> list[Case]:
@@ -31,7 +31,7 @@ def test_every_topology_that_was_promised_is_there() -> None:
     }
 
 
-@pytest.mark.parametrize("name", [*NAMES, *ON_COLUMNS])
+@pytest.mark.parametrize("name", [*NAMES, *MIXED, *ON_COLUMNS])
 def test_a_case_says_what_it_is_and_expands(name: str) -> None:
     for case in some(name):
         assert case.name == name

@@ -7,8 +7,8 @@ from itertools import count
 import pytest
 
 from proof.column_flows import ON_COLUMNS
-from proof.generated_flows import NAMES
-from proof.runner import on_columns, run_seed, run_seeds
+from proof.generated_flows import MIXED, NAMES
+from proof.runner import drawn_topology, run_seed, run_seeds
 from proof.seeded_worlds import compacts
 
 TROPHIES = {
@@ -21,9 +21,9 @@ TROPHIES = {
 @pytest.fixture(scope="module")
 def summary():
     drawn = range(10_000, 10_000 + 5 * len(NAMES))
-    # Few seeds are about columns. Flows that none of them draws get the next seed that does.
-    missing = sorted(set(ON_COLUMNS) - set(map(on_columns, drawn)))
-    more = [next(seed for seed in count(drawn.stop) if on_columns(seed) == name) for name in missing]
+    # Few seeds draw their topology. Those that none of them draws get the next seed that does.
+    missing = sorted({*ON_COLUMNS, *MIXED} - set(map(drawn_topology, drawn)))
+    more = [next(seed for seed in count(drawn.stop) if drawn_topology(seed) == name) for name in missing]
     # One schedule in seventy restores a cut with a compaction.
     more += filter(compacts, range(drawn.stop, drawn.stop + 100))
     return run_seeds([*drawn, *dict.fromkeys(more)], crashes=3)
@@ -42,7 +42,7 @@ def test_no_other_schedule_violates_anything():
 
 @pytest.mark.slow
 def test_every_topology_and_every_policy_takes_part(summary):
-    assert set(summary.topologies) == {*NAMES, *ON_COLUMNS}
+    assert set(summary.topologies) == {*NAMES, *ON_COLUMNS, *MIXED}
     assert set(summary.policies) == {"aligned", "unaligned", "drain"}
 
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.iteration import Iteration
-from engine.simulation.breaks.break_parts import Break, core
+from engine.simulation.breaks.break_parts import Break, coordinator, core
 from engine.task import TaskCore
 from graphs.ids import ChannelId, Epoch
 from recovery.channels import Inbox, Queued
+from recovery.coordinator import Coordinator, OpenCut
 from recovery.effects import Effect
 from recovery.messages import Barrier, Mode, marker_in
 from recovery.restored import TaskRestore
@@ -74,6 +75,11 @@ class RequestOutlivesItsAttempt(TaskCore):
             self.rounds.aside = {c: deque(map(_with_request, waiting)) for c, waiting in self.rounds.aside.items()}
 
 
+class ProbeOvertakesACutBetweenRounds(Coordinator):
+    def _delays_probes(self, cut: OpenCut) -> bool:
+        return cut.mode.is_probe
+
+
 def _with_request(queued: Queued) -> Queued:
     return queued._replace(marker=marker_in(queued.payload))
 
@@ -86,5 +92,10 @@ ROUNDS = {
     ),
     "request-outlives-its-attempt": Break(
         "a restored marker requests a cut that the coordinator does not know", core(RequestOutlivesItsAttempt)
+    ),
+    "probe-overtakes-a-cut-between-rounds": Break(
+        "a probe begins while a cut between two rounds is open",
+        coordinator(ProbeOvertakesACutBetweenRounds),
+        "rounds_beside_loops",
     ),
 }
