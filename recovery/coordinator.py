@@ -116,6 +116,11 @@ class OpenCut(Struct):
         """Whether it was requested by name, and is kept."""
         return self.request is not None and self.request.name is not None
 
+    @property
+    def is_stop(self) -> bool:
+        """Whether the run ends with it."""
+        return self.request is not None and self.request.kind is RequestKind.STOP
+
 
 def why_never_dry(deployment: Deployment) -> str | None:
     """The reason why a drain of this flow would never end, with the fix; None if every loop can run dry."""
@@ -221,8 +226,10 @@ class Coordinator:
         A cut between two rounds that was declined is retried after a moment, or all tries would be used up before all
         heads are in rounds.
 
-        If the latest cut was taken for a stop, the run ends with it.
+        If the chain has the cut of a stop, the run ends with the latest one, whether the stop was answered or not.
         """
+        if self.requests.has_stopped and self.latest is not None:
+            return self._stop_with(self.latest) if self.final is None else []
         orders: list[Order] = []
         for request in list(self.requests.waiting.values()):
             if self.final is not None or self._is_exclusive_open():
@@ -232,11 +239,7 @@ class Coordinator:
             if request.kind is RequestKind.RESCALE and request.is_met_by(self.deployment.parallelism):
                 self.requests.on_rescaled(request, self.latest)
                 continue
-            is_stop = request.kind is RequestKind.STOP
-            if is_stop and self.latest is not None and self.requests.recorded.get(request.id) == self.latest:
-                orders += self._stop_with(self.latest)
-            else:
-                orders += self._start(request.mode, now_ms, request)
+            orders += self._start(request.mode, now_ms, request)
         return orders
 
     def request(self, mode: Mode, now_ms: int, initiators: Iterable[TaskId] | None = None) -> list[Order]:
@@ -307,7 +310,7 @@ class Coordinator:
         orders += [Complete(task, epoch, names) for task, names in self.unpublished[epoch].items()]
         orders += [DropCut(earlier) for earlier in dropped]
         orders += self._compact(cut)
-        if cut.request is not None and cut.request.kind is RequestKind.STOP and self.final is None:
+        if cut.is_stop and self.final is None:
             orders += self._stop_with(epoch)
         for waiting in list(self.open.values()):
             orders += self._close_if_complete(waiting, now_ms)
@@ -512,6 +515,7 @@ class Coordinator:
             {task: report.transactions for task, report in reports.items()},
             None if cut.request is None else cut.request.name,
             request=None if cut.request is None else cut.request.id,
+            stops=cut.is_stop,
             kept=cut.kept,
             states=cut.states,
         )

@@ -186,7 +186,8 @@ class Sweep(Struct, frozen=True):
 class Manifest(Struct, frozen=True):
     """The record that a cut is complete. `files` maps each task to the epoch of its files; None is its last state.
 
-    A requested cut has the id of the request, and the name it is kept by.
+    A requested cut has the id of the request, and the name it is kept by. `stops`: the request was a stop, so the run
+    ends with this cut.
 
     `kept` are the cuts that remain, including this one; None means all. Once this record is durable, other cuts can no
     longer be restored, and their files are removed, except those that kept cuts name.
@@ -208,6 +209,7 @@ class Manifest(Struct, frozen=True):
     kept: tuple[Epoch, ...] | None = None
     states: Mapping[TaskId, tuple[StateFile, ...]] = {}
     pipeline: str | None = None
+    stops: bool = False
 
     @property
     def named(self) -> frozenset[FileId]:

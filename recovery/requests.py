@@ -10,7 +10,8 @@
 - The manifest of its cut carries the request's id, and so does the chain of the job. A request that is repeated or
   survives a restart is looked up there first, so its cut is not taken twice.
 - A savepoint has a name and is kept. A cut has none, and counts as one of the periodic cuts for retention.
-- A stop is answered when its output is published. A run that restores the cut of its own stop ends at once.
+- A stop is answered when its output is published. Its manifest says that the run ends with it, so a supervisor that
+  finds it in the chain of its own run ends the run at once, even if its predecessor has answered the stop and died.
 - A rescale is answered when an attempt runs with the numbers of tasks that it asks for, whatever became of its cuts. A
   run that was rescaled and dies in between takes another cut, or has nothing left to do. Operators that it does not
   name keep what they have when it is carried out, so rescales of several clients do not undo each other.
@@ -111,6 +112,7 @@ class Requests:
     - waiting: requests without an open epoch, in order of arrival, by id. open: requests with an open epoch, by epoch.
     - recorded: id of a request -> the cut in the chain that was taken for it. answers: for clients that repeat a
       request. Of both, the last `ANSWERS_MAX`.
+    - has_stopped: whether the cut of a stop of this run is in the chain.
 
     >>> requests = Requests()
     >>> requests.ask(Request("a1", RequestKind.SAVEPOINT, "mine", Mode.ALIGNED))
@@ -130,6 +132,7 @@ class Requests:
         self.failed_tries: dict[str, int] = {}
         self.recorded: dict[str, Epoch] = {}
         self.answers: dict[str, Reply] = {}
+        self.has_stopped = False
         self._final: Epoch | None = None
         self._is_stopped = False
         self._error: str | None = None

@@ -17,6 +17,7 @@ ever applied.
   rescale is refused, and the next attempt has the numbers of tasks that took the cut.
 - Retention is decided in the chain: a manifest lists the cuts that remain, and only those can be restored.
 - A removal may be carried out late, so only what the chain has made dead for good is removed (`Sweep`).
+- A manifest says whether its cut was taken for a stop. The run ends then, also under a successor; a later run goes on.
 - A run that resumes from an older cut first publishes the unpublished output of the latest one, which was complete.
 - A run that replaces output says so in its claim: from then on the cuts after the one that it restores are dead, and so
   is their output. It is removed before any task is restored, again by each attempt until one has completed a cut.
@@ -241,6 +242,7 @@ class Supervisor:
             self.replaces = None
             if entry.request is not None:
                 self.requests.on_recorded(entry.request, entry.epoch)
+            self.requests.has_stopped |= self._ends_run(entry)
             transactions = frozenset(name for names in entry.transactions.values() for name in names)
             self.kept[entry.epoch] = KeptCut(
                 entry.attempt, transactions, entry.savepoint is not None, entry.named, entry.states
@@ -248,6 +250,10 @@ class Supervisor:
             if entry.kept is not None:
                 kept = frozenset(entry.kept)
                 self.kept = {epoch: cut for epoch, cut in self.kept.items() if epoch in kept}
+
+    def _ends_run(self, cut: Manifest) -> bool:
+        """Whether this run ends with a cut: it was taken for a stop. A later run goes on from it."""
+        return cut.stops and self._is_of_this_run(cut)
 
     def _is_own(self, entry: Entry) -> bool:
         """Whether an entry is of this pipeline."""

@@ -109,6 +109,7 @@ class Faults:
         is_rescaled = plan.rescales and self.rescaling.random() < RESCALED_RUNS
         self.replacing = random.Random(f"replace {outcome.seed}")
         self.sleeping = random.Random(f"sleep {outcome.seed}")
+        world.dies_after_stop = plan.coordinator_deaths > 0 and random.Random(f"stop {outcome.seed}").random() < 0.5
         self.rescales = self.rescaling.randint(1, plan.rescales) if is_rescaled else 0
 
     def plan_crashes(self, within: int) -> None:

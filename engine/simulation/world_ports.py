@@ -58,7 +58,7 @@ from recovery.outline import outline_of
 from recovery.requests import Reply, Request, RequestKind, Sizes
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
-from recovery.supervisor import Supervisor, claimant_of
+from recovery.supervisor import Supervisor, claimant_of, run_of
 from recovery.taking_back import SnapshotsInMemory
 
 
@@ -85,6 +85,8 @@ class WorldPorts(RunObserver[SimulatedCut]):
     - unanswered: requests that their clients repeat.
     - claimed: the last attempt that the chain starts.
     - watched: the cuts that the user's predicate has seen.
+    - dies_after_stop: whether the supervisor dies when it has answered a stop. answered_stops: the runs whose clients
+      have the answer to a stop.
     - sleepers: supervisors that were taken for dead and have not noticed their successors yet.
     - opened: the runtimes in which users' classes may hold something open, of all attempts.
     - siblings: the other pipelines of the job. They share its store and its supervisor's process.
@@ -122,6 +124,8 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.now_ms: int = 0
         self.claimed = Attempt(0)
         self.watched: set[Epoch] = set()
+        self.dies_after_stop = False
+        self.answered_stops: set[str] = set()
         self.sleepers: list[SleepingSupervisor] = []
         self.siblings: list[WorldPorts] = []
         self.is_finished = False
@@ -258,6 +262,8 @@ class WorldPorts(RunObserver[SimulatedCut]):
                 continue
             if isinstance(entry, AttemptStart):
                 self.claimed = entry.attempt
+            elif run_of(entry.claimant) in self.answered_stops:
+                raise RuntimeError(f"the run has taken cut {entry.epoch} although its stop was answered")
             else:
                 self.record.cuts[entry.epoch] = self.store.cut(entry)
                 self.counts["cuts_with_compactions"] += self._names_compaction(entry)
@@ -449,6 +455,12 @@ class WorldPorts(RunObserver[SimulatedCut]):
                     self.note(FinishedEvent(self.supervisor.attempt))
                 case RunEnding.STOPPED:
                     self._repeat_requests()
+                    self.answered_stops.add(self.supervisor.run)
+                    if self.dies_after_stop:
+                        self.dies_after_stop = False
+                        self.count("deaths_after_stops")
+                        self.take_over()
+                        continue
                     self.driver.clean_up()
                     self._go_on_after_stop()
                 case RunEnding.FENCED:

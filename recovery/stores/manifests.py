@@ -99,7 +99,7 @@ class CutDescription(Struct, frozen=True):
 def entry_document(entry: Entry) -> Document:
     """Convert an entry of the chain to a document. `links.py` adds its number, its parent and its manifest.
 
-    Only entries of a job that is divided into pipelines name one.
+    Only entries of a job that is divided into pipelines name one, and only the cut of a stop says that it is one.
     """
     of_pipeline: Document = {} if entry.pipeline is None else {"pipeline": entry.pipeline}
     if isinstance(entry, AttemptStart):
@@ -115,6 +115,7 @@ def entry_document(entry: Entry) -> Document:
         }
     return {
         **of_pipeline,
+        **({"stops": True} if entry.stops else {}),
         "kind": "manifest",
         "epoch": entry.epoch,
         "attempt": entry.attempt,
@@ -151,6 +152,7 @@ def entry_in(document: Document) -> Entry:
             for name, index, files in document["states"]
         },
         pipeline=document.get("pipeline"),
+        stops=document.get("stops", False),
     )
 
 

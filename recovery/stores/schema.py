@@ -84,9 +84,14 @@ _ENTRIES: Mapping[str, Mapping[str, Shape]] = {
 }
 
 
+_MAY_HAVE: Mapping[str, Mapping[str, Shape]] = {
+    "attempt": {"pipeline": text},
+    "manifest": {"pipeline": text, "stops": one_of(True)},
+}
+
+
 def _entry(more: Mapping[str, Shape]) -> Shape:
-    shapes = {kind: record({**entry, **more}) for kind, entry in _ENTRIES.items()}
-    of_pipeline = {kind: record({**entry, **more, "pipeline": text}) for kind, entry in _ENTRIES.items()}
+    shapes = {kind: record({**entry, **more}, _MAY_HAVE[kind]) for kind, entry in _ENTRIES.items()}
     kinds = one_of(*shapes)
 
     def check(value: Any) -> None:
@@ -96,7 +101,7 @@ def _entry(more: Mapping[str, Shape]) -> Shape:
             kinds(kind)
         except ShapeError as error:
             raise error.below(".kind") from None
-        (of_pipeline if "pipeline" in found else shapes)[cast(str, kind)](value)
+        shapes[cast(str, kind)](value)
 
     return check
 

@@ -136,22 +136,25 @@ def table(key: Shape, shape: Shape) -> Shape:
     return check
 
 
-def record(shapes: Mapping[str, Shape]) -> Shape:
-    """An object with exactly these names, each with a value of its shape.
+def record(shapes: Mapping[str, Shape], may_have: Mapping[str, Shape] | None = None) -> Shape:
+    """An object with exactly these names, and perhaps those that it may have, each with a value of its shape.
 
     >>> record({"epoch": whole(1, 9)})({"epoch": None})
     Traceback (most recent call last):
     recovery.stores.shapes.ShapeError: epoch is null, not a whole number from 1 to 9
     """
 
+    known = {**shapes, **(may_have or {})}
+
     def check(value: Any) -> None:
         found = _object(value)
         if found.keys() != shapes.keys():
-            missing, more = sorted(shapes.keys() - found.keys()), sorted(found.keys() - shapes.keys())
-            raise ShapeError(f"has no {missing[0]!r}" if missing else f"has {shown(more[0])}, which is unknown")
-        for name, shape in shapes.items():
+            missing, more = sorted(shapes.keys() - found.keys()), sorted(found.keys() - known.keys())
+            if missing or more:
+                raise ShapeError(f"has no {missing[0]!r}" if missing else f"has {shown(more[0])}, which is unknown")
+        for name, item in found.items():
             try:
-                shape(found[name])
+                known[name](item)
             except ShapeError as error:
                 raise error.below(f".{name}") from None
 

@@ -230,30 +230,38 @@ def test_another_supervisor_finds_the_cut_of_a_repeated_request_in_the_chain():
     assert supervisor.requests.ask(MINE) == Reply(Epoch(1))
 
 
-def test_a_run_that_restores_the_cut_of_its_own_stop_ends_at_once():
-    supervisor = running()
-    supervisor.requests.ask(STOP)
-    coordinator_of(supervisor).on_tick(10)
-    supervisor.on_failure("a process died", chain(AttemptStart(Attempt(1), None), manifest(1, "s1")), 0)
+def test_the_manifest_of_a_stop_says_so():
+    desk = desk_with(STOP)
+    assert manifest_in(desk.acknowledge_all(1)).stops
+    assert not manifest_in(desk_with(MINE).acknowledge_all(1)).stops
+
+
+def stopped(run: str) -> Manifest:
+    return replace(manifest(1, "s1"), claimant=f"{run}.former", stops=True)
+
+
+@pytest.mark.parametrize("is_asked_again", [True, False])
+def test_a_successor_ends_the_run_with_the_cut_of_a_stop_that_its_predecessor_answered(is_asked_again: bool):
+    supervisor = Supervisor("run.ours")
+    supervisor.begin(chain(AttemptStart(Attempt(1), None, "run.former"), stopped("run")))
     assert supervisor.restored_from == 1
+    if is_asked_again:
+        supervisor.requests.ask(STOP)
     coordinator = coordinator_of(supervisor, restored=1)
     assert coordinator.on_tick(10) == [Finished(Epoch(1))]
     assert supervisor.requests.ask(STOP) == Reply(Epoch(1))
 
 
-def test_a_stop_whose_cut_is_not_the_latest_any_more_takes_another():
-    supervisor = running()
-    supervisor.requests.ask(STOP)
-    entries = chain(AttemptStart(Attempt(1), None), manifest(1, "s1"), manifest(2))
-    supervisor.on_failure("a process died", entries, 0)
-    coordinator = coordinator_of(supervisor, restored=2)
-    coordinator.on_tick(10)
-    assert [cut.request for cut in coordinator.open.values()] == [STOP]
+def test_a_stop_ends_the_run_with_a_later_cut_that_completed_beside_it():
+    supervisor = Supervisor("run.ours")
+    later = replace(manifest(2), claimant="run.former")
+    supervisor.begin(chain(AttemptStart(Attempt(1), None, "run.former"), stopped("run"), later))
+    assert coordinator_of(supervisor, restored=2).on_tick(10) == [Finished(Epoch(2))]
 
 
 def test_a_run_that_is_stopped_by_its_request_does_not_stop_the_run_that_goes_on_from_there():
-    supervisor = Supervisor("ours")
-    supervisor.begin(chain(AttemptStart(Attempt(1), None), manifest(1, "s1")))
+    supervisor = Supervisor("later.ours")
+    supervisor.begin(chain(AttemptStart(Attempt(1), None, "run.former"), stopped("run")))
     coordinator = coordinator_of(supervisor, restored=1)
     assert not kinds(coordinator.on_tick(10), Finished)
 

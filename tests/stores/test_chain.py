@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from graphs.ids import Attempt, Epoch
 from recovery.orders import AttemptStart, Manifest
@@ -39,6 +40,14 @@ def test_entries_come_back_in_order_as_they_were_created(tmp_path: Path):
     assert CutStore(str(tmp_path), "job").chain() == store.chain()
     assert last.files[SINK] is None
     assert last.transactions == {SINK: ("done.0.late", "done.0.early")}
+
+
+def test_the_entry_of_a_stop_says_that_the_run_ends_with_it(tmp_path: Path):
+    store = CutStore(str(tmp_path), "job")
+    store.create(1, AttemptStart(Attempt(1), None))
+    files = write(store, snapshots_of(1))
+    assert store.create(2, replace(manifest_for(files, 1), stops=True), files, DEPLOYMENT)
+    assert [entry.stops for entry in CutStore(str(tmp_path), "job").chain() if isinstance(entry, Manifest)] == [True]
 
 
 def test_a_place_that_is_taken_is_not_given_again(tmp_path: Path):

@@ -15,6 +15,7 @@ from recovery.coordinator import Coordinator
 from recovery.effects import Acknowledge, Effect, Report, Write
 from recovery.lines import LineEnd, Said
 from recovery.messages import Item
+from recovery.orders import Manifest
 from recovery.requests import Requests
 from recovery.supervisor import Supervisor
 
@@ -67,6 +68,11 @@ class RequestLostWithItsAttempt(Supervisor):
         self.requests = _AttemptRequests()
 
 
+class AnsweredStopForgotten(Supervisor):
+    def _ends_run(self, cut: Manifest) -> bool:
+        return False
+
+
 class OrderNotRepeated(LineEnd):
     def due(self, now_ms: int) -> list[Said]:
         return []
@@ -91,6 +97,9 @@ COMPLETION = {
     ),
     "request-lost-with-its-attempt": Break(
         "a savepoint is forgotten when the attempt fails", supervisor(RequestLostWithItsAttempt)
+    ),
+    "answered-stop-forgotten": Break(
+        "the chain does not say that the run ends with a cut", supervisor(AnsweredStopForgotten)
     ),
     "order-not-repeated": Break("lost orders and reports are not repeated", lambda: Parts(line_end=OrderNotRepeated)),
     "repeated-order-obeyed": Break("repeated and late orders are obeyed", lambda: Parts(line_end=RepeatedOrderObeyed)),
