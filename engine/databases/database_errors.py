@@ -7,7 +7,6 @@ A `DatabaseError` stays until somebody repairs the table, the account or the flo
 from __future__ import annotations
 
 from engine.task_errors import TaskError
-from graphs.io import SinkPlace
 
 
 class DatabaseError(TaskError):
@@ -24,21 +23,17 @@ class UncommittedOutputError(DatabaseError):
     """
 
 
-def uncommitted(
-    place: SinkPlace, transaction: str, table: str, reason: str, records: int, ledger: str
-) -> UncommittedOutputError:
-    """The error for a transaction that the table refused as a whole; `ledger` is the table of the markers."""
-    values = ", ".join(f"'{value}'" for value in (place.run, place.operator, transaction))
-    return UncommittedOutputError(
-        f"sink {place.operator!r} cannot commit transaction {transaction!r} to table {table}: {reason}\n  none of its "
-        f"{records:,} records are in the table, and the run keeps them: change the table so that it takes them, then "
-        "resume the run, which commits them; to go on without them, execute INSERT INTO "
-        f"{ledger} VALUES ({values}) and resume"
-    )
-
-
 class DatabaseLostError(ConnectionError):
     """A database that has gone away and has not come back in time.
 
     Fix: nothing, if the server returns: the run tries again. Otherwise correct the address.
     """
+
+
+def one_line(error: BaseException) -> str:
+    """The first line that a server or driver has said.
+
+    >>> one_line(ValueError("no such row\\nCONTEXT: here"))
+    'no such row'
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -11,13 +11,22 @@ from abc import abstractmethod
 from typing import Any, Protocol
 
 from engine.columns import Records
+from engine.databases.database_errors import UncommittedOutputError, one_line
 from engine.databases.table_rows import RowCheck
 from engine.services import close_writer
+from engine.task_errors import TaskError
 from graphs.io import Delivery, DeliverySink, Rollback, SinkPlace, SinkWriter
+from recovery.protocol_errors import FencedError
 
 
 class TableStore(Protocol):
-    """A table that one sink writes to."""
+    """A table that one sink writes to. Messages name it by its title; `ledger_name` is its table of markers."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def ledger_name(self) -> str: ...
 
     def check(self) -> None:
         """Raise unless rows can be written to the table. Makes the tables of the ledger."""
@@ -79,7 +88,20 @@ class _Commit(DeliverySink[dict[str, Any]]):
         self._place = place
 
     def deliver(self, delivery: Delivery[Any]) -> None:
-        self._store.commit(self._place, delivery.transaction, delivery.records)
+        store, place, records = self._store, self._place, delivery.records
+        try:
+            store.commit(place, delivery.transaction, records)
+        except (TaskError, FencedError, OSError):
+            raise
+        except Exception as error:
+            reason = "".join([one_line(error), *(f"\n  {note}" for note in getattr(error, "__notes__", ()))])
+            raise UncommittedOutputError(
+                f"sink {place.operator!r} cannot commit transaction {delivery.transaction!r} to table {store.title}: "
+                f"{reason}\n  none of its {len(records):,} records are in the table, and the run keeps them: change "
+                "the table so that it takes them, then resume the run, which commits them; to go on without them, "
+                f"execute INSERT INTO {store.ledger_name} VALUES ('{place.run}', '{place.operator}', "
+                f"'{delivery.transaction}') and resume"
+            ) from error
 
 
 class _MarkedWriter:

@@ -6,16 +6,18 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from engine.databases.commit_ledger import ATTEMPTS, COMMITS, DEFINITIONS, CommitLedger
-from engine.databases.database_errors import DatabaseError
-from engine.databases.postgres_server import Table, driver, names_of, one_line
-from engine.databases.table_rows import Column, Row, RowCheck, by_columns, last_of_each
+from engine.databases.database_errors import DatabaseError, one_line
+from engine.databases.postgres_server import Table, driver, names_of
+from engine.databases.table_rows import Column, Row, RowCheck, by_columns, check_texts
 from engine.task_errors import show
 from graphs.io import SinkPlace
 
 _JSON = ("json", "jsonb")
+_JSON_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _COPY_LINE = re.compile(r"^COPY .*, line (\d+)", re.MULTILINE)
 
 
@@ -34,11 +36,20 @@ class TableWriter:
         transformer = driver().adapt.Transformer()
         text = driver().adapt.PyFormat.TEXT
 
-        def takes(type: str, value: Any) -> None:
-            if type in _JSON:
-                json.dumps(value)
-            elif value is not None:
-                transformer.get_dumper(value, text)
+        def takes(column_type: str, values: list[Any]) -> None:
+            if column_type in _JSON:
+                written = json.dumps(values, allow_nan=False, ensure_ascii=False)
+                if column_type == "jsonb":
+                    written.encode()
+                    if _JSON_NUL.search(written):
+                        raise ValueError("jsonb holds no text with '\\x00'")
+                return
+            by_kind = dict(zip(map(type, values), values, strict=True))
+            # Arrays one by one: their elements may differ.
+            for value in values if list in by_kind else by_kind.values():
+                if value is not None:
+                    transformer.get_dumper(value, text)
+            check_texts(values, by_kind, "\0")
 
         columns = [
             Column(column.name, column.type, column.is_required or column.name in self._key, column.is_writable)
@@ -57,12 +68,11 @@ class TableWriter:
 
     def write(self, connection: Any, records: list[dict[str, Any]]) -> None:
         """Add these records, or put each in the place of the row of its key."""
-        if not self._key:
-            for columns, rows in by_columns(records).items():
-                self._copy(connection, self.table.quoted, columns, rows)
+        if self._key:
+            self._replace(connection, records)
             return
-        for columns, rows in by_columns(last_of_each(records, self._key)).items():
-            self._replace(connection, columns, rows)
+        for columns, rows in by_columns(records).items():
+            self._copy(connection, self.table.quoted, columns, rows)
 
     def _copy(self, connection: Any, into: Any, columns: tuple[str, ...], rows: list[Row]) -> None:
         statement = driver().sql.SQL("COPY {} ({}) FROM STDIN").format(into, names_of(columns))
@@ -73,7 +83,8 @@ class TableWriter:
         except driver().Error as error:
             line = _COPY_LINE.search(error.diag.context or "")
             if line is not None:
-                row = dict(zip(columns, rows[int(line[1]) - 1], strict=True))
+                values = zip(columns, rows[int(line[1]) - 1], strict=True)
+                row = {name: value for name, value in values if name in self._types}
                 error.add_note(f"record: {show(row)}")
             raise
 
@@ -92,30 +103,46 @@ class TableWriter:
             found.append(tuple(values))
         return found
 
-    def _replace(self, connection: Any, columns: tuple[str, ...], rows: list[Row]) -> None:
+    def _replace(self, connection: Any, records: list[dict[str, Any]]) -> None:
         sql = driver().sql
-        target, names = self.table.quoted, names_of(columns)
+        shapes = {columns: shape for shape, columns in enumerate(dict.fromkeys(map(tuple, records)))}
+        columns = tuple(dict.fromkeys(chain.from_iterable(shapes)))
         given = sql.Identifier("backedge_rows")
         connection.execute(sql.SQL("DROP TABLE IF EXISTS pg_temp.{}").format(given))
         connection.execute(
-            sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
-                given, names, target
-            )
+            sql.SQL(
+                "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS "
+                "SELECT {}, 0 AS backedge_shape, 0 AS backedge_number FROM {} WITH NO DATA"
+            ).format(given, names_of(columns), self.table.quoted)
         )
-        self._copy(connection, sql.Identifier("pg_temp", "backedge_rows"), columns, rows)
+        rows = [(*map(record.get, columns), shapes[tuple(record)], number) for number, record in enumerate(records)]
+        into = sql.Identifier("pg_temp", "backedge_rows")
+        self._copy(connection, into, (*columns, "backedge_shape", "backedge_number"), rows)
+        # Only the database knows which keys are equal. Rows without a value in the key replace none and are all kept.
+        last = sql.SQL(
+            "SELECT DISTINCT ON ({0}, {1}) * FROM pg_temp.{2} ORDER BY {0}, {1}, backedge_number DESC"
+        ).format(
+            names_of(self._key),
+            sql.SQL("CASE WHEN ROW({}) IS NOT NULL THEN -1 ELSE backedge_number END").format(names_of(self._key)),
+            given,
+        )
         # Columns that the record lacks get their defaults, as if the row had been removed before.
         settable = [column.name for column in self._columns if column.is_writable and column.name not in self._key]
         changes = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in settable]
-        connection.execute(
-            sql.SQL("INSERT INTO {} ({}) SELECT {} FROM pg_temp.{} ON CONFLICT ({}) DO {}").format(
-                target,
-                names,
-                names,
-                given,
-                names_of(self._key),
-                sql.SQL("UPDATE SET ") + sql.SQL(", ").join(changes) if changes else sql.SQL("NOTHING"),
+        for names, shape in shapes.items():
+            connection.execute(
+                sql.SQL(
+                    "INSERT INTO {} ({}) SELECT {} FROM ({}) AS last WHERE backedge_shape = {} ON CONFLICT ({}) DO {}"
+                ).format(
+                    self.table.quoted,
+                    names_of(names),
+                    names_of(names),
+                    last,
+                    sql.Literal(shape),
+                    names_of(self._key),
+                    sql.SQL("UPDATE SET ") + sql.SQL(", ").join(changes) if changes else sql.SQL("NOTHING"),
+                )
             )
-        )
 
 
 def executor(connection: Any) -> Callable[[str, Sequence[Any]], list[Any]]:

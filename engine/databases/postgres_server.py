@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
-from engine.databases.database_errors import DatabaseError, DatabaseLostError
+from engine.databases.database_errors import DatabaseError, DatabaseLostError, one_line
 from engine.databases.table_rows import Column
 from graphs.graph_errors import BadOptionError
 
@@ -205,15 +205,6 @@ class Table:
                 AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL
             GROUP BY indexrelid, indisprimary ORDER BY indisprimary DESC, indexrelid"""
         return [tuple(names) for (names,) in connection.execute(query, [self.text(connection)])]
-
-
-def one_line(error: BaseException) -> str:
-    """The first line that a server or driver has said.
-
-    >>> one_line(ValueError("no such row\\nCONTEXT: here"))
-    'no such row'
-    """
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def names_of(columns: Sequence[str]) -> Any:

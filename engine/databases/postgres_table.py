@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.databases.database_errors import DatabaseError, DatabaseLostError, uncommitted
+from engine.databases.database_errors import DatabaseError, DatabaseLostError, one_line
 from engine.databases.key_ranges import START, KeyRange, KeyReader, Position, list_ranges
 from engine.databases.marked_writer import TableSink
 from engine.databases.postgres_rows import TableWriter, check_writable, end_earlier_sessions, session_of
-from engine.databases.postgres_server import Server, Table, check_dsn, driver, one_line
+from engine.databases.postgres_server import Server, Table, check_dsn, driver
 from engine.databases.prepared_writer import PreparedWriter, check_prepared, roll_back_prepared
 from engine.databases.table_rows import RowCheck, key_columns
 from graphs.graph_errors import BadOptionError
@@ -143,6 +143,14 @@ class _PostgresStore:
         self._table = table
         self._writer: TableWriter | None = None
 
+    @property
+    def title(self) -> str:
+        return self._table.title
+
+    @property
+    def ledger_name(self) -> str:
+        return self._entered().ledger_name
+
     def check(self) -> None:
         self._described.check_table()
 
@@ -158,23 +166,21 @@ class _PostgresStore:
         return self._writer.row_check(place.operator)
 
     def commit(self, place: SinkPlace, transaction: str, records: list[dict[str, Any]]) -> None:
-        writer = self._writer
-        if writer is None:
-            raise RuntimeError(f"sink {place.operator!r} commits before it is open: call enter() first")
+        writer = self._entered()
 
         def work(connection: Any) -> None:
             if writer.ledger(connection, place).mark(transaction):
                 writer.write(connection, records)
 
-        try:
-            self._table.server.run(work)
-        except driver().Error as error:
-            notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
-            title, reason = self._table.title, f"{one_line(error)}{notes}"
-            raise uncommitted(place, transaction, title, reason, len(records), writer.ledger_name) from error
+        self._table.server.run(work)
 
     def close(self) -> None:
         self._table.server.close()
+
+    def _entered(self) -> TableWriter:
+        if self._writer is None:
+            raise RuntimeError(f"table {self.title} is not open yet: call enter() first")
+        return self._writer
 
     def forget(self, place: SinkPlace, rollback: Rollback) -> None:
         table = self._described._open(ROLL_BACK_PATIENCE_S)  # pyright: ignore[reportPrivateUsage]

@@ -21,9 +21,9 @@ from typing import Any
 
 from engine.columns import Records
 from engine.databases.commit_ledger import CommitLedger
-from engine.databases.database_errors import DatabaseError, DatabaseLostError, UncommittedOutputError
+from engine.databases.database_errors import DatabaseError, DatabaseLostError, UncommittedOutputError, one_line
 from engine.databases.postgres_rows import TableWriter, end_earlier_sessions, session_of
-from engine.databases.postgres_server import PATIENCE_S, Server, Table, driver, one_line
+from engine.databases.postgres_server import PATIENCE_S, Server, Table, driver
 from engine.databases.table_rows import RowCheck
 from engine.files.file_errors import UnknownTransactionError, UnwritableRecordError
 from engine.rolling_back import Turn, turn_in

@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, groupby
+from operator import ne
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import numpy as np
 
 from engine.databases.commit_ledger import ATTEMPTS, COMMITS, DEFINITIONS, CommitLedger
-from engine.databases.database_errors import DatabaseError, DatabaseLostError, uncommitted
+from engine.databases.database_errors import DatabaseError, DatabaseLostError
 from engine.databases.key_ranges import PAGE_ROWS, RANGE_ROWS_MIN, RANGES_MAX
 from engine.databases.marked_writer import TableSink
-from engine.databases.table_rows import Column, Row, RowCheck, by_columns, key_columns, last_of_each
+from engine.databases.table_rows import Column, Row, RowCheck, check_texts, key_columns
 from graphs.graph_errors import BadOptionError
 from graphs.io import Rollback, SinkPlace, Source, SplitReader, check_rate
 
@@ -28,7 +29,11 @@ BUSY_TIMEOUT_S = 30.0
 """How long a transaction waits for another one: SQLite has one writer at a time."""
 
 _MAY_PASS = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN"})
-_PLAIN = (type(None), bool, int, float, str, bytes)
+_PLAIN = (type(None), bool, int, float, str, bytes, np.bool_, np.integer, np.float16, np.float32)
+_ROW_IDS = ("rowid", "_rowid_", "oid")
+"""What the id of a row can be called, where no column has that name."""
+
+_INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -79,19 +84,20 @@ class SqliteTable(Source[dict[str, Any]], TableSink):
     def validate_input(self) -> None:
         """Raise unless the table is there, and its rows have ids."""
         with one_transaction(self.database) as execute:
-            columns_of(self, execute)
+            row_id = row_id_of(self, columns_of(self, execute))
             try:
-                execute(f"SELECT rowid FROM {quoted(self.table)} LIMIT 1")
+                execute(f"SELECT {row_id} FROM {quoted(self.table)} LIMIT 1")
             except sqlite3.OperationalError as error:
                 raise DatabaseError(
-                    f"table {self.title} is read by rowid, which it lacks ({error}): copy it to one without the words "
-                    "WITHOUT ROWID"
+                    f"table {self.title} is read by {row_id}, which it lacks ({error}): copy it to one without the "
+                    "words WITHOUT ROWID"
                 ) from error
 
     def splits(self) -> Sequence[str]:
         """Ranges of ids, as the table is now."""
         with one_transaction(self.database) as execute:
-            ((first, last),) = execute(f"SELECT min(rowid) - 1, max(rowid) FROM {quoted(self.table)}")
+            row_id = row_id_of(self, columns_of(self, execute))
+            ((first, last),) = execute(f"SELECT min({row_id}) - 1, max({row_id}) FROM {quoted(self.table)}")
         if last is None:
             return []
         width = max(RANGE_ROWS_MIN, math.ceil((last - first) / RANGES_MAX))
@@ -143,11 +149,13 @@ class _IdReader:
 
     def _next_page(self) -> list[Row]:
         with one_transaction(self._table.database) as execute:
-            self._names = [column.name for column in columns_of(self._table, execute)]
+            columns = columns_of(self._table, execute)
+            row_id = row_id_of(self._table, columns)
+            self._names = [column.name for column in columns]
             names = ", ".join(map(quoted, self._names))
             return execute(
-                f"SELECT {names}, rowid FROM {quoted(self._table.table)} WHERE rowid > ? AND rowid <= ? ORDER BY rowid "
-                "LIMIT ?",
+                f"SELECT {names}, {row_id} FROM {quoted(self._table.table)} WHERE {row_id} > ? AND {row_id} <= ? "
+                f"ORDER BY {row_id} LIMIT ?",
                 (self.position, self._last, PAGE_ROWS),
             )
 
@@ -155,9 +163,15 @@ class _IdReader:
 class _SqliteStore:
     """One table. A transaction opens the database and closes it: nothing is locked in between."""
 
+    ledger_name = COMMITS
+
     def __init__(self, table: SqliteTable) -> None:
         self._table = table
         self._columns: list[Column] = []
+
+    @property
+    def title(self) -> str:
+        return self._table.title
 
     def check(self) -> None:
         table = self._table
@@ -180,18 +194,14 @@ class _SqliteStore:
             columns = columns_of(self._table, execute)
         key = self._table.key
         self._columns = [replace(column, is_required=column.is_required or column.name in key) for column in columns]
-        return RowCheck(place.operator, self._table.title, self._columns, _check_value)
+        return RowCheck(place.operator, self._table.title, self._columns, _check_values)
 
     def commit(self, place: SinkPlace, transaction: str, records: list[dict[str, Any]]) -> None:
-        table = self._table
-        try:
-            with one_transaction(table.database, writes=True) as execute:
-                if CommitLedger(execute, place).mark(transaction):
-                    kept = last_of_each(records, table.key) if table.key else records
-                    for columns, rows in by_columns(kept).items():
-                        execute.many(self._statement(columns), _plain(rows))
-        except (sqlite3.Error, OverflowError) as error:
-            raise uncommitted(place, transaction, table.title, str(error), len(records), COMMITS) from error
+        with one_transaction(self._table.database, writes=True) as execute:
+            if CommitLedger(execute, place).mark(transaction):
+                # In their order: only the database knows which keys are equal, and the last row of each has to stay.
+                for columns, some in groupby(records, tuple):
+                    execute.many(self._statement(columns), _plain(some))
 
     def forget(self, place: SinkPlace, rollback: Rollback) -> None:
         with one_transaction(self._table.database, writes=True) as execute:
@@ -255,7 +265,12 @@ def one_transaction(database: str, *, writes: bool = False) -> Generator[_Execut
 
 
 def columns_of(table: SqliteTable, execute: Callable[..., list[Any]]) -> list[Column]:
-    """The columns of a table; `DatabaseError` if there is none."""
+    """The columns of a table; `DatabaseError` if there is none, or a view."""
+    if execute("SELECT 1 FROM sqlite_master WHERE type = 'view' AND name = ? COLLATE NOCASE", (table.table,)):
+        raise DatabaseError(
+            f"{table.title} is a view: name a table. To read what a view selects, copy it: CREATE TABLE ... AS SELECT "
+            f"* FROM {quoted(table.table)}"
+        )
     found = execute('SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo(?)', (table.table,))
     if not found:
         tables = [name for (name,) in execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
@@ -264,6 +279,18 @@ def columns_of(table: SqliteTable, execute: Callable[..., list[Any]]) -> list[Co
         Column(name, type, bool(is_never_null) and default is None and not key_place, hidden == 0)
         for name, type, is_never_null, default, key_place, hidden in found
     ]
+
+
+def row_id_of(table: SqliteTable, columns: Iterable[Column]) -> str:
+    """What the id of a row is called; `DatabaseError` if columns have all of its names."""
+    taken = {column.name.lower() for column in columns}
+    for name in _ROW_IDS:
+        if name not in taken:
+            return name
+    raise DatabaseError(
+        f"table {table.title} is read by the ids of its rows, and has columns of all their names, "
+        f"{', '.join(_ROW_IDS)}: copy it to a table in which one of these columns has another name"
+    )
 
 
 def _unique_keys(table: SqliteTable, execute: Callable[..., list[Any]]) -> list[list[str]]:
@@ -286,13 +313,22 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _check_value(type: str, value: Any) -> None:
-    if not isinstance(value, (*_PLAIN, np.generic)):
-        raise TypeError(f"SQLite holds numbers, text, bytes and None, and not {value!r}")
+def _check_values(column_type: str, values: list[Any]) -> None:
+    """Raise for values that no column of SQLite holds."""
+    kinds = set(map(type, values))
+    if not all(issubclass(kind, _PLAIN) for kind in kinds):
+        raise TypeError("SQLite holds numbers, text, bytes and None")
+    check_texts(values, kinds)
+    integers = [value for value in values if isinstance(value, (int, np.integer))]
+    if integers and not _INTEGER_MIN <= min(integers) <= max(integers) <= _INTEGER_MAX:
+        raise OverflowError("SQLite holds integers of 64 bits")
+    if any(map(ne, values, values)):
+        raise ValueError("SQLite holds no NaN, and would write NULL in its place")
 
 
-def _plain(rows: list[Row]) -> list[Row]:
-    """The rows, numbers of numpy as numbers of Python."""
+def _plain(records: Iterable[dict[str, Any]]) -> list[Row]:
+    """Records as rows, numbers of numpy as numbers of Python."""
+    rows = [tuple(record.values()) for record in records]
     if not any(issubclass(kind, np.generic) for kind in set(map(type, chain.from_iterable(rows)))):
         return rows
     return [tuple(getattr(value, "item", lambda value=value: value)() for value in row) for row in rows]

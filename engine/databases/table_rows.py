@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
 
 from engine.columns import Records, as_records
 from engine.files.parts import unwritable
+from engine.task_errors import describe
 from graphs.graph_errors import BadOptionError
 
 Row = tuple[Any, ...]
@@ -26,17 +28,19 @@ class Column:
 class RowCheck:
     """Checks records before the cut that counts them as written: a wrong one can still be traced to its function.
 
-    `takes` raises an exception for a value of a kind that the driver of the database cannot send.
+    `takes` gets the type of a column and values for it, and raises an exception if no such column holds one of them.
     """
 
-    def __init__(self, sink: str, table: str, columns: Iterable[Column], takes: Callable[[str, Any], object]) -> None:
+    def __init__(
+        self, sink: str, table: str, columns: Iterable[Column], takes: Callable[[str, list[Any]], object]
+    ) -> None:
         self._sink = sink
         self._table = table
         self._columns = {column.name: column for column in columns if column.is_writable}
         self._required = {column.name for column in self._columns.values() if column.is_required}
         self._takes = takes
         self._known: set[Row] = set()
-        """The columns and types of records that were looked at before."""
+        """The columns of records that were looked at before."""
 
     def check(self, records: Records) -> list[dict[str, Any]]:
         """The records, each of which is a dict with columns of the table."""
@@ -44,10 +48,12 @@ class RowCheck:
         if not all(isinstance(record, dict) for record in found):
             culprit = next(record for record in found if not isinstance(record, dict))
             raise self._unwritable(culprit, "it has no columns", "map records to dicts with names of columns as keys")
-        shapes = {(*record, *map(type, record.values())): record for record in found}
+        shapes = {tuple(record): record for record in found}
         for shape in shapes.keys() - self._known:
             self._check_shape(shapes[shape])
             self._known.add(shape)
+        for name in dict.fromkeys(chain.from_iterable(shapes)):
+            self._check_column(name, found)
         return found
 
     def _check_shape(self, record: dict[Any, Any]) -> None:
@@ -60,12 +66,23 @@ class RowCheck:
         if lacking:
             what = f"column {lacking[0]!r} is lacking, which the table requires"
             raise self._unwritable(record, what, "add it to the record, or give the column a default")
-        for name, value in record.items():
-            try:
-                self._takes(self._columns[name].type, value)
-            except Exception as error:
-                what = f"column {name!r} cannot hold a value of type {type(value).__name__}"
-                raise self._unwritable(record, what, "map it to a value that the column holds") from error
+
+    def _check_column(self, name: str, records: list[dict[str, Any]]) -> None:
+        column_type = self._columns[name].type
+        try:
+            self._takes(column_type, [record[name] for record in records if name in record])
+        except Exception:  # whatever a driver raises for a value
+            for record in records:
+                if name in record:
+                    self._check_value(name, column_type, record)
+            raise
+
+    def _check_value(self, name: str, column_type: str, record: dict[str, Any]) -> None:
+        try:
+            self._takes(column_type, [record[name]])
+        except Exception as error:
+            what = f"column {name!r} cannot hold a value of type {type(record[name]).__name__}: {describe(error)}"
+            raise self._unwritable(record, what, "map it to a value that the column holds") from error
 
     def _unwritable(self, record: Any, what: str, fix: str) -> Exception:
         return unwritable(self._sink, f"a row of table {self._table}", record, what, fix)
@@ -83,13 +100,27 @@ def by_columns(records: Iterable[dict[str, Any]]) -> dict[tuple[str, ...], list[
     return found
 
 
-def last_of_each(records: Iterable[dict[str, Any]], key: Sequence[str]) -> list[dict[str, Any]]:
-    """The last record of each key.
+def check_texts(values: Iterable[Any], kinds: Iterable[type], refused: str = "") -> None:
+    """Raise if a text among values of these kinds, or in a list, is no Unicode, or has the `refused` character.
 
-    >>> last_of_each([{"id": 1, "n": 1}, {"id": 2, "n": 1}, {"id": 1, "n": 2}], ["id"])
-    [{'id': 1, 'n': 2}, {'id': 2, 'n': 1}]
+    >>> check_texts(["fine", ["bad \\ud83d"]], {str, list})
+    Traceback (most recent call last):
+    ...
+    UnicodeEncodeError: 'utf-8' codec can't encode character '\\ud83d' in position 8: surrogates not allowed
     """
-    return list({tuple(record[name] for name in key): record for record in records}.values())
+    if any(issubclass(kind, (str, list, tuple)) for kind in kinds):
+        text = "".join(_texts(values))
+        text.encode()
+        if refused and refused in text:
+            raise ValueError(f"text with {refused!r}")
+
+
+def _texts(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _texts(cast("Sequence[Any]", value))
 
 
 def key_columns(key: object, table: str) -> tuple[str, ...]:

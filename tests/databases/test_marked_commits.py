@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 
-from backedge import FencedError, UncommittedOutputError, UnwritableRecordError
+from backedge import FencedError, SinkPlace, UncommittedOutputError, UnwritableRecordError
+from engine.databases.marked_writer import TableSink
 from engine.databases.postgres_rows import session_of
+from engine.databases.table_rows import Column, RowCheck
+from graphs.io import Rollback
 from tests.databases.fault_proxy import FaultProxy, Strike
 from tests.databases.sinks_by_hand import Rolls, Rows, place_in, postgres_rows, records, rows, transaction
 from tests.faults.evidence import Evidence
@@ -128,6 +133,27 @@ def test_a_row_replaces_the_one_of_its_key(rows: Rows):
     assert found == {1: "last", 2: "nameless", 3: "kept", 4: "added"}
 
 
+def test_the_last_row_stays_of_keys_that_only_the_database_takes_for_equal(rows: Rows):
+    writer = rows.writer(key="id")
+    writer.write([{"id": 20, "name": "first"}, {"id": "20"}, {"name": "last", "id": 20}, {"id": 3, "name": "x"}])
+    writer.write([{"id": 4, "name": "x"}, {"id": "3"}, {"id": "04", "name": "last"}])
+    writer.prepare(transaction(1))
+    writer.commit(transaction(1))
+    writer.close()
+    found = dict(rows.execute(f"SELECT id, name FROM {rows.name}"))
+    assert found == {20: "last", 3: "nameless", 4: "last"}
+
+
+def test_rows_without_a_value_in_the_key_replace_none(rows: Rows):
+    rows.execute(f"CREATE UNIQUE INDEX by_name ON {rows.name} (name)")
+    writer = rows.writer(key="name")
+    writer.write([{"id": 1, "name": None}, {"id": 2, "name": None}, {"id": 3, "name": "x"}, {"id": 4, "name": "x"}])
+    writer.prepare(transaction(1))
+    writer.commit(transaction(1))
+    writer.close()
+    assert rows.ids() == [1, 2, 4]
+
+
 @pytest.mark.parametrize(
     ("record", "told"),
     [
@@ -135,6 +161,7 @@ def test_a_row_replaces_the_one_of_its_key(rows: Rows):
         ({"name": "x"}, "column 'id' is lacking"),
         ((1, "x"), "has no columns"),
         ({"id": object()}, "cannot hold a value of type object"),
+        ({"id": 1, "name": "bad \ud83d"}, "column 'name' cannot hold .* surrogates"),
     ],
 )
 def test_a_record_that_does_not_fit_is_refused_before_the_cut(rows: Rows, record: object, told: str):
@@ -142,6 +169,77 @@ def test_a_record_that_does_not_fit_is_refused_before_the_cut(rows: Rows, record
     with pytest.raises(UnwritableRecordError, match=told):
         writer.write([{"id": 5}, record])
     assert not writer.prepare(transaction(1)), "a batch is taken whole or not at all"
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("name", "a\0b"),
+        ("tags", ["fine", "bad \ud83d"]),
+        ("tags", [1, "x"]),
+        ("facts", {"a": ["bad \ud83d"]}),
+        ("facts", "\\\0"),
+        ("facts", [math.nan]),
+    ],
+)
+def test_a_value_that_postgresql_cannot_hold_is_refused_before_the_cut(postgres_rows: Rows, column: str, value: object):
+    rows = postgres_rows
+    rows.execute(f"ALTER TABLE {rows.name} ADD COLUMN facts jsonb, ADD COLUMN tags text[]")
+    writer = rows.writer()
+    writer.write([{"id": 1, "name": "x", "tags": ["x"], "facts": "\\u0000"}])
+    with pytest.raises(UnwritableRecordError, match=f"record: .*'id': 3.*\n.*'{column}'|'{column}' cannot hold"):
+        writer.write([{"id": 2, "name": "x", "tags": ["x"], "facts": {}}, {"id": 3, column: value}])
+    writer.prepare(transaction(1))
+    writer.commit(transaction(1))
+    writer.close()
+    assert rows.ids() == [1]
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, np.uint64(2**63), math.nan, np.datetime64("2024-01-01", "ns")])
+def test_a_value_that_sqlite_cannot_hold_is_refused_before_the_cut(tmp_path: Path, value: object):
+    rows = Rows(tmp_path)
+    writer = rows.writer()
+    with pytest.raises(UnwritableRecordError, match="column 'name' cannot hold"):
+        writer.write([{"id": 1, "name": 2**63 - 1}, {"id": 2, "name": value}])
+    assert not writer.prepare(transaction(1))
+    writer.close()
+
+
+class RefusingStore:
+    """A table whose driver raises an error of its own at the commit."""
+
+    title, ledger_name = "'rows'", "backedge_commits"
+
+    def check(self) -> None:
+        return None
+
+    def enter(self, place: SinkPlace) -> RowCheck:
+        return RowCheck(place.operator, self.title, [Column("id", "integer", True, True)], lambda type, values: None)
+
+    def commit(self, place: SinkPlace, transaction: str, records: list[dict[str, Any]]) -> None:
+        raise RecursionError("too deep")
+
+    def forget(self, place: SinkPlace, rollback: Rollback) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+class RefusingTable(TableSink):
+    def store(self) -> RefusingStore:
+        return RefusingStore()
+
+
+def test_whatever_a_driver_raises_at_a_commit_keeps_the_records_and_says_how_to_finish(tmp_path: Path):
+    writer: Any = RefusingTable().open_writer(place_in(tmp_path))
+    writer.write([{"id": 1}])
+    writer.prepare(transaction(1))
+    for _ in range(2):
+        with pytest.raises(UncommittedOutputError, match="INSERT INTO backedge_commits"):
+            writer.commit(transaction(1))
+    assert list(tmp_path.glob("kept/*/prepared/*")), "the records are kept"
     writer.close()
 
 
@@ -216,8 +314,6 @@ def test_a_commit_whose_reply_is_lost_counts_once(postgres_rows: Rows, side: Any
 
 
 def test_json_numbers_of_numpy_and_nothing_reach_their_columns(postgres_rows: Rows):
-    import numpy as np
-
     rows = postgres_rows
     rows.execute(f"ALTER TABLE {rows.name} ADD COLUMN facts jsonb, ADD COLUMN tags text[]")
     writer = rows.writer()

@@ -108,10 +108,13 @@ def test_a_user_that_may_not_write(postgres_rows: Rows, refused: Callable[[Any],
     rows.execute(f"DROP ROLE {user}")
 
 
-def test_a_view_is_no_table(postgres_rows: Rows, refused: Callable[[Any], str]):
-    postgres_rows.execute(f"CREATE VIEW {postgres_rows.schema}.seen AS SELECT 1 AS id")
-    postgres_rows.name = f"{postgres_rows.schema}.seen"
-    assert "is a view or the like: name a table" in refused(postgres_rows.described())
+def test_a_view_is_no_table(rows: Rows, refused: Callable[[Any], str]):
+    rows.name = f"{rows.schema}.seen" if rows.schema else "seen"
+    rows.execute(f"CREATE VIEW {rows.name} AS SELECT 1 AS id")
+    table = rows.described()
+    assert "is a view" in refused(table)
+    with pytest.raises(DatabaseError, match="is a view"):
+        table.validate_input()
 
 
 def test_a_database_that_is_missing_or_none(tmp_path: Path, refused: Callable[[Any], str]):

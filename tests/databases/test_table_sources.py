@@ -106,6 +106,26 @@ def test_a_key_must_be_one_column_that_is_unique(postgres: PostgresProcess, sche
     assert PostgresTable(postgres.dsn, pairs, key="c").splits() == []
 
 
+@pytest.mark.parametrize("names", [("rowid",), ("RowId", "_rowid_"), ("oid",)])
+def test_columns_that_have_a_name_of_the_row_id_are_columns(tmp_path: Path, names: tuple[str, ...]):
+    path = tmp_path / "n.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"CREATE TABLE n (n integer, {', '.join(names)})")
+        connection.executemany("INSERT INTO n (n, " + names[0] + ") VALUES (?, ?)", [(n, n // 3) for n in range(100)])
+    source = SqliteTable(str(path), "n")
+    source.validate_input()
+    splits = source.splits()
+    found = [record for split in splits for record in read_all(source, split, source.first_position(split))]
+    assert [(record["n"], record[names[0]]) for record in found] == [(n, n // 3) for n in range(100)]
+
+
+def test_a_table_whose_columns_have_all_names_of_the_row_id_is_refused(tmp_path: Path):
+    with closing(sqlite3.connect(tmp_path / "n.db")) as connection, connection:
+        connection.execute("CREATE TABLE n (rowid, oid, _ROWID_)")
+    with pytest.raises(DatabaseError, match="rowid, _rowid_, oid"):
+        SqliteTable(str(tmp_path / "n.db"), "n").validate_input()
+
+
 def test_a_table_without_row_ids_is_refused(tmp_path: Path):
     with closing(sqlite3.connect(tmp_path / "n.db")) as connection, connection:
         connection.execute("CREATE TABLE n (key text PRIMARY KEY) WITHOUT ROWID")
