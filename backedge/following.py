@@ -75,13 +75,14 @@ class Termination:
 class Following:
     """Follows one run to its end, from the command line.
 
-    `error` is the failure of the run, if it has failed. `files`: where its sinks of files write, if that is known.
+    `error` is the failure of the run, if it has failed. `written`: where its sinks of files and tables write, if that
+    is known.
     """
 
     def __init__(self, command: str, given: argparse.Namespace) -> None:
         self.command = command
         self.error: str | None = None
-        self.files: Mapping[str, str] | None = None
+        self.written: Mapping[str, Mapping[str, str]] = {}
         self._given = given
         self._json_file: JsonFile | None = None
         self._was_connected = cluster.is_connected()
@@ -146,8 +147,8 @@ class Following:
         summary = job.result.summary() if job.result is not None else _unknown(name)
         if self.error is not None:
             summary["error"] = self.error
-        if self.files is not None and summary["state"] in ("finished", "stopped"):
-            summary["files"] = self.files
+        if summary["state"] in ("finished", "stopped"):
+            summary |= self.written
         self.tell(summary, told(summary))
 
     def tell(self, document: dict[str, Any], text: str) -> None:

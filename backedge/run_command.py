@@ -12,6 +12,7 @@ from backedge.flows import WrongCallError, flow_at, settings_in
 from backedge.following import WRONG_CALL, Following, note, say
 from backedge.run_flags import options_from
 from backedge.ui_command import page_beside_run
+from engine.databases.marked_writer import TableSink
 from engine.files.file_formats import FileSink
 from engine.on_ray.api.cut_lookup import find_cut
 from engine.on_ray.api.job_handle import RunResult
@@ -57,7 +58,7 @@ def _run(given: argparse.Namespace, following: Following) -> int:
         raise
     if temporary is not None:
         note(f"no --snapshots: cuts are kept in {folder} until the run has finished")
-    following.files = _files_of(flow)
+    following.written = _written_of(flow)
     snapshots = None if folder is None else os.fspath(folder)
     with page_beside_run(snapshots, key, is_wanted=given.ui, has_control=given.control):
         code = following.follow(job, flow.name, job.wait, lambda: after_interruption(job.result, folder))
@@ -66,10 +67,14 @@ def _run(given: argparse.Namespace, following: Following) -> int:
     return code
 
 
-def _files_of(flow: Flow) -> dict[str, str]:
-    """The folders and URIs of its sinks of files, by the names of the sinks."""
-    sinks = {name: operator.function for name, operator in flow.plan().operators.items() if operator.kind.is_sink}
-    return {name: sink.absolute().path for name, sink in sinks.items() if isinstance(sink, FileSink)}
+def _written_of(flow: Flow) -> dict[str, dict[str, str]]:
+    """The places of its sinks of files and of tables, by the names of the sinks."""
+    operators = flow.plan().operators.values()
+    sinks = {operator.name: operator.function.absolute() for operator in operators if operator.kind.is_sink}
+    return {
+        "files": {name: sink.path for name, sink in sinks.items() if isinstance(sink, FileSink)},
+        "tables": {name: sink.title for name, sink in sinks.items() if isinstance(sink, TableSink)},
+    }
 
 
 def _remove(temporary: str | None) -> None:

@@ -63,10 +63,11 @@ def told(summary: dict[str, Any]) -> str:
 
     >>> print(told({"job": "rank", "state": "finished", "seconds": 2.5, "records": 1200, "hops": 900, "snapshots": 3,
     ...     "snapshots_with_log": 1, "kills": 1, "restores": 2, "missed_faults": [], "outputs": {"done": 400},
-    ...     "files": {"ranks": "/out/ranks"}}))
+    ...     "files": {"ranks": "/out/ranks"}, "tables": {"booked": "'bookings' of /out/shop.db"}}))
     rank: finished in 2.5 s; 1,200 records, 900 hops; 3 cuts, 1 with records in loops; 1 kill, 2 restores
       done: 400 records
       ranks: files in /out/ranks
+      booked: rows of table 'bookings' of /out/shop.db
     """
     how = f"{summary['job']}: {summary['state']} in {summary['seconds']:.1f} s"
     worked = f"{counted(summary['records'], 'record')}, {counted(summary['hops'], 'hop')}"
@@ -79,4 +80,5 @@ def told(summary: dict[str, Any]) -> str:
     ]
     lines += [f"  {sink}: {counted(count, 'record')}" for sink, count in summary["outputs"].items()]
     lines += [f"  {sink}: files in {place}" for sink, place in summary.get("files", {}).items()]
+    lines += [f"  {sink}: rows of table {title}" for sink, title in summary.get("tables", {}).items()]
     return "\n".join(lines)

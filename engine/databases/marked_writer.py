@@ -54,6 +54,11 @@ class TableSink(DeliverySink[dict[str, Any]]):
 
     guarantee = "transactional"
 
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What messages call the table."""
+
     @abstractmethod
     def store(self) -> TableStore:
         """The table, to be opened."""

@@ -58,6 +58,11 @@ class PostgresTable(Source[dict[str, Any]], TableSink):
         """The name of the table."""
         return self.table.rpartition(".")[2]
 
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return self._open().title
+
     def absolute(self) -> PostgresTable:
         """The same table."""
         return self

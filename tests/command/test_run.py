@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from backedge.command import main
 pytestmark = pytest.mark.usefixtures("local_ray")
 
 MODULE = """
-from backedge import Collect, Flow, Generate, Items, JsonLines, Print
+from backedge import Collect, Flow, Generate, Items, JsonLines, Print, SqliteTable
 
 
 def flow(size=200, rate=200):
@@ -43,6 +45,12 @@ def failing():
 def copying(path, output="copies"):
     flow = Flow("copying")
     flow.read(JsonLines(path), name="before").write(JsonLines(output), name="after")
+    return flow
+
+
+def filling():
+    flow = Flow("filling")
+    flow.read(JsonLines("in.jsonl"), name="before").write(SqliteTable("n.db", "numbers"), name="filled")
     return flow
 """
 
@@ -101,13 +109,20 @@ def test_what_is_printed_comes_before_the_summary(capsys: pytest.CaptureFixture[
     assert told.startswith("printing: finished in ")
 
 
-def test_the_summary_says_where_sinks_of_files_write(capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    (tmp_path / "in.jsonl").write_text("1\n")
+def test_the_summary_says_where_sinks_of_files_and_tables_write(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    (tmp_path / "in.jsonl").write_text('{"n": 1}\n')
     words = ["run", "flows_to_run:copying", "--set", "path=in.jsonl", "--set"]
     assert main([*words, "output=copies"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"  after: files in {tmp_path}/copies"
     assert main([*words, "output=other", "--json"]) == 0
     assert summary(capsys)["files"] == {"after": f"{tmp_path}/other"}
+    with closing(sqlite3.connect(tmp_path / "n.db")) as database, database:
+        database.execute("CREATE TABLE numbers (n integer)")
+    table = f"'numbers' of {tmp_path}/n.db"
+    assert main(["run", "flows_to_run:filling"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"  filled: rows of table {table}"
+    assert main(["run", "flows_to_run:filling", "--json"]) == 0
+    assert summary(capsys)["tables"] == {"filled": table}
 
 
 def test_input_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]):

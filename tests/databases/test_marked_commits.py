@@ -228,6 +228,8 @@ class RefusingStore:
 
 
 class RefusingTable(TableSink):
+    title = RefusingStore.title
+
     def store(self) -> RefusingStore:
         return RefusingStore()
 

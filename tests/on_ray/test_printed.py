@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from io import BytesIO, TextIOWrapper
 
 import pytest
 
+from engine.on_ray.api.progress_line import print_lines
 from engine.on_ray.supervisor.kept_lines import KeptLines
 from engine.on_ray.supervisor.published_output import DETACHED_LINES_MAX, Output
 from engine.on_ray.supervisor.run_story import LINES_MAX, Story
@@ -75,3 +77,11 @@ def test_of_what_the_user_should_know_the_last_lines_are_kept_with_their_numbers
     copy = pickle.loads(pickle.dumps(story))
     assert copy.told.first == 2 and copy.lines[0] == "2" and len(copy.lines) == LINES_MAX
     assert copy.told.since(LINES_MAX + 1).lines == [str(LINES_MAX + 1)]
+
+
+@pytest.mark.parametrize(("encoding", "written"), [("utf-8", "é \\ud83d"), ("ascii", "\\xe9 \\ud83d")])
+def test_what_the_stream_cannot_encode_is_printed_as_an_escape(encoding: str, written: str):
+    taken = BytesIO()
+    stream = TextIOWrapper(taken, encoding)
+    print_lines(["> é \ud83d", "> fine"], stream)
+    assert taken.getvalue().decode() == f"> {written}\n> fine\n"

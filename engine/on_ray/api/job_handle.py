@@ -14,7 +14,7 @@ from msgspec import structs
 
 from engine.on_ray import cluster
 from engine.on_ray.api.html_tables import html_table, outputs_table
-from engine.on_ray.api.progress_line import Display
+from engine.on_ray.api.progress_line import Display, print_lines
 from engine.on_ray.ray_data import to_ray_data
 from engine.on_ray.run_spec import RequestFailedError, RunFailedError
 from engine.on_ray.supervisor.audit_process import AuditFailedError, Auditor
@@ -406,7 +406,7 @@ class Job:
             self._progress.say(f"{counted(unprinted, 'printed line')} before these were not kept")
         if printed.lines and self._prints:
             self._progress.make_room()
-            print("\n".join(printed.lines), flush=True)
+            print_lines(printed.lines)
 
 
 def _result_table(result: RunResult) -> str:

@@ -78,6 +78,13 @@ class Display:
         return f"\r{_CLEAR_LINE}" if self._is_terminal else f"\r{' ' * self._open_columns}\r"
 
 
+def print_lines(lines: list[str], stream: TextIO | None = None) -> None:
+    """Print the output of `Print` sinks. Characters that the stream cannot encode are written as escapes."""
+    stream = sys.stdout if stream is None else stream
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    print("\n".join(lines).encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
+
+
 def _is_of_notebook(stream: TextIO) -> bool:
     """Whether a stream leads to the output of a notebook's cell."""
     return type(stream).__module__.startswith("ipykernel")
