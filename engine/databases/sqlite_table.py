@@ -29,7 +29,7 @@ BUSY_TIMEOUT_S = 30.0
 """How long a transaction waits for another one: SQLite has one writer at a time."""
 
 _MAY_PASS = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN"})
-_PLAIN = (type(None), bool, int, float, str, bytes, np.bool_, np.integer, np.float16, np.float32)
+_PLAIN: tuple[type, ...] = (type(None), bool, int, float, str, bytes, np.bool_, np.integer, np.float16, np.float32)
 _ROW_IDS = ("rowid", "_rowid_", "oid")
 """What the id of a row can be called, where no column has that name."""
 
@@ -319,7 +319,7 @@ def _check_values(column_type: str, values: list[Any]) -> None:
     if not all(issubclass(kind, _PLAIN) for kind in kinds):
         raise TypeError("SQLite holds numbers, text, bytes and None")
     check_texts(values, kinds)
-    integers = [value for value in values if isinstance(value, (int, np.integer))]
+    integers: list[Any] = [value for value in values if isinstance(value, (int, np.integer))]
     if integers and not _INTEGER_MIN <= min(integers) <= max(integers) <= _INTEGER_MAX:
         raise OverflowError("SQLite holds integers of 64 bits")
     if any(map(ne, values, values)):

@@ -1,8 +1,8 @@
 """Writes a Parquet file, one row group of many rows at a time.
 
-The columns and types of the file are those of its first row group: of up to `ROWS_MAX` records, in the order in which
-columns first occur. A record of a later row group may lack columns, but not add any. A column that only contains None
-takes the type that it had in the last file of this task in which it had other values.
+The columns of the file are those of all its records, in the order in which they first occur, and the type of each holds
+its values unchanged. If a row group needs more columns or wider types than those before it, these are written again. A
+column that only contains None takes the type that it had in the last file of this task in which it had other values.
 
 Columns are written unchanged if all batches of a row group have the same names and types, and the file's; otherwise
 their rows are written like records. Tensors are converted to lists.
@@ -41,6 +41,8 @@ class ParquetPart:
         self._sink = sink
         self._types = types
         self._rows_max = rows_max
+        self._disk = disk
+        self._path = path
         # Our own stream: only we close what writes to it, so a full disk is noticed.
         self._stream = disk.open(path)
         self._writer: Any = None
@@ -105,28 +107,18 @@ class ParquetPart:
         self._rows += len(records)
 
     def _check(self, records: list[Any]) -> None:
-        known = None if self._schema is None else frozenset(self._schema.names)
         for record in records:
             if not isinstance(record, dict) or not record:
                 raise unwritable(self._sink, "Parquet", record, "it has no columns", "map records to dicts")
-            keys = cast("dict[Any, Any]", record).keys()
-            if known is None:
-                if not all(type(key) is str for key in keys):
-                    what = "a column whose name is not text"
-                    raise unwritable(self._sink, "Parquet", record, what, "map records to dicts with text as keys")
-            elif not keys <= known:
-                what = f"it has columns {sorted(map(str, keys - known))}, which the file's first rows do not have"
-                fix = "give all records the same columns"
-                raise unwritable(self._sink, "Parquet", record, what, fix)
+            if not all(type(key) is str for key in cast("dict[Any, Any]", record)):
+                what = "a column whose name is not text"
+                raise unwritable(self._sink, "Parquet", record, what, "map records to dicts with text as keys")
 
     def _flush(self) -> None:
         table = arrow().concat_tables(self._tables) if self._tables else self._table_of_records()
         try:
-            if self._schema is None:
-                self._writer = parquet().ParquetWriter(
-                    self._stream, table.schema, dictionary_pagesize_limit=DICTIONARY_BYTES_MAX
-                )
-                self._schema = table.schema
+            if self._schema != table.schema:
+                self._widen(table.schema)
                 self._types |= {field.name: field.type for field in table.schema if field.type != arrow().null()}
             self._writer.write_table(table)
         except OSError:
@@ -141,16 +133,36 @@ class ParquetPart:
         self._tables = []
         self._rows = 0
 
+    def _widen(self, schema: Any) -> None:
+        """Write the file with these columns and types from here on; rows that it has already are written again."""
+        if self._schema is None:
+            self._writer = _writer(self._stream, schema)
+        else:
+            self._writer.close()
+            self._stream.close()
+            with parquet().ParquetFile(self._path) as file:
+                self._disk.remove(self._path)
+                self._stream = self._disk.open(self._path)
+                self._writer = _writer(self._stream, schema)
+                for group in range(file.num_row_groups):
+                    self._writer.write_table(_widened(file.read_row_group(group), schema))
+        self._schema = schema
+
     def _table_of_records(self) -> Any:
         types = {} if self._schema is None else {field.name: field.type for field in self._schema}
-        arrays = {name: self._array(name, column, types.get(name)) for name, column in self._columns.items()}
-        return arrow().table(arrays, schema=self._schema)
+        return arrow().table(
+            {name: self._array(name, column, types.get(name)) for name, column in self._columns.items()}
+        )
 
     def _array(self, name: str, values: list[Any], kind: Any) -> Any:
         try:
             array = _converted(values, kind)
         except (ValueError, TypeError, OverflowError) as error:
-            raise self._misfit(name, values, kind, error) from error
+            try:
+                array = _converted(values, None)
+                array = array.cast(_united(kind, array.type))
+            except (ValueError, TypeError, OverflowError):
+                raise self._misfit(name, values, kind, error) from error
         return array.cast(self._types[name]) if array.type == arrow().null() and name in self._types else array
 
     def _misfit(self, name: str, values: list[Any], kind: Any, error: Exception) -> Exception:
@@ -210,7 +222,7 @@ def _groups(path: Path) -> Iterator[Any]:
 
 def _write_rows(disk: Disk, schema: Any, rows: Iterable[Any], path: Path, rows_max: int) -> None:
     stream = disk.open(path)
-    writer = parquet().ParquetWriter(stream, schema, dictionary_pagesize_limit=DICTIONARY_BYTES_MAX)
+    writer = _writer(stream, schema)
     tables: list[Any] = []
 
     def flush() -> None:
@@ -230,6 +242,21 @@ def _write_rows(disk: Disk, schema: Any, rows: Iterable[Any], path: Path, rows_m
         # When dropped, it would try again to write its footer.
         writer.is_open = False
         raise
+
+
+def _writer(stream: Any, schema: Any) -> Any:
+    return parquet().ParquetWriter(stream, schema, dictionary_pagesize_limit=DICTIONARY_BYTES_MAX)
+
+
+def _widened(table: Any, schema: Any) -> Any:
+    """The rows of a table with these columns and types. `ValueError` if a value would change."""
+    columns = [
+        table[field.name].cast(field.type)
+        if field.name in table.schema.names
+        else arrow().nulls(len(table), field.type)
+        for field in schema
+    ]
+    return arrow().Table.from_arrays(columns, schema=schema)
 
 
 def _table(columns: Columns) -> Any:
@@ -257,10 +284,46 @@ def _converted(values: list[Any], kind: Any) -> Any:
         # Rows that arrived as columns have given the file a type that no Python value has.
         return array.cast(kind)
     # Not array(values, kind), which would truncate fractions.
-    schemas = [arrow().schema([("column", type)]) for type in (kind, array.type)]
-    if arrow().unify_schemas(schemas, promote_options="permissive").field("column").type != kind:
+    if _united(kind, array.type) != kind:
         raise TypeError(f"{array.type} is not {kind}")
     return array.cast(kind)
+
+
+def _united(one: Any, other: Any) -> Any:
+    """The type that holds the values of both; `TypeError` if there is none."""
+    types = arrow().types
+    if one.equals(other) or types.is_null(other):
+        return one
+    if types.is_null(one):
+        return other
+    if types.is_list(one) and types.is_list(other):
+        return arrow().list_(_united(one.value_type, other.value_type))
+    if types.is_struct(one) and types.is_struct(other):
+        fields = {field.name: field.type for field in one}
+        for field in other:
+            fields[field.name] = _united(fields.get(field.name, arrow().null()), field.type)
+        return arrow().struct(list(fields.items()))
+    if not _are_akin(one, other):
+        raise TypeError(f"{other} is not {one}")
+    schemas = [arrow().schema([("column", each)]) for each in (one, other)]
+    return arrow().unify_schemas(schemas, promote_options="permissive").field("column").type
+
+
+def _are_akin(one: Any, other: Any) -> bool:
+    """Whether a value means the same in both types, if both hold it."""
+    types = arrow().types
+    if types.is_timestamp(one) and types.is_timestamp(other):
+        return one.tz == other.tz
+    families = (
+        (types.is_integer, types.is_floating),
+        (types.is_integer, types.is_decimal),
+        (types.is_string, types.is_large_string, types.is_string_view),
+        (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary),
+        (types.is_date,),
+        (types.is_time,),
+        (types.is_duration,),
+    )
+    return any(all(any(is_it(each) for is_it in family) for each in (one, other)) for family in families)
 
 
 def _are_same(one: Any, other: Any) -> bool:
@@ -271,7 +334,8 @@ def _are_same(one: Any, other: Any) -> bool:
 
 def _is_narrower(kind: Any, other: Any) -> bool:
     types = arrow().types
-    return any(is_it(kind) and is_it(other) for is_it in (types.is_integer, types.is_floating, types.is_timestamp))
+    sorts = (types.is_integer, types.is_floating, types.is_timestamp)
+    return any(is_it(kind) and is_it(other) for is_it in sorts) and _are_akin(kind, other)
 
 
 def _check_alike(values: list[Any]) -> None:

@@ -12,9 +12,12 @@ import json
 import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
+from uuid import UUID
 
 import numpy as np
 
@@ -27,7 +30,17 @@ from engine.task_errors import describe, show
 
 _FRAME = struct.Struct("<Q16s")
 _COPIED_BYTES = 1 << 20
-_NO_TEXT = (dict, list, tuple, set, frozenset, bytes, bytearray)
+_CSV_SCALARS = frozenset({type(None), bool, int, float, Decimal, UUID, time})
+_CSV_FAMILIES: tuple[type, ...] = (
+    str,
+    date,
+    timedelta,
+    np.bool_,
+    np.integer,
+    np.floating,
+    np.datetime64,
+    np.timedelta64,
+)
 
 
 class Part(Protocol):
@@ -43,7 +56,7 @@ class Part(Protocol):
 
 
 class JsonPart:
-    """One value per line. Keys become text, as JSON requires."""
+    """One value per line. Keys become text, as JSON requires; no two of a dict may become the same."""
 
     def __init__(self, disk: Disk, path: Path, sink: str) -> None:
         self._sink = sink
@@ -56,58 +69,94 @@ class JsonPart:
         try:
             encode = self._encode
             lines = [encode(record) for record in records]
+            _check_names(records)
         except (TypeError, ValueError, RecursionError) as error:
             fix = "map it to text, finite numbers, booleans, None, lists and dicts of these"
-            raise unwritable(self._sink, "JSON", _culprit(records, self._encode), describe(error), fix) from error
+            raise unwritable(self._sink, "JSON", _culprit(records, self._try), describe(error), fix) from error
         self._stream.write(("\n".join(lines) + "\n").encode())
 
     def close(self) -> None:
         """Close the file."""
         self._stream.close()
 
+    def _try(self, record: Any) -> None:
+        self._encode(record)
+        _check_names([record])
+
 
 class CsvPart:
-    """Comma-separated values. The first record defines the columns of all. None is left empty."""
+    """Comma-separated values. The columns are those of all records, in the order in which they first occur.
+
+    None is left empty, and so is a column that a record lacks.
+    """
 
     def __init__(self, disk: Disk, path: Path, sink: str) -> None:
         self._sink = sink
+        self._disk = disk
+        self._path = path
         self._stream = disk.open(path)
-        self._columns: list[str] | None = None
+        self._columns: dict[str, None] = {}
 
     def write(self, records: Records) -> None:
         """Add records, one row each."""
         records = as_records(records)
-        columns = self._columns if self._columns is not None else self._columns_of(records[0])
-        rows: list[Any] = [] if self._columns is not None else [columns]
-        keys = dict.fromkeys(columns).keys()
-        for record in records:
-            if not isinstance(record, dict) or cast("dict[Any, Any]", record).keys() != keys:
-                what = f"its columns are not {columns}, those of the first record of the file"
-                raise unwritable(self._sink, "CSV", record, what, "map all records to dicts with the same keys")
-            rows.append([record[column] for column in columns])
+        columns = self._columns_with(records)
+        rows: list[list[Any]] = [list(map(record.get, columns)) for record in records]
         kinds = set(map(type, chain.from_iterable(rows)))
-        if any(issubclass(kind, _NO_TEXT) for kind in kinds):
-            culprit = next(r for r in records if any(isinstance(value, _NO_TEXT) for value in r.values()))
-            raise unwritable(self._sink, "CSV", culprit, "it contains a nested value", "write JSON lines or Parquet")
+        unknown = {kind for kind in kinds - _CSV_SCALARS if not issubclass(kind, _CSV_FAMILIES)}
+        if unknown:
+            culprit, value = next((r, v) for r in records for v in r.values() if type(v) in unknown)
+            what = f"it contains a {type(value).__name__}, which is no text, number, truth value, date or time"
+            raise unwritable(self._sink, "CSV", culprit, what, "map it to one, or write JSON lines or Parquet")
         try:
+            header = _csv([list(columns)]).encode()
             data = _csv(rows).encode()
         except UnicodeEncodeError as error:
-            culprit = _culprit(rows, lambda row: _csv([row]).encode())
+            culprit = _culprit(records, lambda record: _csv([[*record, *record.values()]]).encode())
             raise unwritable(
                 self._sink, "CSV", culprit, describe(error), "map it to text that is valid UTF-8"
             ) from error
+        if len(columns) > len(self._columns):
+            self._widen(header, len(columns) - len(self._columns))
+            self._columns = columns
         self._stream.write(data)
-        self._columns = columns
 
     def close(self) -> None:
         """Close the file."""
         self._stream.close()
 
-    def _columns_of(self, record: Any) -> list[str]:
-        columns: list[Any] = list(cast("dict[Any, Any]", record)) if isinstance(record, dict) else []
-        if not columns or not all(isinstance(column, str) for column in columns):
-            raise unwritable(self._sink, "CSV", record, "it has no columns", "map records to dicts with text as keys")
+    def _columns_with(self, records: list[Any]) -> dict[str, None]:
+        """The columns of the file and of these records."""
+        columns = self._columns
+        for record in records:
+            if not isinstance(record, dict) or not record:
+                raise unwritable(self._sink, "CSV", record, "it has no columns", "map records to dicts")
+            keys = cast("dict[Any, Any]", record).keys()
+            if not keys <= columns.keys():
+                if not all(isinstance(key, str) for key in keys):
+                    what = "a column whose name is not text"
+                    raise unwritable(self._sink, "CSV", record, what, "map records to dicts with text as keys")
+                columns = columns | dict.fromkeys(keys)
         return columns
+
+    def _widen(self, header: bytes, more: int) -> None:
+        """Write the file again with this header and so many more columns, which are empty in the rows before."""
+        if not self._columns:
+            self._stream.write(header)
+            return
+        self._stream.close()
+        with self._path.open("rb") as file:
+            file.seek(len(csv_header(self._path)))
+            self._disk.remove(self._path)
+            self._stream = self._disk.open(self._path)
+            self._stream.write(header)
+            is_quoted = False
+            while lines := file.readlines(_COPIED_BYTES):
+                for number, line in enumerate(lines):
+                    is_quoted ^= line.count(b'"') % 2 == 1
+                    if not is_quoted:
+                        lines[number] = line[:-1] + b"," * more + b"\n"
+                self._stream.write(b"".join(lines))
 
 
 class PicklePart:
@@ -214,9 +263,22 @@ def _culprit(records: list[Any], encode: Callable[[Any], object]) -> Any:
 
 def _plain(value: Any) -> Any:
     """Convert a value that JSON does not know: numpy numbers become numbers."""
-    if isinstance(value, np.generic):
+    if isinstance(value, (np.bool_, np.integer, np.floating)):
         return cast("np.generic[Any]", value).item()
     raise TypeError(f"{show(value)} of type {type(value).__name__} cannot be written as JSON")
+
+
+def _check_names(values: list[Any]) -> None:
+    """Raise if two keys of a dict in these values become the same text: a reader would find one of them."""
+    while values:
+        dicts: list[dict[Any, Any]] = [value for value in values if isinstance(value, dict)]
+        if not set(map(type, chain.from_iterable(dicts))) <= {str}:
+            for each in dicts:
+                if len(json.loads(json.dumps(dict.fromkeys(each)))) < len(each):
+                    raise ValueError("two keys become the same text")
+        lists: list[Sequence[Any]] = [value for value in values if isinstance(value, (list, tuple))]
+        inner = chain(chain.from_iterable(map(dict[Any, Any].values, dicts)), chain.from_iterable(lists))
+        values = [value for value in inner if isinstance(value, (dict, list, tuple))]
 
 
 def _csv(rows: list[Any]) -> str:

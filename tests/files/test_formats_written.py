@@ -5,25 +5,35 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import threading
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
 
-from engine.files.arrow import parquet
+from engine.columns import Records
+from engine.files.arrow import arrow, parquet
 from engine.files.disk import Disk
 from engine.files.file_errors import UnwritableRecordError
 from engine.files.file_formats import CSV, JsonLines, Parquet
 from engine.files.parquet_part import ParquetPart
+from engine.formats import from_format
 from tests.files.opened import AT_ONCE, reader, rest, transaction, visible, writer
 
 FILES = [JsonLines, CSV, Parquet]
 
 
-def written(folder: Path, kind: Any, *batches: list[Any]) -> Path:
+class Color(Enum):
+    RED = 1
+
+
+def written(folder: Path, kind: Any, *batches: Records) -> Path:
     """The one file that these batches make."""
     opened = writer(kind(str(folder), **AT_ONCE))
     for batch in batches:
@@ -34,7 +44,7 @@ def written(folder: Path, kind: Any, *batches: list[Any]) -> Path:
     return folder / name
 
 
-def refusal(folder: Path, kind: Any, *batches: list[Any]) -> str:
+def refusal(folder: Path, kind: Any, *batches: Records) -> str:
     with pytest.raises(UnwritableRecordError) as caught:
         written(folder, kind, *batches)
     return str(caught.value)
@@ -58,7 +68,13 @@ def test_json_lines_hold_any_json(tmp_path: Path):
     assert [json.loads(line) for line in path.read_text().splitlines()] == expected
 
 
-@pytest.mark.parametrize("value", [math.nan, {1, 2}, b"x", object(), threading.Lock(), {("a", 1): 2}])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(math.nan, {1, 2}, b"x", object(), threading.Lock(), {("a", 1): 2}, np.datetime64("2024-01-01", "ns")),
+        *({1: "a", "1": "b"}, [{"true": 1, True: 2}], {"inner": ({None: 1, "null": [2]},)}),
+    ],
+)
 def test_what_is_no_json_is_told_with_sink_and_record(tmp_path: Path, value: Any):
     said = refusal(tmp_path, JsonLines, [{"id": 1}, {"id": 2, "value": value}])
     assert said.startswith("sink 'out' cannot write a record as JSON: ")
@@ -73,6 +89,11 @@ def test_a_batch_that_cannot_be_written_leaves_nothing_of_itself(tmp_path: Path)
     opened.prepare(transaction(1))
     opened.commit(transaction(1))
     assert rest(reader(JsonLines(str(tmp_path), **AT_ONCE))) == [1]
+
+
+def test_keys_that_are_no_text_become_text(tmp_path: Path):
+    path = written(tmp_path, JsonLines, [{1: [{2.5: {None: "x"}}], "1.0": True}])
+    assert json.loads(path.read_text()) == {"1": [{"2.5": {"null": "x"}}], "1.0": True}
 
 
 def test_csv_has_the_columns_of_its_first_record_in_that_order(tmp_path: Path):
@@ -91,14 +112,19 @@ def test_any_text_survives_csv(tmp_path: Path, text: str):
 @pytest.mark.parametrize(
     ("records", "complaint"),
     [
-        ([{"a": 1}, {"b": 2}], "its columns are not ['a'], those of the first record of the file\n  record: {'b': 2}"),
-        ([{"a": 1}, {"a": 1, "b": 2}], "its columns are not ['a']"),
-        ([{"a": 1}, "text"], "its columns are not ['a']"),
+        ([{"a": 1}, "text"], "it has no columns\n  record: 'text'"),
         (["text"], "it has no columns\n  record: 'text'\n  map records to dicts"),
         ([dict[str, int]()], "it has no columns"),
-        ([{1: 2}], "it has no columns"),
-        ([{"a": 1}, {"a": [1]}], "it contains a nested value\n  record: {'a': [1]}"),
-        ([{"a": b"x"}], "it contains a nested value"),
+        ([{1: 2}], "a column whose name is not text"),
+        (
+            [{"a": 1}, {"a": [1]}],
+            "it contains a list, which is no text, number, truth value, date or time\n  record: {'a",
+        ),
+        ([{"a": b"x"}], "it contains a bytes"),
+        ([{"a": np.arange(2000.0)}], "it contains a ndarray"),
+        ([{"a": object()}], "it contains a object"),
+        ([{"a": Color.RED}], "it contains a Color"),
+        ([{"a": 1j}], "it contains a complex"),
         ([{"a": "\ud800"}], "UnicodeEncodeError"),
     ],
 )
@@ -108,8 +134,28 @@ def test_what_is_no_csv_is_told_with_sink_and_record(tmp_path: Path, records: li
     assert complaint in said
 
 
-def test_a_later_batch_of_other_columns_is_refused_too(tmp_path: Path):
-    assert "its columns are not ['a']" in refusal(tmp_path, CSV, [{"a": 1}], [{"b": 1}])
+def test_an_array_of_columns_is_no_csv(tmp_path: Path):
+    said = refusal(tmp_path, CSV, from_format({"id": np.array([1]), "emb": np.arange(2000.0).reshape(1, -1)}))
+    assert "it contains a ndarray" in said
+
+
+def test_csv_holds_every_scalar_as_text_that_says_all_of_it(tmp_path: Path):
+    at = datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+    values: list[Any] = ["x", 1, 0.1, True, Decimal("1.50"), at, at.date(), at.time(), UUID(int=1), np.float32(0.1)]
+    values += [np.int8(1), np.bool_(False), np.datetime64("2024-01-01", "ns"), timedelta(1)]
+    written(tmp_path, CSV, [{"a": value} for value in values])
+    assert rest(reader(CSV(str(tmp_path), **AT_ONCE))) == [{"a": str(value)} for value in values]
+
+
+def test_csv_of_one_cut_has_the_columns_of_all_records(tmp_path: Path):
+    records = [{"a": 'x,"\n', "b": "\r"}, {"b": ""}, {"c": "1", "a": "\n"}, {"d é": "2"}, {"a": "3"}]
+    path = written(tmp_path, CSV, *([record] for record in records))
+    columns = ["a", "b", "c", "d é"]
+    with path.open(newline="") as file:
+        assert list(csv.reader(file)) == [columns, *([record.get(name, "") for name in columns] for record in records)]
+    assert written(tmp_path / "at once", CSV, records).read_bytes().replace(b'"', b"") == (
+        path.read_bytes().replace(b'"', b"")
+    )
 
 
 def test_the_columns_of_the_next_file_are_its_own(tmp_path: Path):
@@ -147,12 +193,51 @@ def test_parquet_is_written_in_row_groups_and_later_ones_may_lack_columns(tmp_pa
     assert rows == [{"n": n, "s": str(n) if n < 6 else None} for n in range(11)]
 
 
-def test_a_column_that_comes_up_late_is_told_with_sink_and_record(tmp_path: Path):
-    with pytest.raises(UnwritableRecordError, match=r"(?s)it has columns \['late'\].*record: \{'n': 5, 'late': 1\}"):
-        rows_in_groups(tmp_path / "a", [{"n": n} for n in range(4)], [{"n": 4}, {"n": 5, "late": 1}])
+@pytest.mark.parametrize(
+    ("before", "later"),
+    [
+        ({"n": 1}, {"n": 2, "late": "x"}),
+        ({"n": 1}, {"late": [1]}),
+        ({"n": None}, {"n": "x"}),
+        ({"n": []}, {"n": ["x"]}),
+        ({"n": {"a": 1}}, {"n": {"a": 2, "b": [None]}}),
+        ({"n": 1}, {"n": 2.5}),
+        ({"n": [1]}, {"n": [2.5]}),
+        ({"n": Decimal("1.5")}, {"n": Decimal("1000.25")}),
+    ],
+)
+def test_parquet_of_one_cut_has_the_columns_and_types_of_all_records(
+    tmp_path: Path, before: dict[str, Any], later: dict[str, Any]
+):
+    path = tmp_path / "a.parquet"
+    assert rows_in_groups(path, [before] * 8, [later] * 4, [before]) == [4, 4, 4, 1]
+    expected: Any = arrow().Table.from_pylist([before, later] * 2, schema=parquet().read_schema(path)).to_pylist()
+    assert parquet().read_table(path).to_pylist() == [expected[0]] * 8 + [expected[1]] * 4 + [expected[0]]
+    assert expected[0].keys() == {**before, **later}.keys()
+    assert os.listdir(tmp_path) == ["a.parquet"]
 
 
-@pytest.mark.parametrize("value", ["text", 1.5, [1], 2**70])
+def test_an_integer_that_a_later_fraction_would_round_is_told(tmp_path: Path):
+    with pytest.raises(UnwritableRecordError, match=str(2**60 + 1)):
+        rows_in_groups(tmp_path / "a", [{"n": 2**60 + 1}] * 4, [{"n": 0.5}] * 4)
+
+
+@pytest.mark.parametrize(
+    ("before", "value"),
+    [
+        ("a", b"a"),
+        (b"a", "a"),
+        (datetime(2020, 1, 1, 5), datetime(2020, 1, 1, 5, tzinfo=UTC)),
+        (datetime(2020, 1, 1, 5, tzinfo=UTC), datetime(2020, 1, 1, 5)),
+        (1.5, Decimal("1.55")),
+    ],
+)
+def test_a_value_that_the_type_of_the_rows_before_would_change_is_told(tmp_path: Path, before: Any, value: Any):
+    with pytest.raises(UnwritableRecordError, match="column 'n' does not go as"):
+        rows_in_groups(tmp_path / "a", [{"n": before}] * 4, [{"n": value}] * 4)
+
+
+@pytest.mark.parametrize("value", ["text", [1], 2**70])
 def test_a_value_that_does_not_go_with_the_rows_before_is_told(tmp_path: Path, value: Any):
     said = r"(?s)sink 'out' cannot .* as Parquet: column 'n' does not go as int64.*record: \{'n': .*, 'm': 5\}"
     with pytest.raises(UnwritableRecordError, match=said):
