@@ -62,15 +62,27 @@ def _sized(plan: Plan, sizes: Mapping[str, int]) -> _Layout:
 def _check_order(plan: Plan, sizes: Mapping[str, int], ordered: str) -> None:
     """Raise unless what this operator receives has passed one task after the other.
 
-    One task that keeps values may put them in order itself, whatever it receives.
+    One task that keeps values may put them in order itself, whatever it receives, unless it sends each record on.
     """
     at = ordered
+    in_order = "or put them in order behind it, by a process class with parallelism=1"
     while True:
         what = f"operator {ordered!r} needs its input in order, but"
+        kind = plan.operators[at].kind
         if sizes[at] > 1:
             raise BadOptionError(f"{what} operator {at!r} has {sizes[at]} tasks: give it parallelism=1")
-        if plan.operators[at].kind.keeps_values:
+        if kind.keeps_values and not kind.one_for_one:
             return
+        if kind.may_wait:
+            raise BadOptionError(
+                f"{what} the answers of operator {at!r} leave it in any order: move it behind {ordered!r}, {in_order}"
+            )
+        loops = {edge.loop for edge in plan.edges if edge.receiver == at and edge.is_back}
+        if loops and at != ordered:
+            raise BadOptionError(
+                f"{what} records of loop {' and '.join(sorted(map(repr, loops)))} return to operator {at!r} behind "
+                f"later ones: leave out the loop, {in_order}"
+            )
         senders = [edge.sender for edge in plan.edges if edge.receiver == at and not edge.is_back]
         if len(senders) > 1:
             raise BadOptionError(

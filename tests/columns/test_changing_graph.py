@@ -201,6 +201,42 @@ def test_a_single_process_may_put_changes_in_order_that_several_tasks_have_read(
     assert expand(flow.plan(), 2).parallelism["read"] == 2
 
 
+def looked_up(flow: Flow, changes: Any) -> Any:
+    return changes.map_async(lambda change: change, name="looked up", parallelism=1)
+
+
+def tried_again(flow: Flow, changes: Any) -> Any:
+    again = flow.loop("again", max_rounds=3)
+    good, bad = changes.merge(again).split(lambda change: True, name="tried", parallelism=1)
+    again.feed(bad)
+    return good
+
+
+def in_rounds(flow: Flow, changes: Any) -> Any:
+    return flow.iterate(changes, lambda stream: stream, rounds=2, name="rounds")
+
+
+def counted(flow: Flow, changes: Any) -> Any:
+    """Keeps values, but sends each record on, so it puts nothing in order."""
+    return (
+        looked_up(flow, changes)
+        .key_by("source")
+        .stateful_map(lambda n, row: (n, row), initial=0, parallelism=1, name="n")
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "named"),
+    [(looked_up, "'looked up'"), (counted, "'looked up'"), (tried_again, "'again'"), (in_rounds, "'rounds'")],
+)
+def test_a_step_behind_which_changes_have_no_order_is_refused(step: Any, named: str):
+    flow = Flow("order")
+    read = flow.read(Items(rows_of(0, [(1, 2, 1.0)])), name="read", parallelism=1)
+    flow.changing_graph(Best, step(flow, read), name="program").write(Collect(), name="out")
+    with pytest.raises(BadOptionError, match=f"needs its input in order, but .*{named}"):
+        expand(flow.plan())
+
+
 def test_changes_of_two_sources_are_refused_because_they_have_no_order():
     flow = Flow("order")
     one, two = (flow.read(Items(rows_of(0, [(1, 2, 1.0)])), name=name, parallelism=1) for name in ("one", "two"))
