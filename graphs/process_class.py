@@ -88,6 +88,14 @@ class Context(Protocol[Out_contra]):
         """Call `on_timer(ctx, at_ms)` at that time, for the current key."""
         ...
 
+    def set_timer_in(self, ms: float) -> float:
+        """Call `on_timer(ctx, at_ms)` in so many milliseconds, for the current key. Returns that time, `at_ms`."""
+        ...
+
+    def clear_timer(self, at_ms: float | None = None) -> None:
+        """Clear the timer of the current key for that time; without a time, all timers of the key."""
+        ...
+
     @property
     def table(self) -> TableRows:
         """The table that the class declares with `table = Table(...)`, if `process` was given `batch_format`."""

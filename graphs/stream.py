@@ -32,6 +32,7 @@ from graphs.operator_kind import OperatorKind, check_kind
 from graphs.options import BatchFormat, OnError, Placing, Step, check_count, check_function, is_no_output, resources_of
 from graphs.plan import KeyColumns, Operator, Routing
 from graphs.process_class import Process, check_arguments
+from graphs.table import Table
 
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
@@ -510,11 +511,30 @@ def add_process(
                 f'process class {operator.__name__} has a table: give process batch_format="numpy", or another one'
             )
     else:
-        if declared_table(operator) and any(stream.key is None for stream in inputs.values()):
-            raise BadOptionError(f"process class {operator.__name__} has a table: call key_by for each of its inputs")
+        if (table := declared_table(operator)) is not None:
+            check_key_of_table(table, [stream.key for stream in inputs.values()], f"process class {operator.__name__}")
         kind = OfBatchClass(operator, named_inputs, copies, arguments, batch_format=batch_format, on_error=on_error)
     name = add_step(draft, kind, inputs, cast(Placing, options))
     return Stream(draft, (Tail(name, kind.outputs[0]),))
+
+
+def check_key_of_table(table: Table, keys: Sequence[Key | None], what: str) -> None:
+    """Raise unless the inputs are keyed by the columns of the table's key: a row of another key may be elsewhere.
+
+    What a function returns is not known. One of several inputs may have other names for the columns.
+    """
+    if None in keys:
+        raise BadOptionError(f"{what} has a table: call key_by for each of its inputs")
+    table.check(what)
+    columns = [(key,) if isinstance(key, str) else key.names for key in keys if isinstance(key, str | KeyColumns)]
+    wrong = [names for names in columns if len(names) != len(table.key)]
+    if columns and tuple(table.key) not in columns:
+        wrong = columns
+    if wrong:
+        raise BadOptionError(
+            f"{what} has a table with the key {', '.join(table.key)}, but its input is keyed by {', '.join(wrong[0])}: "
+            "give key_by and Table the same columns in the same order"
+        )
 
 
 def check_stream(draft: Draft, stream: object, what: str) -> None:

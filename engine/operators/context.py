@@ -24,6 +24,8 @@ from engine.task_errors import NO_KEY, MisuseError, show
 from engine.timers import Timers
 
 TIMER_AHEAD_MS_MAX = 100 * 365 * 86_400_000
+TIMER_BEHIND_MS_MAX = 10 * 365 * 86_400_000
+"""An earlier time is no time of a run, also one that was down for long, but a duration, or seconds."""
 
 
 class HookContext:
@@ -33,7 +35,8 @@ class HookContext:
     - `state`: the value of the current key, or of the task if the operator has no key.
     - `key`, `round`, `now` (milliseconds, on the driver's clock), `task_index`, `parallelism`.
     - `random`: a `random.Random` whose state is restored with the task.
-    - `set_timer(at_ms)`: call `on_timer` for the current key at that time.
+    - `set_timer(at_ms)`: call `on_timer` for the current key at that time. `set_timer_in(ms)`: so many milliseconds
+      from now. `clear_timer(at_ms)`: do not call it after all; without `at_ms`, at no time that was set for the key.
     - `keys()`: iterate over the keys that have a value; each is the current key until the next.
 
     >>> class Count:
@@ -79,6 +82,7 @@ class HookContext:
         self.current_key: Any = NO_KEY
         self.current_hops = 0
         self.starting = False
+        self.ending = False
         self.table_state: TableState | None = None
         self._emitted = emitted
         self._first_output = next(iter(emitted))
@@ -146,13 +150,38 @@ class HookContext:
         Setting a timer again for the same time and key has no effect, unless the records have different hop counts:
         then there is one timer per hop count, and what it emits has that hop count.
         """
-        if self.starting:
-            raise self._too_early("ctx.set_timer")
-        if type(at_ms) is not int or at_ms > self._place.moment.now_ms + TIMER_AHEAD_MS_MAX:
-            at_ms = self._checked_time(at_ms)
-        self._timers.add(at_ms, self.current_key, self.current_hops)
+        self._set_timer("ctx.set_timer", at_ms)
 
-    def _checked_time(self, at_ms: Any) -> float:
+    def set_timer_in(self, ms: float) -> float:
+        """Call `on_timer` for the current key in so many milliseconds. Returns the time, `ctx.now + ms`."""
+        is_number = isinstance(ms, Real) and not isinstance(ms, bool | np.timedelta64)
+        if not is_number or not cast(float, ms) >= 0:
+            raise MisuseError(
+                f"operator {self._name!r}: ctx.set_timer_in got {show(ms)}: give milliseconds from now on, such as 500"
+            )
+        # Only then is it known whether there is a time.
+        return self._set_timer("ctx.set_timer_in", ms, relative=True)
+
+    def clear_timer(self, at_ms: float | None = None) -> None:
+        """Do not call `on_timer` for the current key at that time, or at any time that was set for it."""
+        self._timers.clear(at_ms, self.current_key)
+
+    def _set_timer(self, what: str, ms: float, *, relative: bool = False) -> float:
+        if self.starting:
+            raise self._too_early(what)
+        if self.ending:
+            raise MisuseError(
+                f"operator {self._name!r} uses {what} in on_end, behind which no timer fires: emit what is left there, "
+                "or set the timer when a record arrives; the end waits for it"
+            )
+        now_ms = self._place.moment.now_ms
+        at_ms = now_ms + ms if relative else ms
+        if type(at_ms) is not int or not now_ms - TIMER_BEHIND_MS_MAX <= at_ms <= now_ms + TIMER_AHEAD_MS_MAX:
+            at_ms = self._checked_time(what, at_ms, ms)
+        self._timers.add(at_ms, self.current_key, self.current_hops)
+        return at_ms
+
+    def _checked_time(self, what: str, at_ms: Any, given: Any) -> float:
         """The same time as an integer, or as a float if it has a fraction: `on_timer` compares it with what was set."""
         fault = ""
         if isinstance(at_ms, Real) and not isinstance(at_ms, bool | np.timedelta64):
@@ -160,12 +189,14 @@ class HookContext:
             time_ms, now_ms = cast(float, at_ms), self._place.moment.now_ms
             if time_ms > now_ms + TIMER_AHEAD_MS_MAX:
                 fault = f", which is more than a hundred years after ctx.now, {now_ms}"
+            elif time_ms < now_ms - TIMER_BEHIND_MS_MAX:
+                fault = f", which is more than ten years before ctx.now, {now_ms}"
             elif math.isfinite(time_ms):
                 whole = int(time_ms)
                 return whole if whole == time_ms else float(time_ms)
         raise MisuseError(
-            f"operator {self._name!r}: ctx.set_timer got {show(at_ms)}{fault}: give a time in milliseconds, such as "
-            "ctx.now + 500"
+            f"operator {self._name!r}: {what} got {show(given)}{fault}: give a time in milliseconds, such as "
+            "ctx.now + 500, or call ctx.set_timer_in(500)"
         )
 
     def keys(self) -> Iterator[Any]:
@@ -228,6 +259,13 @@ class BatchContext(HookContext):
         rows = from_format(batch, f"operator {self._name!r} emits")
         if len(rows):
             self._append(own_copy(rows) if self._copies else rows, output)
+
+    def keys(self) -> Iterator[Any]:
+        """Refused here: a batch has many keys."""
+        raise MisuseError(
+            f"operator {self._name!r} uses ctx.keys(), but has a batch_format, so no value belongs to a key: give the "
+            "class a table = Table(key={...}, columns={...}), and look through ctx.table.scan()"
+        )
 
     def key_of_state(self) -> Any:
         """The key under which the current value is kept, if the operator has no keys."""

@@ -172,10 +172,7 @@ class ProcessOperator(TimedRuntime):
 
     def fire_timers(self, now_ms: int) -> None:
         """Call `on_timer` for the timers that are due. Timers that it sets wait for the next call."""
-        due: list[tuple[float, Any, int]] = []
-        while (timer := self.timers.pop_due(now_ms)) is not None:
-            due.append(timer)
-        for at_ms, key, hops in due:
+        for at_ms, key, hops in self.timers.due(now_ms):
             self._context.current_key = key
             self._call("on_timer", hops, at_ms)
             self._emission.note(hops)
@@ -188,6 +185,7 @@ class ProcessOperator(TimedRuntime):
 
     def end(self) -> None:
         """No more input will arrive."""
+        self._context.ending = True
         self._call("on_end", self._hops_max)
         self._emission.send(self._hops_max)
 
@@ -244,7 +242,7 @@ class ProcessOperator(TimedRuntime):
             whole["hops_max"] = self._hops_max
         if self._context.random_state is not None:
             whole["random"] = self._context.random_state
-        if len(self.timers):
+        if self.timers:
             # The times of timers are relative to this: the clock of the next process continues from here.
             whole["now_ms"] = self.place.moment.now_ms
         if self.timers.unkeyed():

@@ -148,9 +148,11 @@ class PlainOperator:
         """All timers that are due, in the order of their time."""
         self.now_ms = now_ms
         due = sorted((timer for timer in self.timers if timer[0] <= now_ms), key=itemgetter(0))
-        self.timers = [timer for timer in self.timers if timer[0] > now_ms]
-        for at_ms, key, hops in due:
-            self.call("on_timer", Context(self, key, hops), at_ms)
+        for timer in due:
+            if timer in self.timers:
+                self.timers.remove(timer)
+                at_ms, key, hops = timer
+                self.call("on_timer", Context(self, key, hops), at_ms)
 
     def answer(self, asked: Hop) -> None:
         """One of the waiting records has its answer."""
@@ -269,6 +271,16 @@ class Context:
         timer = (at_ms, self.state.key, self._hops)
         if timer not in self._of.timers:
             self._of.timers.append(timer)
+
+    def set_timer_in(self, ms: int) -> int:
+        """The same, so long from now."""
+        self.set_timer(self.now + ms)
+        return self.now + ms
+
+    def clear_timer(self, at_ms: int | None = None) -> None:
+        """Do not have `on_timer` called."""
+        key = self.state.key
+        self._of.timers = [timer for timer in self._of.timers if timer[1] != key or at_ms not in (None, timer[0])]
 
 
 class State:

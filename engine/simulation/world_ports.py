@@ -61,6 +61,9 @@ from recovery.restored import TaskRestore
 from recovery.supervisor import Supervisor, claimant_of, run_of
 from recovery.taking_back import SnapshotsInMemory
 
+BEGINNING_MS = 10**12
+"""The clock when a job begins: as on Ray, it shows a time of these years, so a duration is no time."""
+
 
 class Removal(NamedTuple):
     """A removal that an attempt has ordered, of files or of output. It may happen at any later time."""
@@ -121,7 +124,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.opened: list[TaskRuntime] = []
         self.unanswered: dict[str, Request] = {}
         self.rescales: dict[str, Request] = {}
-        self.now_ms: int = 0
+        self.now_ms: int = BEGINNING_MS
         self.claimed = Attempt(0)
         self.watched: set[Epoch] = set()
         self.dies_after_stop = False

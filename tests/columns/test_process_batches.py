@@ -267,6 +267,16 @@ def handing(hand: type[Any], add: type[Any], batch_format: Any = "numpy") -> Flo
     return flow
 
 
+def test_keys_of_batches_are_refused():
+    class Keys(Same):
+        def on_end(self, ctx: Any) -> None:
+            ctx.keys()
+
+    tasks = Tasks(flow_of(lambda s: s.key_by("n").process(Keys, batch_format="numpy", name="op")))
+    with pytest.raises(MisuseError, match=r"ctx\.keys\(\).*ctx\.table\.scan"):
+        tasks.home("op").end(now_ms=0)
+
+
 @pytest.mark.slow
 def test_columns_and_records_give_the_same_in_rounds_under_crashes():
     ours = simulate(handing(Hand, Add), seeds=range(20), parallelism=(1, 2))

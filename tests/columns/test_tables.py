@@ -707,6 +707,22 @@ def test_a_table_that_cannot_be_is_refused_when_the_flow_is_built(table: Table, 
         stream.process(_uses(table=table, on_batch=print), batch_format="numpy")
 
 
+@pytest.mark.parametrize("keys", [["id", "day"], ["day"], ["day", "id", "hour"], ["day", "number"]])
+def test_a_table_with_another_key_than_its_input_is_refused(keys: list[str]):
+    table = Table(key={"day": "string", "id": "int64"}, columns={"n": "int64"})
+    stream = Flow().read(Items(ORDERS)).key_by(keys[0] if len(keys) == 1 else keys)
+    with pytest.raises(BadOptionError, match=f"with the key day, id, but its input is keyed by {', '.join(keys)}: "):
+        stream.process(_uses(table=table, on_batch=print), batch_format="numpy")
+
+
+def test_one_of_several_inputs_of_a_table_may_have_other_names_for_its_key():
+    flow = Flow()
+    orders, others = (flow.read(Items(ORDERS)).key_by(name) for name in ("id", "buyer"))
+    flow.process(_uses(table=SUMS, on_batch=print), batch_format="numpy", orders=orders, others=others)
+    with pytest.raises(BadOptionError, match="with the key id, but its input is keyed by buyer"):
+        flow.process(_uses(table=SUMS, on_batch=print), batch_format="numpy", others=others, name="other")
+
+
 def test_a_table_needs_batches_and_a_key():
     stream = Flow().read(Items(ORDERS))
     with pytest.raises(BadOptionError, match="has a table: call key_by for each of its inputs"):

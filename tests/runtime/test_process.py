@@ -62,7 +62,7 @@ def test_hooks_run_in_their_order():
     ],
 )
 def test_a_timer_fires_with_the_time_that_it_was_set_for(given: Any, kind: type, due_ms: int):
-    """Timers cannot be cancelled: a class compares the time with the one that it set last."""
+    """A class may compare the time with the one that it set last."""
     told: list[Any] = []
 
     class Timed:
@@ -88,7 +88,7 @@ def test_a_timer_fires_with_the_time_that_it_was_set_for(given: Any, kind: type,
         (None, "set_timer got None: give a time"),
         (True, "set_timer got True: give a time"),
         (float("nan"), "set_timer got nan: give a time"),
-        (float("-inf"), "set_timer got -inf: give a time"),
+        (float("-inf"), "set_timer got -inf, which is more than ten years before ctx.now"),
         (float("inf"), "set_timer got inf, which is more than a hundred years after ctx.now, 0: give a time"),
         (10**400, "set_timer got 1000"),
         (np.timedelta64(5, "ms"), "set_timer got "),
@@ -104,6 +104,98 @@ def test_a_timer_that_would_never_fire_is_refused(given: Any, told: str):
 
     with pytest.raises(MisuseError, match=f"operator 'op': ctx.{told}"):
         processing(Timed).feed("op", [1])
+
+
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.mark.parametrize("given", [200, 1_800_000_000.0, -5])
+def test_a_time_of_which_no_run_can_be_is_refused_since_it_is_a_duration_or_in_seconds(given: Any):
+    class Timed:
+        def on_record(self, ctx: Any, n: int) -> None:
+            ctx.set_timer(given)
+
+        def on_timer(self, ctx: Any, at_ms: int) -> None: ...
+
+    with pytest.raises(MisuseError, match=r"set_timer got .*before ctx\.now, 1800000000000: .*set_timer_in"):
+        processing(Timed).feed("op", [1], now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("given", [-1, float("nan"), "soon", None, True, float("inf")])
+def test_a_duration_that_is_none_is_refused(given: Any):
+    class Timed:
+        def on_record(self, ctx: Any, n: int) -> None:
+            ctx.set_timer_in(given)
+
+        def on_timer(self, ctx: Any, at_ms: int) -> None: ...
+
+    with pytest.raises(MisuseError, match="set_timer_in got"):
+        processing(Timed).feed("op", [1])
+
+
+class Cleared:
+    """Sets three timers for each record: one is cleared at once, and one when the first of them fires."""
+
+    def on_record(self, ctx: Any, n: int) -> None:
+        ctx.set_timer_in(30)
+        ctx.set_timer_in(10)
+        ctx.clear_timer(ctx.set_timer_in(0.5))
+
+    def on_timer(self, ctx: Any, at_ms: float) -> None:
+        ctx.emit((ctx.key, at_ms))
+        ctx.clear_timer()
+
+
+@pytest.mark.parametrize("first_ms", [10, 30])
+def test_a_timer_that_was_cleared_does_not_fire_nor_keep_the_task_waiting(first_ms: int):
+    tasks = processing(Cleared, key=lambda n: n)
+    tasks.feed("op", [1, 2])
+    home = tasks.home("op")
+    assert home.next_timer_ms == 10
+    assert sorted(records_of(home.fire_timers(now_ms=first_ms))) == [(1, 10), (2, 10)]
+    assert home.next_timer_ms is None
+
+
+def test_a_timer_that_is_set_again_after_it_was_cleared_fires_once():
+    class Again:
+        def on_record(self, ctx: Any, n: int) -> None:
+            for _ in range(5):
+                ctx.clear_timer(ctx.set_timer_in(10))
+            ctx.set_timer_in(10)
+
+        def on_timer(self, ctx: Any, at_ms: float) -> None:
+            ctx.emit(at_ms)
+
+    tasks = processing(Again, key=lambda n: n)
+    tasks.feed("op", [1])
+    assert records_of(tasks.home("op").fire_timers(now_ms=50)) == [10]
+    assert tasks.home("op").next_timer_ms is None
+
+
+def test_a_cut_has_no_timers_that_were_cleared():
+    flow = Flow("cleared")
+    keyed = flow.read(Items([]), name="source").key_by(lambda n: n)
+    keyed.process(Cleared, name="op").rebalance().write(Collect(), name="sink")
+    tasks = Tasks(flow)
+    tasks.feed("op", [1])
+    restored = Tasks(flow, restored=tasks.capture()).home("op")
+    assert restored.next_timer_ms == 10
+    assert records_of(restored.fire_timers(now_ms=50)) == [(1, 10)]
+
+
+@pytest.mark.parametrize("call", ["set_timer", "set_timer_in"])
+def test_a_timer_of_on_end_is_refused_since_it_would_never_fire(call: str):
+    class Late:
+        def on_record(self, ctx: Any, n: int) -> None: ...
+
+        def on_end(self, ctx: Any) -> None:
+            getattr(ctx, call)(50)
+
+        def on_timer(self, ctx: Any, at_ms: int) -> None: ...
+
+    tasks = processing(Late)
+    with pytest.raises(MisuseError, match=rf"ctx\.{call} in on_end"):
+        tasks.home("op").end(now_ms=0)
 
 
 def test_what_hooks_emit_goes_through_the_rest_of_the_chain_upstream_first():

@@ -14,7 +14,7 @@ class Late:
 
     def on_record(self, ctx: Any, record: int) -> None:
         ctx.state.set([*(ctx.state.get() or []), record])
-        ctx.set_timer(60_000)
+        ctx.set_timer_in(60_000)
 
     def on_timer(self, ctx: Any, at_ms: int) -> None:
         for record in ctx.state.get():
