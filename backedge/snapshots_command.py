@@ -19,6 +19,7 @@ from backedge.printing import print_table, refuse, shortened
 from backedge.run_flags import new_names
 from engine.on_ray.api.cut_lookup import last_cuts
 from engine.on_ray.api.kept_constants import constant_change, given_values
+from engine.on_ray.api.launch_checks import changes_of, known_names
 from graphs.graph_errors import GraphError
 from graphs.ids import Epoch, TaskId
 from graphs.pipelines import pipelines_of
@@ -128,12 +129,10 @@ def check_flow(options: argparse.Namespace) -> int:
 def _difference_from(store: CutStore, epoch: Epoch, plan: Plan, options: argparse.Namespace) -> Difference:
     """How a flow differs from that of a cut: if the cut is of one pipeline, how its pipeline does."""
     cut = store.manifest_of(epoch)
-    drops = frozenset[str](options.drop)
-    constants = constant_change(given_values(plan), cut.constants, drops)
-    renamed, dropped = new_names(options.rename), drops - cut.constants.keys() - plan.constants.keys()
+    known = known_names(plan, [store.manifest_of(last) for last in {epoch, *last_cuts(store).values()}])
+    constants = constant_change(given_values(plan), cut.constants, frozenset[str](options.drop))
+    renamed, dropped = changes_of(cut, known, new_names(options.rename), options.drop)
     if _entry(store, epoch).pipeline is not None:
-        renamed = {name: new for name, new in renamed.items() if name in cut.parallelism}
-        dropped &= cut.parallelism.keys()
         now = {renamed.get(name, name) for name in cut.parallelism}
         parts = pipelines_of(plan, is_divided=True)
         plan = next((part for part in parts if now & part.operators.keys()), plan)

@@ -1,6 +1,7 @@
 """Restores a cut in a changed graph: which operators and edges of the cut are which ones of the new graph.
 
 - Operators match by name, unless the user says that one was renamed. An added operator starts empty.
+- State is given up once: a cut names what its run dropped when it began, so the same option has no effect on it.
 - State is never given up in silence: an operator that is gone, or has become another kind of operator, is refused until
   the user drops its state by name. What was on its way to an operator is no state of it: one that is dropped and still
   in the flow starts again with the records that were in flight.
@@ -170,7 +171,8 @@ def difference(
 
 def fitted(cut: CutOutline, plan: Plan, change: GraphChange | None) -> CutOutline:
     """The outline of a cut in terms of the graph that is run now. Raises `GraphMismatchError` if there is none."""
-    if cut.graph_hash == plan.hash:
+    is_done = change is None or change.former != plan.hash or (change.dropped and change.dropped <= cut.given_up)
+    if cut.graph_hash == plan.hash and is_done:
         return cut
     if change is None or change.former != cut.graph_hash:
         raise GraphMismatchError(

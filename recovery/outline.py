@@ -52,6 +52,7 @@ class CutOutline(Struct, frozen=True):
     ones, under which their files are found.
 
     - operator_names: new name -> former name of each operator that was renamed.
+    - given_up: names whose state was given up when the run that took the cut began: the cut has what came after.
     - dropped: operators that are still in the flow, and whose state is given up: they start again in its place.
     - former_versions: new name -> version of the state, of each operator whose state has another version now.
     - edge_names: former name -> new name of each edge; None if the graph is the same.
@@ -61,6 +62,7 @@ class CutOutline(Struct, frozen=True):
     graph_hash: str
     parallelism: Mapping[str, int]
     tasks: Mapping[TaskId, TaskOutline]
+    given_up: frozenset[str] = frozenset()
     operator_names: Mapping[str, str] = {}
     dropped: frozenset[str] = frozenset()
     former_versions: Mapping[str, int] = {}

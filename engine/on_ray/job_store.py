@@ -125,16 +125,18 @@ class ChainInMemory:
 
 
 class ChainInFolder:
-    """Chain and cuts in a folder. `constants` are the files of the run's constants."""
+    """Chain and cuts in a folder. `constants` are the files of the run's constants, `dropped` what it gave up."""
 
     def __init__(
         self,
         store: CutStore,
         constants: Mapping[str, StoredFile] | None = None,
         clock_s: Callable[[], float] = time.monotonic,
+        dropped: frozenset[str] = frozenset(),
     ) -> None:
         self._store = store
         self._constants = constants
+        self._dropped = dropped
         self._clock_s = clock_s
         # The attempt of the last sweep, and when it was done.
         self._swept: tuple[Attempt, float] | None = None
@@ -159,7 +161,7 @@ class ChainInFolder:
         """Create an entry; return False if its number is taken."""
         if not isinstance(entry, Manifest):
             return self._store.create(number, entry)
-        return self._store.create(number, entry, files, deployment, self._constants)
+        return self._store.create(number, entry, files, deployment, self._constants, self._dropped)
 
     def manifest(self, epoch: Epoch) -> CutDescription:
         """The verified content of a complete cut's manifest."""
@@ -260,7 +262,7 @@ def open_chain(options: TaskOptions) -> JobStore:
     """The chain of a run."""
     if options.root is None:
         return ChainInMemory()
-    return ChainInFolder(CutStore(options.root, options.job, options.key), options.constants)
+    return ChainInFolder(CutStore(options.root, options.job, options.key), options.constants, dropped=options.dropped)
 
 
 def open_services(

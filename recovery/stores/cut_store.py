@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -149,13 +149,15 @@ class CutStore:
         files: Mapping[TaskId, TaskFiles] | None = None,
         deployment: Deployment | None = None,
         constants: Mapping[str, StoredFile] | None = None,
+        dropped: Collection[str] = (),
     ) -> bool:
         """Create an entry of the chain exclusively. False if another entry has its number.
 
         For a manifest, `files` is what `write_task` returned for each task of the deployment, and `constants` has the
-        files of the run's constants, by name. The cut is complete when this returns True. After an `OSError` there is
-        no such entry, unless it is an `OutcomeUnknownError`: then there may be one. Nothing that it names is removed;
-        create the same entry again until the answer is known.
+        files of the run's constants, by name. `dropped`: what the run gave up the state of when it began. The cut is
+        complete when this returns True. After an `OSError` there is no such entry, unless it is an
+        `OutcomeUnknownError`: then there may be one. Nothing that it names is removed; create the same entry again
+        until the answer is known.
         """
         if number not in self._unknown and self._chain.is_taken(number):
             return False
@@ -164,7 +166,7 @@ class CutStore:
                 f"the manifest of epoch {entry.epoch} is created without a deployment: give the deployment of its run"
             )
         try:
-            is_ours = self._create(number, entry, files or {}, deployment, constants or {})
+            is_ours = self._create(number, entry, files or {}, deployment, constants or {}, dropped)
         except OutcomeUnknownError:
             self._unknown.add(number)
             raise
@@ -186,6 +188,7 @@ class CutStore:
         files: Mapping[TaskId, TaskFiles],
         deployment: Deployment | None,
         constants: Mapping[str, StoredFile],
+        dropped: Collection[str],
     ) -> bool:
         parent = self._chain.parent_of(number)
         manifest = None
@@ -194,7 +197,7 @@ class CutStore:
             cuts = reversed(self._layers.get(entry.pipeline, {}).values())
             known = ChainMap(_layers_of(self._compacted), *cuts)
             files = {task: replace(of, below=self._below(of, entry, known)) for task, of in files.items()}
-            document = manifest_document(entry, files, deployment, constants)
+            document = manifest_document(entry, files, deployment, constants, dropped)
             manifest = self._write_manifest(number, entry, document, parent, self._unsettled(files.values()))
             self._named[entry.epoch] = frozenset(constants.values())
         is_ours = self._chain.create(number, entry, parent, manifest)

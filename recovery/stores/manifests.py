@@ -5,7 +5,7 @@ A document was checked against its shape when it was opened (`schema.py`), so it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -38,7 +38,7 @@ _EARLIER: Mapping[str, frozenset[int]] = {"state": frozenset({2})}
 
 
 class CutDescription(Struct, frozen=True):
-    """A cut, as its manifest describes it."""
+    """A cut, as its manifest describes it. `dropped`: the names whose state its run gave up when it began."""
 
     epoch: Epoch
     attempt: Attempt
@@ -49,6 +49,7 @@ class CutDescription(Struct, frozen=True):
     tasks: Mapping[TaskId, TaskFiles]
     transactions: Mapping[TaskId, tuple[str, ...]]
     constants: Mapping[str, StoredFile] = {}
+    dropped: frozenset[str] = frozenset()
 
     @property
     def policy(self) -> str:
@@ -59,7 +60,7 @@ class CutDescription(Struct, frozen=True):
     def outline(self) -> CutOutline:
         """The facts from which a restore is planned."""
         tasks = {task: files.outline for task, files in self.tasks.items()}
-        return CutOutline(self.epoch, self.graph_hash, self.parallelism, tasks)
+        return CutOutline(self.epoch, self.graph_hash, self.parallelism, tasks, given_up=self.dropped)
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
@@ -164,6 +165,7 @@ def manifest_document(
     files: Mapping[TaskId, TaskFiles],
     deployment: Deployment,
     constants: Mapping[str, StoredFile],
+    dropped: Collection[str] = (),
 ) -> Document:
     """Build the manifest of a cut of `deployment`. Raises `ValueError` if `entry` does not match `files`."""
     for task, epoch in entry.files.items():
@@ -184,6 +186,7 @@ def manifest_document(
     named = {name: {"name": file.name, "size": file.size, "digest": file.digest} for name, file in constants.items()}
     return {
         **({"constants": named} if named else {}),
+        **({"dropped": sorted(dropped)} if dropped else {}),
         "epoch": entry.epoch,
         "attempt": entry.attempt,
         "mode": entry.mode.value,
@@ -256,6 +259,7 @@ def description_in(document: Document, path: str) -> CutDescription:
         tasks={files.task: files for files in tasks},
         transactions=_tasks(document["transactions"]),
         constants={name: _stored_file(file) for name, file in document.get("constants", {}).items()},
+        dropped=frozenset(document.get("dropped", ())),
     )
     if len(described.tasks) < len(tasks):
         raise SnapshotCorruptError(

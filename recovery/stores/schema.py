@@ -202,13 +202,13 @@ _MANIFEST: Mapping[str, Shape] = {
     "tasks": list_of(record(_TASK)),
     "transactions": _TRANSACTIONS,
 }
-_CONSTANTS = table(text, _listed_file({}))
-_OF_MANIFEST = _document(_MANIFEST), _document({**_MANIFEST, "constants": _CONSTANTS})
+_IF_ANY: Mapping[str, Shape] = {"constants": table(text, _listed_file({})), "dropped": list_of(text)}
 
 
 def _manifest(value: Any) -> None:
-    """A manifest. Only those of flows with constants name any."""
-    _OF_MANIFEST["constants" in value](value)
+    """A manifest. Only those of flows with constants name any, and only those of runs that gave up state say so."""
+    there = {part: shape for part, shape in _IF_ANY.items() if part in value}
+    _document({**_MANIFEST, **there})(value)
 
 
 MANIFEST: Shape = _manifest

@@ -103,12 +103,14 @@ class PipelineBeginning(NamedTuple):
 class Beginning(NamedTuple):
     """Where a run begins, and its pipelines. `is_fresh`: no run of the job has begun before.
 
-    `constants`: those of its cuts, by name. `kept`: the status that the last run of the job has kept.
+    `constants`: those of its cuts, by name. `loaded`: those whose value in the cuts was loaded in place of one that was
+    dropped. `kept`: the status that the last run of the job has kept.
     """
 
     is_fresh: bool
     pipelines: tuple[PipelineBeginning, ...]
     constants: Mapping[str, StoredFile] = {}
+    loaded: frozenset[str] = frozenset()
     kept: RunStatus | None = None
 
     @property
@@ -134,8 +136,12 @@ def beginning_of(plan: Plan, options: TaskOptions, run: RunOptions) -> Beginning
     cuts = {name: read_cut(store, epoch) for name, epoch in {**last_cuts(store), **asked}.items()}
     if parts[0].pipeline is not None:
         parts = with_former_names(parts, {name: frozenset(cut.parallelism) for name, cut in cuts.items()}, run)
-    pipelines = tuple(_begin(part, cuts.get(part.pipeline), asked, store, run) for part in parts)
-    return Beginning(False, pipelines, _constants(list(cuts.values()), run), _kept_status(store))
+    known = known_names(plan, cuts.values())
+    pipelines = tuple(_begin(part, cuts.get(part.pipeline), known, asked, store, run) for part in parts)
+    given_up = [cut.dropped for cut in cuts.values()]
+    loaded = {name for name, constant in plan.constants.items() if constant.is_loaded and given_up}
+    loaded_before = frozenset(loaded.intersection(*given_up))
+    return Beginning(False, pipelines, _constants(list(cuts.values()), run), loaded_before, _kept_status(store))
 
 
 def _kept_status(store: CutStore) -> RunStatus | None:
@@ -159,21 +165,40 @@ def _constants(cuts: Sequence[CutDescription], run: RunOptions) -> dict[str, Sto
 
 
 def _begin(
-    plan: Plan, cut: CutDescription | None, asked: Mapping[str | None, Epoch], store: CutStore, run: RunOptions
+    plan: Plan,
+    cut: CutDescription | None,
+    known: frozenset[str],
+    asked: Mapping[str | None, Epoch],
+    store: CutStore,
+    run: RunOptions,
 ) -> PipelineBeginning:
     if cut is None:
         return PipelineBeginning(plan)
     change = None
-    if cut.graph_hash != plan.hash:
-        # Constants are dropped by name, too.
-        renamed, dropped = dict(run.rename or {}), frozenset(run.drop) - cut.constants.keys() - plan.constants.keys()
-        if plan.pipeline is not None:
-            renamed = {name: new for name, new in renamed.items() if name in cut.parallelism}
-            dropped &= cut.parallelism.keys()
+    renamed, dropped = changes_of(cut, known, run.rename or {}, run.drop)
+    if renamed or dropped or cut.graph_hash != plan.hash:
         change = change_from(cut.graph_hash, store.graph(cut.graph_hash), renamed, dropped)
         fitted(cut.outline, plan, change)
     finished = cut.epoch if all(task.ended for task in cut.outline.tasks.values()) else None
     return PipelineBeginning(plan, asked.get(plan.pipeline), change, finished)
+
+
+def known_names(plan: Plan, cuts: Collection[CutDescription]) -> frozenset[str]:
+    """The names that drop= and rename= may contain: those of the cuts, and of what was given up before them."""
+    names = ({*cut.parallelism, *cut.constants, *cut.dropped} for cut in cuts)
+    return frozenset(plan.constants).union(*names)
+
+
+def changes_of(
+    cut: CutDescription, known: frozenset[str], renames: Mapping[str, str], drops: Collection[str]
+) -> tuple[dict[str, str], frozenset[str]]:
+    """The operators of a cut that are renamed or dropped; a name that is not `known` is left in, and refused later.
+
+    What was renamed or dropped before the cut was taken is not again: the same command continues its own cuts.
+    """
+    renamed = {name: new for name, new in renames.items() if name in cut.parallelism or not known & {name, new}}
+    dropped = frozenset(drops) - cut.dropped - cut.constants.keys()
+    return renamed, frozenset(name for name in dropped if name in cut.parallelism or name not in known)
 
 
 def divided(plan: Plan, run: RunOptions, former: Collection[str | None]) -> tuple[Plan, ...]:

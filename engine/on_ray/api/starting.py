@@ -124,7 +124,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
             "since is not read; to read it, give the run another folder for its cuts"
         )
     tasks = replace(tasks, run=run_name(tasks))
-    values = values_of(plan, given, beginning.constants, options.drop)
+    values = values_of(plan, given, beginning.constants, set(options.drop) - beginning.loaded)
     check_output(plan, tasks, beginning.is_fresh, is_replaced=options.replace_output)
     cuts = SnapshotOptions(
         Mode(options.policy),
@@ -138,7 +138,8 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
         files_max=1 if root is None else STATE_FILES_MAX,
     )
     run = RunSpec(whole, tasks, cuts, options, result_kept_s=RESULT_KEPT_S, graph=plan.hash)
-    run = replace(run, options=replace(tasks, constants=keep(values, tasks, run.id)))
+    dropped = frozenset[str]() if beginning.is_fresh else frozenset(options.drop)
+    run = replace(run, options=replace(tasks, constants=keep(values, tasks, run.id), dropped=dropped))
     specs = [
         replace(
             run,

@@ -43,7 +43,8 @@ class TaskOptions:
 
     `key` signs what they write; None means unsigned. `run` is part of the names of published files: the store's name,
     or a random one for a run that cannot be resumed. `keep_inputs`: the operators whose inputs are kept for a replay.
-    `constants`: the files of the flow's constants, which cuts name; none of a run without cuts.
+    `constants`: the files of the flow's constants, which cuts name; none of a run without cuts. `dropped`: the names
+    whose state the run gave up when it began, which its cuts note.
     """
 
     seed: int = 0
@@ -58,6 +59,7 @@ class TaskOptions:
     run: str = ""
     keep_inputs: frozenset[str] = frozenset()
     constants: Mapping[str, StoredFile] = dataclasses.field(default_factory=dict[str, StoredFile])
+    dropped: frozenset[str] = frozenset()
 
 
 class Leader(NamedTuple):

@@ -1,0 +1,161 @@
+"""What drop= and rename= do is decided before a run begins: each name once, and no name in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge import Collect, Flow, GraphMismatchError, Items
+from engine.on_ray.api.kept_constants import given_values, values_of
+from engine.on_ray.api.launch_checks import Beginning, beginning_of
+from engine.on_ray.run_options import RunOptions
+from engine.on_ray.transport.control_messages import TaskOptions
+from graphs import expand
+from graphs.describing import describe_plan
+from graphs.ids import Attempt, Epoch
+from graphs.pipelines import pipelines_of
+from graphs.plan import Plan
+from recovery.cut import OperatorState, TaskSnapshot
+from recovery.graph_change import fitted
+from recovery.messages import Mode
+from recovery.orders import AttemptStart, Manifest
+from recovery.rescale import plan_restore
+from recovery.stores.cut_store import CutStore
+from recovery.stores.task_files import StoredFile
+
+
+def step(state: int, number: int) -> tuple[int, int]:
+    return state + 1, number
+
+
+def counting(*sources: str, load: Any = None, name: str = "count") -> Plan:
+    """A counter for each source; its name, and that of its sink, begin with that of the source."""
+    flow = Flow("shop")
+    if load is not None:
+        flow.constant("prices", load=load)
+    for source in sources or ("in",):
+        counted = flow.read(Items([1]), name=source).key_by(lambda n: n).stateful_map(step, 0, name=f"{source} {name}")
+        counted.write(Collect(), name=f"{source} out")
+    return flow.plan()
+
+
+class Job:
+    """The folder of a job, and runs that take a cut of each of their pipelines there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.options = TaskOptions(root=str(folder), job="shop")
+        self.store = CutStore(str(folder), "shop")
+        self._numbers = count(1)
+
+    def append(self, entry: Any, *more: Any) -> None:
+        self.store.chain()
+        assert self.store.create(next(self._numbers), entry, *more)
+
+    def cut(self, plan: Plan, dropped: Collection[str] = (), prices: StoredFile | None = None) -> Epoch:
+        """Begin an attempt, which takes a cut."""
+        attempt, deployment = next(self._numbers), expand(plan)
+        self._numbers = count(attempt)
+        self.append(AttemptStart(Attempt(attempt), None, "c", pipeline=plan.pipeline))
+        self.store.describe_graph(plan.hash, describe_plan(plan))
+        epoch, files = Epoch(attempt), {}
+        for id, task in deployment.tasks.items():
+            states = {name: OperatorState(whole=b"counted") for name in task.operators}
+            snapshot = TaskSnapshot(id, epoch, Attempt(attempt), states, (), ())
+            files[id] = self.store.write_task(Attempt(attempt), epoch, snapshot)
+        manifest = Manifest(
+            epoch,
+            Attempt(attempt),
+            Mode.ALIGNED,
+            dict.fromkeys(files, epoch),
+            dict.fromkeys(files, ()),
+            claimant="c",
+            kept=(epoch,),
+            pipeline=plan.pipeline,
+        )
+        self.append(manifest, files, deployment, {} if prices is None else {"prices": prices}, dropped)
+        return epoch
+
+    def begin(self, plan: Plan, drop: Collection[str] = (), rename: dict[str, str] | None = None) -> Beginning:
+        run = RunOptions(snapshots=self.options.root, resume="latest", drop=sorted(drop), rename=rename)
+        return beginning_of(plan, self.options, run)
+
+    def restored(self, plan: Plan, drop: Collection[str], epoch: Epoch) -> set[str]:
+        """The operators that a run of this plan restores from a cut."""
+        (begins,) = self.begin(plan, drop).pipelines
+        outline = fitted(self.store.manifest_of(epoch).outline, plan, begins.change)
+        return {name for part in plan_restore(outline, expand(plan)).values() for name in part.states}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+def test_state_is_dropped_although_the_graph_is_the_same(job: Job):
+    plan = counting()
+    epoch = job.cut(plan)
+    assert job.restored(plan, [], epoch) == {"in", "in count", "in out"}
+    assert job.restored(plan, ["in count"], epoch) == {"in", "in out"}
+
+
+def test_the_same_command_continues_the_cuts_of_a_run_that_has_dropped_state(job: Job):
+    plan, drop = counting(), ["in count"]
+    before = job.cut(plan)
+    (begins,) = job.begin(plan, drop).pipelines
+    after = job.cut(plan, dropped=drop)
+    assert job.restored(plan, drop, after) == {"in", "in count", "in out"}
+    # A restart of the run itself, which has not planned for this cut.
+    outline = job.store.manifest_of(after).outline
+    assert fitted(outline, plan, begins.change) is outline
+    assert fitted(job.store.manifest_of(before).outline, plan, begins.change).dropped == {"in count"}
+
+
+def test_a_run_without_the_option_makes_room_for_the_same_drop_again(job: Job):
+    plan, drop = counting(), ["in count"]
+    job.cut(plan, dropped=drop)
+    assert job.restored(plan, drop, job.cut(plan)) == {"in", "in out"}
+
+
+@pytest.mark.parametrize("sources", [("in",), ("in", "other")], ids=["one pipeline", "two pipelines"])
+@pytest.mark.parametrize(("drop", "rename"), [(["cuont"], None), ([], {"cuont": "new"})], ids=["drop", "rename"])
+def test_a_misspelt_name_is_refused_although_the_graph_is_the_same(
+    job: Job, sources: tuple[str, ...], drop: list[str], rename: dict[str, str] | None
+):
+    plan = counting(*sources)
+    for part in pipelines_of(plan):
+        job.cut(part)
+    with pytest.raises(GraphMismatchError, match=r"'cuont'.*in count"):
+        job.begin(plan, drop, rename)
+
+
+def test_options_may_stay_in_the_command_when_the_changed_flow_has_a_cut_of_its_own(job: Job):
+    longer = counting(name="counted")
+    job.cut(counting())
+    rename = {"in count": "in counted"}
+    assert job.begin(longer, [], rename).pipelines[0].change is not None
+    job.cut(longer, dropped=["gone"])
+    assert job.begin(longer, ["gone"], rename).pipelines[0].change is None
+    # The flow changes once more.
+    changed = counting(name="tallied")
+    job.begin(changed, ["gone"], {**rename, "in counted": "in tallied"})
+
+
+def test_a_constant_that_was_loaded_instead_of_a_dropped_value_is_not_loaded_again(job: Job):
+    versions = count(1)
+    plan = counting(load=lambda: next(versions))
+    given = given_values(plan)
+
+    def taken(drop: list[str]) -> bool:
+        """Whether the run has the value of the cut."""
+        begins = job.begin(plan, drop)
+        return bool(values_of(plan, given, begins.constants, set(drop) - begins.loaded).files)
+
+    before, after = job.store.constants.keep([b"1", b"2"], "77aa")
+    job.cut(plan, prices=before)
+    assert taken([]) and not taken(["prices"])
+    job.cut(plan, dropped=["prices"], prices=after)
+    assert taken(["prices"])
