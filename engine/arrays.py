@@ -168,13 +168,16 @@ def _simple() -> tuple[Any, ...]:
 
 
 def values_to_array(values: list[Any]) -> npt.NDArray[Any]:
-    """Convert values that no Arrow array holds: to an array of their type if all have one, otherwise of objects.
+    """Convert values to an array of their type if all have one, otherwise to an array of objects.
 
     An integer is the same as a float if that holds it exactly, as keys are, too.
 
     >>> values_to_array([1, 2.5]), values_to_array([2**60 + 1, 2.5]), values_to_array([1, "1"])
     (array([1. , 2.5]), array([1152921504606846977, 2.5], dtype=object), array([1, '1'], dtype=object))
     """
+    column = values_to_arrow(values)
+    if column is not None:
+        return to_array(column)
     kinds = set(map(type, values))
     if kinds == {int, float}:
         return (

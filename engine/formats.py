@@ -143,11 +143,7 @@ def _arrays(records: Records) -> dict[str, npt.NDArray[Any]]:
     """Column name -> its values, which may be shared and must not be modified."""
     if isinstance(records, Columns):
         return dict(zip(records.names, map(to_array, records.batch.columns), strict=True))
-    found: dict[str, npt.NDArray[Any]] = {}
-    for name, values in _columns(records).items():
-        array = values_to_arrow(values)
-        found[name] = values_to_array(values) if array is None else to_array(array)
-    return found
+    return {name: values_to_array(values) for name, values in _columns(records).items()}
 
 
 def _to_numpy(records: Records) -> dict[str, npt.NDArray[Any]]:

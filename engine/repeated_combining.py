@@ -6,7 +6,7 @@ them, so the sums are the same to the last bit. Everything else is left to Arrow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from engine.files.arrow import arrow
 from engine.repeated_keys import Content, RepeatedKeys
 from engine.task_errors import show
 from graphs.combining import Combiner
+from graphs.exact_numbers import check_sums, largest
 from graphs.graph_errors import BadOptionError
 
 
@@ -47,7 +48,7 @@ class RepeatedCombiner:
         """Combine the rows of an Arrow table."""
         by, names = self._combiner.by, list(self._combiner.how)
         is_plain = self._only_sums and {*by, *names} <= set(table.column_names)
-        if not is_plain or not all(_is_summed_alike(table[name]) for name in names):
+        if not is_plain or not all(_is_summed_alike(table[name]) for name in names) or any(_too_large(table, names)):
             return combined(self._combiner, table)
         keys = [_whole(table[name]) for name in by]
         content = Content.of_columns(keys)
@@ -85,7 +86,33 @@ def combined(combiner: Combiner, table: Any) -> Any:
         ) from error
     columns = {name: found.column(f"{name}_{how}") for name, how in wanted}
     columns |= {name: _reduced(name, columns[name], of_name) for name, of_name in how.items() if callable(of_name)}
+    for name in _too_large(table, [name for name, of_name in how.items() if of_name == "sum"]):
+        _check_sums(name, columns[name], [table[key] for key in by], table[name])
     return arrow().table({name: found.column(name) for name in by} | columns)
+
+
+def _too_large(table: Any, names: Sequence[str]) -> Iterator[str]:
+    """The columns of integers so large that their sum could exceed 64 bits."""
+    for name in names:
+        kind, types = table[name].type, arrow().types
+        if types.is_integer(kind):
+            bits = 64 if types.is_unsigned_integer(kind) else 63
+            if largest(_whole(table[name]).drop_null().to_numpy()) * table.num_rows >= 1 << bits:
+                yield name
+
+
+def _check_sums(name: str, sums: Any, keys: Sequence[Any], values: Any) -> None:
+    """Raise if sums have exceeded 64 bits: Arrow lets them wrap around."""
+    names = [f"key {place}" for place in range(len(keys))]
+    floats = arrow().table([*keys, values.cast(arrow().float64(), safe=False)], [*names, "value"])
+    as_floats = floats.group_by(names, use_threads=False).aggregate([("value", "sum")])["value_sum"]
+    try:
+        check_sums(*(_whole(column.fill_null(0)).to_numpy() for column in (sums, as_floats)))
+    except OverflowError as error:
+        raise BadOptionError(
+            f"combine adds up column {name!r}, and {error}, which it cannot hold: convert the column to float64 first, "
+            "or combine it with a function"
+        ) from error
 
 
 def _reduced(name: str, lists: Any, how: Callable[[Any, Any], Any]) -> Any:

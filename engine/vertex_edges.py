@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.edge_sums import EDGES_MIN, EdgeSums, can_compile
+from graphs.exact_numbers import check_sums, largest
 from graphs.routing import KEY_GROUPS, key_groups
 
 Array = npt.NDArray[Any]
@@ -138,26 +139,38 @@ class OutEdges:
     ) -> tuple[Array | None, Array]:
         """What reaches each row, combined; and the rows, if not all of them.
 
-        `along` is None if edges carry what was sent.
+        `along` is None if edges carry what was sent. Raises OverflowError if a sum of integers exceeds their type.
         """
         if not len(self._sources):
             return None, sent[:0]
+        checks = combine == "sum" and sent.dtype.kind in "iu" and (along is not None or self._may_overflow(sent))
         if active is not None and self.are_few(active):
-            return self._from_few(sent, np.flatnonzero(active), combine, along)
-        if combine == "sum" and along is None and sent.dtype in _COMPILED and self._sums is not None:
+            return self._from_few(sent, np.flatnonzero(active), combine, along, checks=checks)
+        if combine == "sum" and along is None and not checks and sent.dtype in _COMPILED and self._sums is not None:
             return None, self._sums.of(sent if active is None else np.where(active, sent, sent.dtype.type(0)))
-        return None, self.all_combined(sent, active, combine, along)
+        return None, self.all_combined(sent, active, combine, along, checks=checks)
 
-    def all_combined(self, sent: Array, active: Array | None, combine: str, along: Along | None) -> Array:
+    def _may_overflow(self, sent: Array) -> bool:
+        """Whether a row could exceed the type of integers if each of its edges carried the largest of them."""
+        return largest(sent) * self._row_edges_max > np.iinfo(sent.dtype).max
+
+    @cached_property
+    def _row_edges_max(self) -> int:
+        return int(np.diff(self._row_starts).max())
+
+    def all_combined(
+        self, sent: Array, active: Array | None, combine: str, along: Along | None, *, checks: bool = False
+    ) -> Array:
         """The same for all rows, by looking at all edges, in pieces whose values stay in the processor's cache."""
         if not len(self._sources):
             return sent[:0]
         if active is not None and along is None:
             sent = np.where(active, sent, identity(combine, sent.dtype))
-        return np.concatenate([self._combined_piece(rows, sent, active, combine, along) for rows in self._pieces])
+        pieces = [self._combined_piece(rows, sent, active, combine, along, checks=checks) for rows in self._pieces]
+        return np.concatenate(pieces)
 
     def _combined_piece(
-        self, rows: slice, sent: Array, active: Array | None, combine: str, along: Along | None
+        self, rows: slice, sent: Array, active: Array | None, combine: str, along: Along | None, *, checks: bool
     ) -> Array:
         starts = self._row_starts[rows.start : rows.stop + 1]
         edges = slice(starts[0], starts[-1])
@@ -172,7 +185,11 @@ class OutEdges:
             sends = np.flatnonzero(active.take(sources))
             carried = np.full(len(sources), identity(combine, sent.dtype))
             carried[sends] = along(sent.take(sources.take(sends)), None if weights is None else weights.take(sends))
-        return COMBINES[combine].reduceat(carried, starts[:-1] - starts[0])
+        firsts = starts[:-1] - starts[0]
+        combined = COMBINES[combine].reduceat(carried, firsts)
+        if checks:
+            check_sums(combined.astype(carried.dtype, copy=False), np.add.reduceat(carried.astype(np.float64), firsts))
+        return combined
 
     @cached_property
     def _pieces(self) -> list[slice]:
@@ -206,7 +223,9 @@ class OutEdges:
         starts = np.concatenate([[0], np.cumsum(self.degrees)])
         return starts, targets[np.lexsort((targets, self._sources))]
 
-    def _from_few(self, sent: Array, senders: Array, combine: str, along: Along | None) -> tuple[Array, Array]:
+    def _from_few(
+        self, sent: Array, senders: Array, combine: str, along: Along | None, *, checks: bool
+    ) -> tuple[Array, Array]:
         rows_by_source, weights_by_source = self._by_source
         ends = self._source_ends[senders]
         counts = self.degrees[senders]
@@ -221,6 +240,8 @@ class OutEdges:
             combined = self._scratch = np.empty(len(self.rows), carried.dtype)
         combined[reached] = identity(combine, carried.dtype)
         COMBINES[combine].at(combined, rows, carried)
+        if checks:
+            check_sums(combined[reached], np.bincount(rows, carried, len(self.rows))[reached])
         return reached, combined[reached]
 
     @cached_property

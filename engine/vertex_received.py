@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from engine.vertex_edges import COMBINES, Array, identity
+from graphs.exact_numbers import check_sums, largest
 from graphs.vertex_program import Received
 
 
@@ -46,10 +47,17 @@ class CombinedInbox:
         self._nothing = identity(combine, message)
         self._values = np.full(vertices, self._nothing)
         self._is_empty = True
+        # Of sums of integers: the largest that there can be.
+        self._sum_max = 0 if combine == "sum" and message.kind in "iu" else None
 
     def add(self, places: Array, values: Array, *, distinct_and_ordered: bool) -> None:
-        """Combine values with what is there; places are distinct."""
+        """Combine values with what is there; places are distinct. Raises OverflowError if a sum exceeds its type."""
         self._is_empty = False
+        if self._sum_max is not None:
+            self._sum_max += largest(values)
+            if self._sum_max > np.iinfo(values.dtype).max:
+                before = self._values[places]
+                check_sums(before + values, before.astype(np.float64) + values)
         if distinct_and_ordered and len(places) == self._vertices:
             self._combine(self._values, values, out=self._values)
         else:
@@ -60,6 +68,7 @@ class CombinedInbox:
         """The value of each vertex."""
         taken, self._values = self._values, np.full(self._vertices, self._nothing)
         self._is_empty = True
+        self._sum_max = None if self._sum_max is None else 0
         return taken
 
     def filed(self, starts: Array) -> list[Any]:
@@ -74,6 +83,8 @@ class CombinedInbox:
         for first, values in filed.items():
             self._values[first : first + len(values)] = values
             self._is_empty = False
+        if self._sum_max is not None:
+            self._sum_max = largest(self._values)
 
 
 class UncombinedInbox:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from graphs.exact_numbers import converted
 from graphs.graph_errors import BadOptionError
 
 KEY_TYPES = ("int64", "string")
@@ -63,10 +64,8 @@ class Table:
         for name, value in self.initial.items():
             if name not in self.columns:
                 raise BadOptionError(f"the table of {what} has initial={{{name!r}: ...}}, which is not in columns=")
-            kind = self.columns[name]
-            if kind in _INTEGERS and not (
-                float(value).is_integer() and np.iinfo(kind).min <= value <= np.iinfo(kind).max
-            ):
+            kind, number = self.columns[name], np.asarray(value)
+            if number.dtype.kind not in "biuf" or converted(number, np.dtype(kind))[1].size:
                 raise BadOptionError(
                     f"the table of {what} has initial={{{name!r}: {value!r}}} for a column of type {kind}: give a "
                     "number that it can hold"

@@ -55,6 +55,7 @@ from engine.shares import Outstanding, divided
 from engine.task_errors import MisuseError
 from engine.vertex_edges import COMBINES, Along, Array, identity
 from graphs.changing_graph import ChangeColumns, DealsChanges, OfChangingVertices, PassesChanges
+from graphs.exact_numbers import converted
 from graphs.ids import Attempt, Epoch
 from graphs.plan import Edge
 from graphs.routing import KEY_GROUPS, groups_of_task, key_groups
@@ -101,7 +102,12 @@ class ChangesOperator(OperatorRuntime):
                     f"operator {self._kind.program!r}: column {name!r} of the changes is {arrays[part].dtype}: "
                     "added is true or false, and weights are numbers"
                 )
-        arrays["weights"] = arrays.get("weights", np.zeros(len(columns))).astype(np.float64)
+        arrays["weights"], lost = converted(arrays.get("weights", np.zeros(len(columns))), np.dtype(np.float64))
+        if len(lost):
+            raise MisuseError(
+                f"operator {self._kind.program!r}: column {names.weight!r} of the changes holds {lost[0]}, which "
+                "float64, the type of weights, cannot hold: scale the weights"
+            )
         if self._kind.undirected:
             # Each edge next to its opposite, so that the changes stay in order.
             ends = np.stack([arrays["sources"], arrays["targets"]], axis=1)

@@ -8,7 +8,8 @@ under a key of its own: what was filed once is not written again.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ from engine.operators.base import OperatorRuntime, Place
 from engine.spreading_values import SpreadingValues
 from engine.task_errors import USER_RAISED, MisuseError, show, user_error
 from engine.vertex_edges import Array, Lookup, OutEdges, in_group_order
+from graphs.exact_numbers import converted
 from graphs.graph_errors import BadOptionError
 from graphs.routing import KEY_GROUPS, groups_of_task, key_groups
 from graphs.vertex_program import OfVertexProgram, VertexProgram, Vertices, as_integers
@@ -176,17 +178,26 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         return self._as_messages("along", cast("Array", arrived))
 
     def _as_messages(self, hook: str, array: Array) -> Array:
-        message = self._message
-        with np.errstate(invalid="ignore"):
-            messages = array.astype(message, copy=False)
-        if message.kind != "f" and not np.can_cast(array.dtype, message):
-            lost = array[messages != array]
-            if len(lost):
-                raise MisuseError(
-                    f"operator {self.name!r}: {hook} returned {lost[0]}, but messages are {message}, which cannot hold "
-                    f"it: set message in {type(self._program).__name__} to a type that can"
-                )
+        if array.dtype.kind not in "biuf":
+            raise self._returned(hook, array[:1].tolist(), "numbers")
+        messages, lost = converted(array, self._message)
+        if len(lost):
+            raise MisuseError(
+                f"operator {self.name!r}: {hook} returned {lost[0]}, but messages are {self._message}, which cannot "
+                f"hold it: set message in {type(self._program).__name__} to a type that can"
+            )
         return messages
+
+    @contextmanager
+    def _sums_fit(self) -> Generator[None]:
+        """Reports a sum of messages that exceeds their type."""
+        try:
+            yield
+        except OverflowError as error:
+            raise MisuseError(
+                f"operator {self.name!r}: {error}, which is more than {self._message} holds: set message in "
+                f"{type(self._program).__name__} to a type that can hold the sum of what reaches a vertex"
+            ) from error
 
     def _is_one_each(self, array: Any) -> bool:
         """Whether an array has one plain item for each vertex."""

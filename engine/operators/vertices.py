@@ -200,7 +200,8 @@ class VerticesOperator(VertexGraphOperator):
             self._best_values.receive(places, values)
             return
         is_range = len(at) == 0 and places[0] == 0 and places[-1] == len(places) - 1
-        self._inbox.add(places, values, distinct_and_ordered=is_range)
+        with self._sums_fit():
+            self._inbox.add(places, values, distinct_and_ordered=is_range)
 
     def _learn(self, sender: int, groups: npt.NDArray[np.int64], ids: list[Array]) -> None:
         known = self._known.setdefault(sender, {})
@@ -267,7 +268,9 @@ class VerticesOperator(VertexGraphOperator):
             rows = None if len(reached) == len(direction.ids) else reached
             values = self._best_values.sent_to(reached)
         elif self._combines:
-            rows, values = edges.combined(self._sent(), vertices.active, program.combine, self._along)
+            sent = self._sent()
+            with self._sums_fit():
+                rows, values = edges.combined(sent, vertices.active, program.combine, self._along)
         else:
             rows, values = edges.each(self._sent(), vertices.active, self._along)
         values = np.ascontiguousarray(values, self._message)

@@ -10,11 +10,12 @@ abort drops nothing, and a capture that does not find its base writes everything
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.arrays import values_to_array
 from engine.files.arrow import arrow
 from engine.repeated_keys import Content, RepeatedKeys
 from engine.state import LAST_STATE
@@ -22,6 +23,7 @@ from engine.tables.row_index import ROWS_MAX, IntegerIndex, distinct_integers, i
 from engine.tables.table_captures import BLOCK_ROWS, SHIFT, DeltaCapture, Held, TableCapture, WholeCapture
 from engine.task_errors import MisuseError, show
 from engine.touched_keys import TouchedKeys
+from graphs.exact_numbers import converted
 from graphs.ids import Epoch
 from graphs.routing import KEY_GROUPS, groups_of_keys
 from graphs.table import Array, Table
@@ -176,19 +178,23 @@ class TableState:
         found: dict[str, Array] = {}
         for name, given in values.items():
             column = self._columns[self._known(name, to_write=True)].dtype
-            array = found[name] = np.asarray(given)
+            array = np.asarray(given)
+            if isinstance(given, list) and array.dtype.kind == "f":
+                array = values_to_array(cast("list[Any]", given))
             np.broadcast_to(array, rows.shape)
             if not array.size:
+                found[name] = array
                 continue
             if array.dtype.kind not in "biuf" or (column.kind in "iu" and array.dtype.kind == "f"):
                 raise self._misused(
                     f"was given values of type {array.dtype} for column {name!r} of type {column}: convert them, or "
                     "declare another type"
                 )
-            if column.kind in "iu" and not _fits(array, column):
+            found[name], lost = converted(array, column)
+            if lost.size:
                 raise self._misused(
-                    f"was given values from {array.min()} to {array.max()} for column {name!r} of type {column}: "
-                    "declare a type that can hold them"
+                    f"was given {lost.flat[0]} for column {name!r} of type {column}, which cannot hold it: declare a "
+                    "type that can"
                 )
         return found
 

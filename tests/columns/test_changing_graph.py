@@ -146,6 +146,11 @@ def test_changes_without_a_named_column_are_refused():
         emitted(Way, rows_of(0, [(1, 2, 1.0)]), weight="miles")
 
 
+def test_weights_that_no_float_holds_are_refused():
+    with pytest.raises(MisuseError, match=f"column 'km' of the changes holds {2**53 + 1}, .* float64"):
+        emitted(Way, rows_of(0, [(1, 2, 2**53 + 1)]), weight="km")
+
+
 @pytest.mark.parametrize("wrong", [{}, {"best": "lowest", "phases": True}, {"best": "lowest", "reverses": True}])
 def test_a_program_whose_values_cannot_be_kept_up_to_date_is_refused(wrong: dict[str, Any]):
     with pytest.raises(BadOptionError, match="kept up to date"):

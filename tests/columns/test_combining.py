@@ -111,7 +111,7 @@ def test_rows_of_keys_that_come_again_are_combined_to_the_same_bits(
     combine = RepeatedCombiner(combiner)
     for _ in range(5):
         values = random.standard_normal(MANY) * 10.0 ** random.integers(-9, 9, MANY)
-        numbers = random.integers(-(2**62), 2**62, MANY)
+        numbers = random.integers(-(2**50), 2**50, MANY)
         rows = arrow().table({"x": values, "row": np.arange(MANY) % 3, "k": keys, "n": numbers, "other": values})
         expected, got = combined_once(combiner, rows), combine(rows)
         assert got.schema == expected.schema
@@ -152,6 +152,17 @@ def test_sums_that_are_no_finite_numbers_come_without_a_warning_each_time(n: lis
     first, *others = [combine(arrow().table({"k": [1, 1], "n": n}))["n"].to_pylist() for _ in range(4)]
     assert not np.isfinite(first).any()
     assert list(map(str, others)) == [str(first)] * 3
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint64"])
+def test_sums_of_integers_beyond_64_bits_are_refused_and_up_to_there_exact(kind: str):
+    combine, most = RepeatedCombiner(Combiner(("k",), {"n": "sum"})), np.iinfo(kind).max
+    fits = arrow().table({"k": [1, 2, 1], "n": np.array([most - 3, 7, 3], kind)})
+    exceeds = arrow().table({"k": [1, 2, 1], "n": np.array([most - 3, 7, 4], kind)})
+    for _ in range(4):
+        assert combine(fits)["n"].to_pylist() == [most, 7]
+        with pytest.raises(BadOptionError, match=f"column 'n', and a sum of {kind} is about"):
+            combine(exceeds)
 
 
 class Totals(Process[Any, Any]):

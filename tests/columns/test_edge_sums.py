@@ -74,6 +74,20 @@ def test_many_edges_are_summed_as_few_are(monkeypatch: pytest.MonkeyPatch, share
     assert len(compiled) == (kind != "float32")
 
 
+@pytest.mark.parametrize("along", [None, lambda sent, weights: sent])
+@pytest.mark.parametrize("share", [1.0, 0.9, 0.05], ids=["all", "most", "few"])
+@pytest.mark.parametrize("kind", ["int64", "uint64", "int8", "uint16"])
+def test_sums_of_integers_that_exceed_their_type_are_refused_and_others_are_exact(kind: str, share: float, along: Any):
+    edges, generator = OutEdges(60, *np.indices((60, 10)).reshape(2, -1), None), np.random.default_rng(9)
+    active = None if share == 1 else generator.random(60) < share
+    senders = 60 if active is None else int(active.sum())
+    fits = np.full(60, np.iinfo(kind).max // senders).astype(kind)
+    _, sums = edges.combined(fits, active, "sum", along)
+    assert sums.tolist() == [int(fits[0]) * senders] * 10
+    with pytest.raises(OverflowError, match=f"a sum of {kind} is about"):
+        edges.combined(fits + fits.dtype.type(fits[0] // senders + 1), active, "sum", along)
+
+
 @pytest.mark.parametrize("edges_min", [1, 501])
 def test_sums_need_numba_only_if_there_are_many_edges(monkeypatch: pytest.MonkeyPatch, edges_min: int):
     monkeypatch.setattr(vertex_edges, "EDGES_MIN", edges_min)

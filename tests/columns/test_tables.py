@@ -627,6 +627,29 @@ def test_a_key_of_another_task_is_refused():
         table.rows(range(50))
 
 
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("float64", 2**60 + 1),
+        ("float64", [2**60 + 1, 0.5]),
+        ("float64", np.array([2**63 - 1, 1])),
+        ("float32", np.array([1e300, 1])),
+        ("float32", np.array([2**24 + 1, 1])),
+        ("bool", [2, 0]),
+        ("uint64", np.array([-1, 1])),
+        ("int8", [300, 1]),
+    ],
+    ids=str,
+)
+def test_values_that_a_column_cannot_hold_are_refused_and_change_nothing(kind: str, given: Any):
+    table = TableState("sums", Table(key={"id": "int64"}, columns={"v": kind}))
+    rows = table.rows([1, 2])
+    for change in (table.set, lambda rows, v: table.combine(np.maximum, rows, v=v)):
+        with pytest.raises(MisuseError, match=f"column 'v' of type {kind}"):
+            change(rows, v=given)
+    assert table.get("v", rows).tolist() == [0, 0]
+
+
 def _uses(**hooks: Any) -> type[Any]:
     return type("Uses", (), hooks)
 
@@ -641,7 +664,7 @@ def _uses(**hooks: Any) -> type[Any]:
         (lambda table: table.set(table.rows([1]), sum=[0.5]), "values of type float64 for column 'sum' of type int64"),
         (lambda table: table.set(table.rows([1]), sum=[None]), "values of type object for column 'sum' of type int64"),
         (lambda table: table.combine(np.add, table.rows([1]), sum=[np.nan]), "values of type float64 for column"),
-        (lambda table: table.set(table.rows([1]), sum=[1 << 63]), "from 9223372036854775808 to .*a type that can hold"),
+        (lambda table: table.set(table.rows([1]), sum=[1 << 63]), "given 9223372036854775808 .*which cannot hold it"),
         (lambda table: table.set(table.rows([1]), total=1), "has no column 'total' to change: sum"),
         (lambda table: table.set(table.rows([1]), id=1), "has no column 'id' to change"),
         (lambda table: table.get("n", table.rows([1])), "has no column 'n' to read: id, sum"),
@@ -699,6 +722,8 @@ def test_an_empty_batch_changes_nothing_whatever_the_types_of_its_arrays():
             "'n': inf} for a column of type int8",
         ),
         (Table(key={"id": "int64"}, columns={"n": "uint8"}, initial={"n": -1}), "'n': -1} for a column of type uint8"),
+        (Table(key={"id": "int64"}, columns={"n": "float32"}, initial={"n": 2**24 + 1}), "'n': 16777217} for a column"),
+        (Table(key={"id": "int64"}, columns={"n": "int64"}, initial={"n": 2**70}), "for a column of type int64"),
     ],
 )
 def test_a_table_that_cannot_be_is_refused_when_the_flow_is_built(table: Table, fault: str):

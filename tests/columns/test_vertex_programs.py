@@ -19,6 +19,7 @@ from engine.vertex_edges import COMBINES, OutEdges, identity
 from examples.cyclic.communities import Labels
 from examples.cyclic.import_cycles import Cycles
 from examples.cyclic.triangles import Triangles
+from graphs.exact_numbers import converted
 from graphs.graph_errors import GraphError
 from tests.columns.given import columns
 from tests.runtime.tasks import Tasks
@@ -406,6 +407,44 @@ def test_values_that_their_message_cannot_hold_are_refused(hook: str, function: 
     wrong = type("Wrong", (Best,), {hook: function})
     with pytest.raises(MisuseError, match=rf"'program': {hook} returned .* int64.* set message in Wrong"):
         messages_of(flow_of(wrong), 3)
+
+
+@pytest.mark.parametrize(
+    ("message", "hook", "function"),
+    [
+        (np.float64, "start", lambda self, vertices: {"lowest": vertices.ids + 2**53}),
+        (np.float64, "send", lambda self, vertices: vertices.ids + 2**53),
+        (np.float64, "along", lambda self, sent, weights: np.full(len(sent), 2**63 - 1)),
+        (np.float32, "send", lambda self, vertices: vertices.ids + 2**24),
+        (np.float32, "send", lambda self, vertices: vertices.ids * 1e300),
+    ],
+)
+def test_values_that_a_message_of_floats_cannot_hold_are_refused(message: Any, hook: str, function: Any):
+    wrong = type("Wrong", (Best,), {"message": message, hook: function})
+    with pytest.raises(MisuseError, match=rf"'program': {hook} returned .* float.* set message in Wrong"):
+        messages_of(flow_of(wrong), 3)
+
+
+def test_floats_are_rounded_to_messages_of_smaller_floats_and_infinity_stays():
+    values = np.array([0.1, np.inf, np.nan])
+    found, lost = converted(values, np.dtype(np.float32))
+    assert (str(found.tolist()), len(lost)) == (str(values.astype(np.float32).tolist()), 0)
+
+
+def test_values_that_are_no_numbers_are_no_messages():
+    wrong = type("Wrong", (Lowest,), {"send": lambda self, vertices: vertices.ids.astype(object)})
+    with pytest.raises(MisuseError, match=r"'program': send returned .* return numbers"):
+        messages_of(flow_of(wrong), 1)
+
+
+def test_a_sum_of_messages_that_exceeds_their_type_is_refused():
+    with pytest.raises(MisuseError, match=r"'program': a sum of uint8 is about \d+, .* set message in Weighed"):
+        weighed(1, message=np.uint8)
+    # What one task sends fits, and what several have sent does not.
+    edges = [{"source": n, "target": 50} for n in range(8)]
+    of_class = type("Weighed", (Weighing,), {"message": np.int8, "send": lambda self, vertices: vertices.ids * 0 + 20})
+    with pytest.raises(MisuseError, match=r"'program': a sum of int8 is about 160, .* set message in Weighed"):
+        simulate(flow_of(of_class, edges, rounds=1), seeds=range(4), parallelism=4)
 
 
 def test_floats_that_are_whole_numbers_become_integers():
