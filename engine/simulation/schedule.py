@@ -230,13 +230,13 @@ class Schedule:
         return event
 
     def _speed(self, event: Happening) -> float:
-        key = event[:1] if event[0] in ("report", "remove", "land", "compact", "compacted") else event[:2]
+        key = event[:1] if event[0] in ("report", "remove", "withdraw", "land", "compact", "compacted") else event[:2]
         speed = self.speeds.get(key)
         if speed is None:
             if self._is_slow(event):
                 return LAGGING[-1]
             is_back = event[0] in ("receive", "take", "together") and self._is_back(event[-1])
-            lags = event[0] == "remove" or (is_back and self.rng.random() < self.lagging_share)
+            lags = event[0] in ("remove", "withdraw") or (is_back and self.rng.random() < self.lagging_share)
             speed = self.speeds[key] = self.rng.choice(LAGGING if lags else SPEEDS)
         return speed
 

@@ -21,6 +21,9 @@ from recovery.outline import CutOutline, outline_of
 from recovery.stores.store_errors import OutcomeUnknownError
 from recovery.taking_back import CutFiles, SnapshotsInMemory
 
+ManifestName = tuple[Attempt, Epoch, int]
+"""The name of a manifest: the attempt and the epoch of its cut, and the number of its entry in the chain."""
+
 
 class CreateFault(Enum):
     """How the creation of an entry fails: certainly, after the deed, or so that the entry may appear at any time."""
@@ -45,6 +48,7 @@ class SimulatedStore:
     - history: all entries that were ever created; those of dropped cuts can no longer be read.
     - create_fault: what happens to the next creation. hanging: creations that may still take effect.
     - unreadable_chains, unreadable_cuts: how many of the next readings of the chain, or of a cut, fail.
+    - withdrawn: removals of manifests whose entry another one came before. They may be carried out at any time.
     - failed: how often each fault has happened.
     """
 
@@ -54,6 +58,7 @@ class SimulatedStore:
         self.hanging: list[AppendEntry] = []
         self.unreadable_chains = 0
         self.unreadable_cuts = 0
+        self.withdrawn: list[ManifestName] = []
         self.failed = failed
         self.dropped: set[Epoch] = set()
         self.files: dict[FileId, TaskSnapshot] = {}
@@ -120,7 +125,21 @@ class SimulatedStore:
             raise LookupError(f"entry {number} of the chain would follow entry {len(self.history)}")
         if number == len(self.history) + 1:
             self.history.append(Numbered(number, entry))
-        return self.history[number - 1].entry == entry
+        is_ours = self.history[number - 1].entry == entry
+        if isinstance(entry, Manifest) and not is_ours:
+            self.withdrawn.append(self.name_of_manifest(number, entry))
+        return is_ours
+
+    def name_of_manifest(self, number: int, manifest: Manifest) -> ManifestName:
+        """The name of the manifest of a cut, which is written before its entry is created."""
+        return (manifest.attempt, manifest.epoch, number)
+
+    def withdraw(self, index: int) -> None:
+        """Carry out the removal of a manifest that no entry names."""
+        name = self.withdrawn.pop(index)
+        for number, entry in self.chain:
+            if isinstance(entry, Manifest) and self.name_of_manifest(number, entry) == name:
+                raise LookupError(f"the manifest of the complete cut {entry.epoch} has been removed")
 
     def manifest(self, epoch: Epoch) -> Manifest:
         """The manifest of a complete cut."""

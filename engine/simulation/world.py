@@ -69,6 +69,8 @@ class World(WorldPorts):
             found += [("compact", index) for index in range(len(self.compactions))]
         if self.compaction_reports:
             found += [("compacted", index) for index in range(len(self.compaction_reports))]
+        if self.store.withdrawn:
+            found += [("withdraw", index) for index in range(len(self.store.withdrawn))]
         if self.store.hanging:
             found += [("land", index) for index, one in enumerate(self.store.hanging) if self.is_own(one.entry)]
         return found
@@ -288,6 +290,10 @@ class World(WorldPorts):
         for _, order, is_of_output in left:
             if is_of_output and isinstance(order, Sweep):
                 self._sweep_output(order)
+
+    def _do_withdraw(self, index: int) -> None:
+        """Remove a manifest that no entry names, at any later time: a store may lose the request and repeat it."""
+        self.store.withdraw(index)
 
     def _do_compact(self, index: int) -> None:
         """Compact at any later time: the attempt may be over, or the files may be gone."""

@@ -5,7 +5,7 @@
     ROOT/JOB/past/00000001.json                             what is needed of the first entries of a long chain
     ROOT/JOB/status.json                                    what is known about the run, as information
     ROOT/JOB/graph-HASH.json                                a graph: operators, edges, loops
-    ROOT/JOB/epoch=7/attempt=2/manifest.json                the files of the cut, its tasks and channels
+    ROOT/JOB/epoch=7/attempt=2/manifest-00000003.json       the files of the cut, its tasks and channels
     ROOT/JOB/epoch=7/attempt=2/table=state/operator=rank/rank.0.parquet
     ROOT/JOB/epoch=7/attempt=2/table=state/operator=rank/rank.0-1.parquet           further key groups of a large state
     ROOT/JOB/epoch=last/attempt=2/...                       last states of tasks that have ended

@@ -1,6 +1,6 @@
 """The chain of a job: starts of attempts and manifests, one file each, numbered without a gap.
 
-- An entry is created exclusively, and it alone makes its cut complete: a manifest.json without an entry means nothing.
+- An entry is created exclusively, and it alone makes its cut complete: a manifest without an entry means nothing.
 - Each entry names the entry before it by its SHA-256, and the job. So an entry that was changed, exchanged or copied
   from another job is found, and a gap is an error.
 - An entry never changes. What was verified is not read again.

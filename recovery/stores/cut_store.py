@@ -37,13 +37,13 @@ from recovery.stores.keys import checked_key
 from recovery.stores.links import Link, ManifestFile
 from recovery.stores.manifests import CutDescription, description_in, manifest_document
 from recovery.stores.names import (
-    MANIFEST,
     STATUS,
     Parts,
     attempt_folder,
     epoch_folder,
     first_part,
     graph_file,
+    manifest_file,
     number_in,
     parts_of,
     path_of,
@@ -173,12 +173,12 @@ class CutStore:
         except OSError as error:
             if number in self._unknown:
                 raise OutcomeUnknownError(error.errno, f"whether entry {number} exists is unknown ({error})") from error
-            self._remove_manifest(entry)
+            self._remove_manifest(number, entry)
             raise
         self._unknown.discard(number)
         # If the entry is in the shortened part of the chain, later entries build on it, and the cut may still be kept.
         if not is_ours and not self._chain.is_past(number):
-            self._remove_manifest(entry)
+            self._remove_manifest(number, entry)
         return is_ours
 
     def _create(
@@ -225,11 +225,11 @@ class CutStore:
         """A compaction has written these files: the manifest of a later cut may name them."""
         self._compacted[files.task] = files
 
-    def _remove_manifest(self, entry: Entry) -> None:
+    def _remove_manifest(self, number: int, entry: Entry) -> None:
         """Remove a manifest without an entry. If that fails too, a later sweep removes it."""
         if isinstance(entry, Manifest):
             with suppress(OSError):
-                self._store.remove([_manifest_file(entry)])
+                self._store.remove([path_of(manifest_file(entry.attempt, entry.epoch, number))])
 
     def _write_manifest(
         self,
@@ -242,7 +242,7 @@ class CutStore:
         document["job"], document["job_id"] = self.job, self.job_id
         document["parent"] = {"number": number - 1, "sha256": parent}
         data = sealed(document, self._key)
-        name = _manifest_file(entry)
+        name = path_of(manifest_file(entry.attempt, entry.epoch, number))
         self._store.write({name: data})
         self._store.make_durable([*unsettled, name])
         return ManifestFile(name, len(data), sha256(data))
@@ -337,7 +337,7 @@ class CutStore:
                 "manifest: read it with the version that wrote it"
             )
         name = self._checked(manifest.name, link)
-        if name != _manifest_file(entry):
+        if name != link.manifest_name:
             raise SnapshotCorruptError(
                 f"entry {link.number} of the chain in {self._store.location} records epoch {epoch} and names "
                 f"{shown(manifest.name)}, which is not its manifest: it is forged; restore it from a backup"
@@ -448,11 +448,11 @@ class CutStore:
 
     def keeps(self, entry: Manifest) -> bool:
         """Whether a complete cut still exists. Retention removes its manifest first."""
-        return exists(self._store, _manifest_file(entry))
+        return exists(self._store, self._chain.find(entry.epoch).manifest_name)
 
     def written_s(self, entry: Manifest) -> float | None:
         """When the manifest of a cut was written, in seconds since 1970; None if the store does not keep it."""
-        facts = self._store.facts(_manifest_file(entry))
+        facts = self._store.facts(self._chain.find(entry.epoch).manifest_name)
         return None if facts is None else facts.written_s
 
     def facts_of(self, file: StoredFile) -> FileFacts | None:
@@ -469,11 +469,12 @@ class CutStore:
 
     def drop(self, epoch: Epoch) -> None:
         """Remove the files of a complete cut. Last states stay while a later cut may name them."""
-        entry = self._chain.find(epoch).entry
+        link = self._chain.find(epoch)
+        entry = link.entry
         if not isinstance(entry, Manifest):
             return
         constants = self._constants_of(entry)
-        self._store.remove([_manifest_file(entry)])
+        self._store.remove([link.manifest_name])
         named = self._named_besides(epoch)
         self._drop_last_states(entry)
         for name in self._store.folders(epoch_folder(epoch)):
@@ -617,10 +618,6 @@ def _followed(chain: Sequence[Entry], epoch: Epoch, attempt: Attempt) -> Epoch:
             else:
                 found = entry.restored or NO_CUT
     return found
-
-
-def _manifest_file(entry: Manifest) -> str:
-    return path_of((*attempt_folder(entry.attempt, entry.epoch), MANIFEST))
 
 
 def _last_states(manifests: Iterable[Manifest]) -> set[str]:

@@ -10,10 +10,11 @@ from msgspec import Struct
 from recovery.orders import AttemptStart, Entry, Manifest
 from recovery.stores.documents import Document
 from recovery.stores.manifests import entry_document, entry_in
+from recovery.stores.names import is_manifest, manifest_file, path_of
 
 
 class ManifestFile(NamedTuple):
-    """The manifest.json that an entry names."""
+    """The manifest that an entry names."""
 
     name: str
     size: int
@@ -28,6 +29,16 @@ class Link(Struct, frozen=True):
     parent: str | None
     sha256: str
     manifest: ManifestFile | None
+
+    @property
+    def manifest_name(self) -> str:
+        """Where the manifest of its cut is: as it says, unless that is forged."""
+        if not isinstance(self.entry, Manifest):
+            raise ValueError(f"entry {self.number} of the chain is no cut, so it has no manifest")
+        attempt, epoch = self.entry.attempt, self.entry.epoch
+        if self.manifest is not None and is_manifest(self.manifest.name, attempt, epoch, self.number):
+            return self.manifest.name
+        return path_of(manifest_file(attempt, epoch, self.number))
 
 
 class Past(NamedTuple):

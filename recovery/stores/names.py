@@ -27,7 +27,7 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _NAME_BYTES_MAX = 200
 _LATER_PART = re.compile(r"(?<=\.)([0-9]+)-[0-9]+\.parquet\Z")
 
-MANIFEST = "manifest.json"
+EARLIER_MANIFEST = "manifest.json"
 JOB = "job.json"
 STATUS = "status.json"
 CHAIN = "chain"
@@ -72,6 +72,34 @@ def attempt_folder(attempt: Attempt, epoch: Epoch | None) -> Parts:
     ('epoch=7', 'attempt=2')
     """
     return (epoch_folder(epoch), f"attempt={int(attempt)}")
+
+
+def manifest_file(attempt: Attempt, epoch: Epoch, number: int) -> Parts:
+    """The manifest of a cut, and the number of the entry that names it.
+
+    Another entry may get that number. The removal of this file may then be carried out late, so its name is used for no
+    other one.
+
+    >>> manifest_file(Attempt(2), Epoch(7), 12)
+    ('epoch=7', 'attempt=2', 'manifest-00000012.json')
+    """
+    return (*attempt_folder(attempt, epoch), f"manifest-{number:08d}.json")
+
+
+def is_manifest(name: str, attempt: Attempt, epoch: Epoch, number: int) -> bool:
+    """Whether this is the name of the manifest of a cut. Earlier versions left out the number."""
+    earlier = (*attempt_folder(attempt, epoch), EARLIER_MANIFEST)
+    return parts_of(name) in (manifest_file(attempt, epoch, number), earlier)
+
+
+def has_manifest_name(name: str) -> bool:
+    """Whether a file in the folder of an attempt is a manifest.
+
+    >>> has_manifest_name("manifest-00000012.json"), has_manifest_name("manifest.json"), has_manifest_name("job.json")
+    (True, True, False)
+    """
+    start, _, number = name.partition("-")
+    return name == EARLIER_MANIFEST or (start == "manifest" and entry_number(number) is not None)
 
 
 def number_in(part: str, key: Literal["epoch", "attempt"]) -> int | None:
@@ -210,8 +238,8 @@ def path_of(parts: Parts) -> str:
 def parts_of(name: str) -> Parts | None:
     """The parts of a name that a manifest says; None if it leads anywhere but down.
 
-    >>> parts_of("epoch=7/attempt=2/manifest.json"), parts_of("../job.json"), parts_of("/etc/passwd")
-    (('epoch=7', 'attempt=2', 'manifest.json'), None, None)
+    >>> parts_of("epoch=7/attempt=2/manifest-00000012.json"), parts_of("../job.json"), parts_of("/etc/passwd")
+    (('epoch=7', 'attempt=2', 'manifest-00000012.json'), None, None)
     """
     parts = tuple(name.split("/"))
     return None if "\0" in name or any(part in {"", ".", ".."} for part in parts) else parts

@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 def manifest_of(store: CutStore, epoch: Epoch) -> dict[str, Any]:
     attempt = store.manifest_of(epoch).attempt
-    return json.loads((Path(store.path) / f"epoch={epoch}" / f"attempt={attempt}" / "manifest.json").read_bytes())
+    (path,) = (Path(store.path) / f"epoch={epoch}" / f"attempt={attempt}").glob("manifest-*.json")
+    return json.loads(path.read_bytes())
 
 
 def counted(manifest: dict[str, Any]) -> dict[str, int]:

@@ -58,5 +58,5 @@ def test_cuts_go_on_while_a_function_is_slow(tmp_path: Path, record_s: float, se
 def written_at_s(root: Path) -> list[float]:
     """When each cut was complete, by the time of its manifest."""
     entries = [entry for entry in CutStore(str(root), "slow").chain() if isinstance(entry, Manifest)]
-    manifests = [root / "slow" / f"epoch={e.epoch}" / f"attempt={e.attempt}" / "manifest.json" for e in entries]
-    return [path.stat().st_mtime for path in manifests]
+    folders = [root / "slow" / f"epoch={entry.epoch}" / f"attempt={entry.attempt}" for entry in entries]
+    return [path.stat().st_mtime for folder in folders for path in folder.glob("manifest-*.json")]

@@ -38,7 +38,7 @@ NAMED = {
     "credit-counts-barriers", "credit-lost-after-an-abort", "marker-overtakes-a-batch", "spilled-batches-unlogged",
     "truncated-log-written",
     "pipeline-shares-a-completion", "pipeline-fences-another", "pipeline-sweeps-another",
-    "pipelines-count-attempts-apart",
+    "pipelines-count-attempts-apart", "manifest-without-its-number",
 }  # fmt: skip
 
 FINDS = {

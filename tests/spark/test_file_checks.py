@@ -96,7 +96,7 @@ def test_what_was_written_has_no_fault():
 def test_no_file_of_a_run_that_crashed_has_a_fault(seed: int, tmp_path: Path):
     _, world, _ = run_seed(seed, 3)
     job = write_run(world, tmp_path)
-    manifests = [plain(path) for path in job.rglob("manifest.json")]
+    manifests = [plain(path) for path in job.rglob("manifest-*.json")]
     files = [file for manifest in manifests for task in manifest["tasks"] for file in task["files"]]
     assert len(files) > 5
     assert any(file["groups"] for file in files)

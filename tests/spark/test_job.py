@@ -74,7 +74,7 @@ def test_a_manifest_is_the_document_as_it_was_written(path: Path):
     manifest = JobFolder.open(str(path)).manifest(4)
     assert (manifest["epoch"], manifest["attempt"], manifest["mode"], manifest["job"]) == (4, 2, "aligned", "job")
     assert [task["task"] for task in manifest["tasks"]] == ["orders", "rank", "done"]
-    written = json.loads((path / "epoch=4/attempt=2/manifest.json").read_text())
+    written = json.loads((path / "epoch=4/attempt=2/manifest-00000005.json").read_text())
     assert manifest == {key: value for key, value in written.items() if key != "seal"}
 
 
@@ -143,7 +143,7 @@ def test_an_epoch_that_is_not_complete_or_was_dropped(path: Path):
     assert "was removed: choose an existing epoch (1, 3, 4)" in refusal(path, 5)
 
 
-@pytest.mark.parametrize("name", ["job.json", "chain/00000003.json", "epoch=3/attempt=1/manifest.json"])
+@pytest.mark.parametrize("name", ["job.json", "chain/00000003.json", "epoch=3/attempt=1/manifest-00000003.json"])
 def test_a_document_that_was_changed_is_named(path: Path, name: str):
     data = (path / name).read_bytes()
     (path / name).write_bytes(data.replace(b'"format":', b'"formaT":'))
@@ -159,8 +159,8 @@ def test_an_entry_that_is_missing_is_named(path: Path):
 
 def test_a_manifest_of_another_cut_is_refused(path: Path):
     """Sealed right, and not what the chain records."""
-    other = (path / "epoch=1/attempt=1/manifest.json").read_bytes()
-    (path / "epoch=3/attempt=1/manifest.json").write_bytes(other)
+    other = (path / "epoch=1/attempt=1/manifest-00000002.json").read_bytes()
+    (path / "epoch=3/attempt=1/manifest-00000003.json").write_bytes(other)
     assert "is not the manifest recorded in the chain" in refusal(path, 3)
 
 

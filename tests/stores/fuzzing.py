@@ -32,7 +32,7 @@ from tests.spark.simulated import write_run
 # A run with rounds, crashes and several cuts.
 SEED, CRASHES = 99, 3
 
-WEIGHTS = {"manifest.json": 6, "chain": 2, "graph": 2}
+WEIGHTS = {"manifest": 6, "chain": 2, "graph": 2}
 """How often a kind of document is changed; the others once."""
 
 PLANTED = "nobody may execute this"
@@ -63,7 +63,7 @@ NASTY: list[Any] = [
     "../../../etc/passwd",
     "/etc/passwd",
     "x" * 300,
-    "epoch=1/attempt=1/manifest.json",
+    "epoch=1/attempt=1/manifest-00000002.json",
     # Calls print.
     (b"cbuiltins\nprint\n(V" + PLANTED.encode() + b"\ntR.").hex(),
     [],

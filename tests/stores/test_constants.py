@@ -59,7 +59,7 @@ def test_every_cut_names_them_and_they_are_written_once(store: CutStore, tmp_pat
 
 def test_a_manifest_of_a_flow_without_constants_is_as_before(store: CutStore, tmp_path: Path):
     cut(store, 1, {}, keeps=(1,))
-    assert "constants" not in json.loads((tmp_path / "job/epoch=1/attempt=1/manifest.json").read_text())
+    assert "constants" not in json.loads((tmp_path / "job/epoch=1/attempt=1/manifest-00000002.json").read_text())
     assert store.manifest_of(Epoch(1)).constants == {}
 
 
@@ -140,7 +140,7 @@ def test_nothing_is_removed_while_a_cut_cannot_be_read(store: CutStore, tmp_path
     cut(store, 1, kept(store, prices=b"1"), keeps=(1,))
     cut(store, 2, kept(store, "88bb", prices=b"2"), keeps=(1, 2))
     cut(store, 3, {}, keeps=(2, 3))
-    changed(tmp_path / "job/epoch=2/attempt=1/manifest.json")
+    changed(tmp_path / "job/epoch=2/attempt=1/manifest-00000003.json")
     CutStore(str(tmp_path), "job").drop(Epoch(1))
     assert len(there(tmp_path)) == 2
 

@@ -81,7 +81,7 @@ def test_a_full_disk_leaves_no_half_manifest_and_the_next_cut_completes(tmp_path
             assert error.errno == errno.ENOSPC
             assert temporary_files(tmp_path) == []
             assert len(store.chain()) == 1
-            assert not list(tmp_path.rglob("manifest.json"))
+            assert not list(tmp_path.rglob("manifest-*.json"))
         writes += 1
     assert writes > 10
     assert store.cut(Epoch(1)).epoch == 1
@@ -94,7 +94,7 @@ def test_a_death_between_manifest_and_entry_leaves_a_cut_that_is_not_complete(tm
     complete(store, 2)
     (tmp_path / "job" / "chain" / "00000003.json").unlink()
     after = CutStore(str(tmp_path), "job")
-    assert (tmp_path / "job" / "epoch=2" / "attempt=1" / "manifest.json").exists()
+    assert (tmp_path / "job" / "epoch=2" / "attempt=1" / "manifest-00000003.json").exists()
     assert [entry.epoch for entry in after.chain()[1:]] == [1]  # type: ignore[union-attr]
     with pytest.raises(NoSuchCutError):
         after.cut(Epoch(2))

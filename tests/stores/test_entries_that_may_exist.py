@@ -20,7 +20,7 @@ from recovery.stores.store_errors import OutcomeUnknownError
 from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, snapshots_of, write
 
 FILE = "a/b/file"
-MANIFEST = Path("job", "epoch=1", "attempt=1", "manifest.json")
+MANIFEST = Path("job", "epoch=1", "attempt=1", "manifest-00000002.json")
 
 
 class Server:

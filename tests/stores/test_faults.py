@@ -24,7 +24,7 @@ from recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, Snap
 from tests.faults.evidence import Evidence
 from tests.stores.snapshots import RANK, begin, complete, meaning, snapshots_of, sweep, write
 
-MANIFEST = "epoch=1/attempt=1/manifest.json"
+MANIFEST = "epoch=1/attempt=1/manifest-00000002.json"
 ENTRY = "chain/00000002.json"
 ROUNDS = "epoch=1/attempt=1/table=rounds/rank.0.parquet"
 
@@ -103,7 +103,7 @@ def test_a_missing_file_is_told_by_its_path_and_no_earlier_cut_is_taken(job: Pat
     complete(reopened(job), 2, 2, ended=True)
     tables = [path for path in job.rglob("*.parquet") if "attempt=2" in path.parts]
     assert len(tables) == 6
-    for path in [*tables, job / "epoch=2/attempt=2/manifest.json"]:
+    for path in [*tables, job / "epoch=2/attempt=2/manifest-00000004.json"]:
         right = path.read_bytes()
         path.unlink()
         evidence.happened("files of a cut that were deleted", 1)
@@ -119,7 +119,7 @@ def test_the_error_of_a_damaged_cut_names_the_latest_older_one_that_is_no_part_o
     store = reopened(job)
     complete(store, 2)
     complete(store, 3)
-    paths = [next(job.glob(f"epoch={epoch}/attempt=1/manifest.json")) for epoch in (2, 3)]
+    paths = [next(job.glob(f"epoch={epoch}/attempt=1/manifest-*.json")) for epoch in (2, 3)]
     for path, older in zip(reversed(paths), (2, 1), strict=True):
         path.write_bytes(path.read_bytes()[:-1])
         with pytest.raises(SnapshotCorruptError, match=rf"{paths[1]} .*cut {older} .*--resume {older}\b"):
@@ -191,7 +191,7 @@ def test_a_planted_pickle_is_never_run(tmp_path: Path, job: Path, key: bytes | N
     with pytest.raises(SnapshotCorruptError, match="rounds"):
         read_everything(home, key)
     forge_manifest(home, None)
-    with pytest.raises(SnapshotCorruptError if key is None else SnapshotAuthError, match=r"manifest\.json"):
+    with pytest.raises(SnapshotCorruptError if key is None else SnapshotAuthError, match=MANIFEST):
         read_everything(home, key)
     evidence.happened("pickles that were planted", 1)
     evidence.survived("pickles that were not run", not mark.exists())

@@ -53,7 +53,7 @@ def test_a_sparse_document_is_refused_without_being_read(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["job.json", "chain", "manifest.json", "graph"])
+@pytest.mark.parametrize("kind", ["job.json", "chain", "manifest", "graph"])
 def test_an_audit_refuses_a_sparse_document_without_reading_it(kind: str, job: Fuzzed):
     grow(job, kind)
     with pytest.raises(UnreadableError, match=r"has (more than 65,536|more than 268,435,456|8589934592) bytes"):
@@ -62,7 +62,7 @@ def test_an_audit_refuses_a_sparse_document_without_reading_it(kind: str, job: F
 
 @pytest.mark.slow
 def test_a_parallelism_of_a_billion_builds_nothing_of_that_size(job: Fuzzed):
-    for path in job.kinds()["manifest.json"]:
+    for path in job.kinds()["manifest"]:
         manifest = plain(path.read_bytes())
         manifest["parallelism"] = dict.fromkeys(manifest["parallelism"], A_BILLION)
         path.write_bytes(sealed(manifest, None))

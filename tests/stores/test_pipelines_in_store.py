@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from msgspec.structs import replace
 from graphs.ids import Attempt, Epoch
 from recovery.orders import AttemptStart, Manifest
 from recovery.stores.cut_store import CutStore
+from recovery.stores.folder_store import FolderStore
 from recovery.stores.manifests import entry_document, entry_in
 from recovery.stores.store_errors import NoSuchCutError
 from recovery.supervisor import Supervisor, read_pipelines
@@ -37,6 +40,48 @@ def test_entries_name_their_pipeline_and_those_of_an_undivided_job_are_as_they_a
     for entry in entries:
         assert entry_in(json.loads(json.dumps(entry_document(entry)))) == entry
         assert "pipeline" not in entry_document(replace(entry, pipeline=None))
+
+
+class LateRemovals(FolderStore):
+    """A store whose replies to the removals of manifests are lost. `late`: they are carried out then."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.left: list[str] = []
+        self.before_entry: list[Callable[[], None]] = []
+
+    def below(self, folder: str) -> LateRemovals:
+        return self
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        super().write(files)
+        while self.before_entry and any("manifest" in name for name in files):
+            self.before_entry.pop()()
+
+    def remove(self, names: Collection[str]) -> None:
+        self.left += names
+        raise OSError(errno.EIO, "no reply came")
+
+    def late(self) -> None:
+        super().remove(self.left)
+
+
+def test_a_removal_that_is_carried_out_late_hits_no_manifest_of_a_complete_cut(tmp_path: Path):
+    """Another pipeline gets the number, so the cut gets the next one."""
+    other = CutStore(str(tmp_path), "job")
+    other.create(1, start(1, "a"))
+    other.create(2, start(2, "b"))
+    disk = LateRemovals(str(tmp_path / "job"))
+    store = CutStore(disk, "job")
+    files = write(store, snapshots_of(4, 2))
+    entry = replace(manifest_for(files, 4, 2), pipeline="b", kept=(Epoch(4),))
+    disk.before_entry.append(lambda: complete(other, 3, 1, "a", (3,)))  # type: ignore[arg-type]
+    assert not store.create(3, entry, files, DEPLOYMENT)
+    store.chain()
+    assert store.create(4, entry, files, DEPLOYMENT)
+    assert disk.left
+    disk.late()
+    CutStore(str(tmp_path), "job").verify(Epoch(4))
 
 
 def test_the_retention_of_a_pipeline_removes_only_its_own_cuts(tmp_path: Path):

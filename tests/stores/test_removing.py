@@ -112,7 +112,7 @@ def test_a_drop_takes_the_same_steps_however_many_cuts_there_have_been(
 
 def test_a_drop_that_was_cut_short_can_be_finished(store: CutStore):
     complete(store, 1)
-    (Path(store.path) / "epoch=1" / "attempt=1" / "manifest.json").unlink()
+    (Path(store.path) / "epoch=1" / "attempt=1" / "manifest-00000002.json").unlink()
     store.drop(Epoch(1))
     assert folders(store) == ["chain"]
 
@@ -162,7 +162,7 @@ def test_what_dead_attempts_left_is_forgotten_and_what_is_complete_stays(store: 
 
 def test_a_cut_whose_manifest_is_missing_is_not_forgotten(store: CutStore):
     complete(store, 1)
-    manifest = Path(store.path) / "epoch=1" / "attempt=1" / "manifest.json"
+    manifest = Path(store.path) / "epoch=1" / "attempt=1" / "manifest-00000002.json"
     right = manifest.read_bytes()
     manifest.unlink()
     begin(store, 2)

@@ -77,12 +77,12 @@ def test_all_of_a_cut_is_settled_before_its_entry_is_there(tmp_path: Path, disk:
         for name in names:
             disk.expect_settled(name, disk.synced)
     assert store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
-    for name in [*names, "epoch=1/attempt=1/manifest.json"]:
+    for name in [*names, "epoch=1/attempt=1/manifest-00000002.json"]:
         disk.expect_settled(name, disk.before_link)
     assert store.cut(Epoch(1)).epoch == 1
 
 
-@pytest.mark.parametrize("fails_at", ["rank.0.parquet", "operator=rank", "manifest.json", "attempt=1"])
+@pytest.mark.parametrize("fails_at", ["rank.0.parquet", "operator=rank", "manifest-00000002.json", "attempt=1"])
 def test_a_disk_that_cannot_keep_a_cut_fails_it(tmp_path: Path, disk: Disk, fails_at: str):
     """It is the coordinator who hears of it: no entry is made, no manifest stays, and the next cut completes."""
     store = CutStore(str(tmp_path), "job")
@@ -92,7 +92,7 @@ def test_a_disk_that_cannot_keep_a_cut_fails_it(tmp_path: Path, disk: Disk, fail
     with pytest.raises(OSError, match="Input/output error"):
         store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
     assert len(store.chain()) == 1
-    assert not list(tmp_path.rglob("manifest.json"))
+    assert not list(tmp_path.rglob("manifest-*.json"))
     disk.fails_at = ""
     complete(store, 2)
     assert store.cut(Epoch(2)).epoch == 2

@@ -144,7 +144,7 @@ def test_empty_tables_make_no_file(tmp_path: Path):
 def test_what_an_auditor_needs_is_told_without_decoding_anything(store: CutStore):
     complete(store, 7)
     folder = "epoch=7/attempt=1"
-    manifest = json.loads((Path(store.path) / folder / "manifest.json").read_bytes())
+    manifest = json.loads((Path(store.path) / folder / "manifest-00000002.json").read_bytes())
     assert {
         facts["name"]: (facts["kind"], facts["records"]) for task in manifest["tasks"] for facts in task["operators"]
     } == {

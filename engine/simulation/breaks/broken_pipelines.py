@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from engine.simulation.breaks.break_parts import Break, supervisor
+from engine.simulation.simulated_store import ManifestName, SimulatedStore
+from engine.simulation.world_options import Parts
 from graphs.ids import Attempt, Epoch
 from recovery.orders import AppendEntry, Entry, Fenced, FileId, Manifest, Numbered, Order, Sweep
 from recovery.supervisor import Supervisor
@@ -47,6 +49,11 @@ class PipelinesCountAttemptsApart(Supervisor):
         return orders
 
 
+class _StoreThatUsesANameAgain(SimulatedStore):
+    def name_of_manifest(self, number: int, manifest: Manifest) -> ManifestName:
+        return super().name_of_manifest(0, manifest)
+
+
 PIPELINES = {
     "pipeline-shares-a-completion": Break(
         "a cut of one pipeline counts for another", supervisor(PipelineSharesACompletion), of_pipelines=True
@@ -58,6 +65,11 @@ PIPELINES = {
     ),
     "pipeline-sweeps-another": Break(
         "a restart removes files of the pipelines that go on", supervisor(PipelineSweepsAnother), of_pipelines=True
+    ),
+    "manifest-without-its-number": Break(
+        "the manifests of two entries have the same name",
+        lambda: Parts(store=_StoreThatUsesANameAgain),
+        of_pipelines=True,
     ),
     "pipelines-count-attempts-apart": Break(
         "two pipelines use the same number of an attempt", supervisor(PipelinesCountAttemptsApart), of_pipelines=True

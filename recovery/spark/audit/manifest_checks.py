@@ -22,13 +22,11 @@ from recovery.spark.report.verdict import Facts, Finding, finding
 from recovery.stores.links import Link
 from recovery.stores.names import (
     KEYED,
-    MANIFEST,
     Parts,
     Table,
     attempt_folder,
     is_of_constant,
     parts_of,
-    path_of,
     table_folder,
     table_of,
     task_file,
@@ -117,9 +115,9 @@ def _check_record(cut: CutDocuments) -> Iterator[Finding]:
     if manifest["parent"] != {"number": link.number - 1, "sha256": link.parent}:
         story = f"the manifest's parent is entry {manifest['parent']['number']} or a different entry of that number, "
         yield finding(5, f"{story}but the chain records the manifest as entry {link.number}", cut.epoch)
-    name = path_of((*attempt_folder(entry.attempt, entry.epoch), MANIFEST))
-    if link.manifest is not None and link.manifest.name != name:
-        yield finding(5, f"the chain names {link.manifest.name!r} as its manifest; expected {name}", cut.epoch)
+    if link.manifest is not None and link.manifest.name != link.manifest_name:
+        named = f"the chain names {link.manifest.name!r} as its manifest; expected {link.manifest_name}"
+        yield finding(5, named, cut.epoch)
 
 
 def _check_graph(cut: CutDocuments) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from recovery.stores.folder_store import FolderStore, local_path
 from recovery.stores.job_identity import jobs_in
 from recovery.stores.links import Link
 from recovery.stores.manifests import check_codecs
-from recovery.stores.names import JOB, MANIFEST, attempt_folder, graph_file, number_in, parts_of, path_of
+from recovery.stores.names import JOB, graph_file, has_manifest_name, number_in, parts_of, path_of
 from recovery.stores.schema import GRAPH, IDENTITY, IDENTITY_BYTES_MAX
 from recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
 from recovery.stores.shapes import ShapeError
@@ -106,7 +106,7 @@ class JobFolder:
             raise UnreadableError(
                 f"epoch {epoch} of job {self.job} in {self.path} {state}: choose an existing epoch ({there})"
             )
-        name = _manifest_file(link)
+        name = link.manifest_name
         path, expected = full_name(self._store, name), link.manifest
         data = _read(path, lambda: read_sized(self._store, name, expected.size))
         if sha256(data) != expected.sha256:
@@ -156,27 +156,30 @@ class JobFolder:
             for name in attempts:
                 attempt = number_in(name, "attempt")
                 if epoch is not None and attempt is not None and (epoch, attempt) not in known:
-                    found.append(Unrecorded(epoch, attempt, self._follows(path_of((epoch_name, name, MANIFEST)))))
+                    found.append(Unrecorded(epoch, attempt, self._follows(path_of((epoch_name, name)))))
         return found
 
-    def _follows(self, name: str) -> int | None:
-        path = full_name(self._store, name)
-        try:
-            document = opened(read_document(self._store, name), self._key, path, MANIFEST_SHAPE)
-        except (StoreError, OSError):
-            return None  # missing or torn by a crash, so it has no entry
-        return document["parent"]["number"] if document["job_id"] == self.job_id else None
+    def _follows(self, folder: str) -> int | None:
+        """The last entry that a manifest in the folder of an attempt follows."""
+        found: list[int] = []
+        for name in _read(self.path, lambda: self._store.list(folder)):
+            if not has_manifest_name(name.rsplit("/", 1)[-1]):
+                continue
+            path = full_name(self._store, name)
+            try:
+                document = opened(read_document(self._store, name), self._key, path, MANIFEST_SHAPE)
+            except (StoreError, OSError):
+                continue  # missing or torn by a crash, so it has no entry
+            if document["job_id"] == self.job_id:
+                found.append(document["parent"]["number"])
+        return max(found, default=None)
 
     def _recorded(self) -> list[Any]:
         return [link for link in self.links() if isinstance(link.entry, Manifest)]
 
     def _is_there(self, link: Any) -> bool:
-        name = _manifest_file(link)
+        name: str = link.manifest_name
         return _read(full_name(self._store, name), lambda: exists(self._store, name))
-
-
-def _manifest_file(link: Any) -> str:
-    return path_of((*attempt_folder(link.entry.attempt, link.entry.epoch), MANIFEST))
 
 
 def _store_of_job(location: str) -> Store:

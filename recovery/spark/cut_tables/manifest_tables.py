@@ -9,7 +9,7 @@ from recovery.spark.cut_tables.decoding import position_in
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.digests import digest_in
-from recovery.stores.names import KEYED, MANIFEST, attempt_folder, encoded, path_of, table_of
+from recovery.stores.names import KEYED, encoded, table_of
 from recovery.stores.shapes import shown
 
 Document = Mapping[str, Any]
@@ -26,11 +26,11 @@ def rows_of(table: str, folder: JobFolder, manifests: Mapping[int, Document]) ->
 
 
 def _cuts(folder: JobFolder, manifests: Mapping[int, Document]) -> Iterator[Row]:
-    numbers = {getattr(link.entry, "epoch", None): link.number for link in folder.links() if link.manifest}
+    links = {getattr(link.entry, "epoch", None): link for link in folder.links() if link.manifest}
     for epoch, manifest in manifests.items():
-        name = path_of((*attempt_folder(manifest["attempt"], manifest["epoch"]), MANIFEST))
+        link = links[epoch]
         facts = [manifest[key] for key in ("mode", "savepoint", "graph_hash", "parallelism")]
-        yield epoch, manifest["attempt"], numbers[epoch], *facts, name
+        yield epoch, manifest["attempt"], link.number, *facts, link.manifest_name
 
 
 def _tasks(manifest: Document) -> Iterator[Row]:
