@@ -245,6 +245,14 @@ class KeptOutput(Protocol):
         """Open a writer. The sink delivers what is committed."""
         ...
 
+    def note_place(self, place: str) -> None:
+        """Note durably that the sink may write to a place from now on."""
+        ...
+
+    def noted_places(self) -> Sequence[str]:
+        """The places that were noted, also by earlier runs that this one resumes."""
+        ...
+
     def roll_back(self, rollback: Rollback, sink: DeliverySink[Any]) -> None:
         """Remove leftovers."""
         ...

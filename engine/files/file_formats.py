@@ -18,6 +18,7 @@ from engine.files.arrow import parquet
 from engine.files.disk import Disk, UnsyncedDisk
 from engine.files.file_errors import OutputError
 from engine.files.folder_output import FolderOutput
+from engine.files.former_places import WriterOfSeveralPlaces
 from engine.files.locations import Location, Stamp
 from engine.files.object_location import is_in_object_store, location_of
 from engine.files.object_output import ObjectOutput
@@ -125,6 +126,7 @@ class FileSource(Files, Source[T]):
 
 ROLL_BYTES = 64 << 20
 ROLL_S = 60.0
+_AT_ONCE: dict[str, Any] = {"roll_bytes": None, "roll_s": None}
 REHEARSED_ROLL_BYTES = 200
 """A few records, so that a simulated run publishes several files, of several cuts each."""
 
@@ -185,12 +187,15 @@ class FileSink(Files, Sink[Any]):
         self._output(place).check(fresh)
 
     def claim(self, place: SinkPlace) -> bool:
-        """Claim the folder, or the place in an object store."""
-        return self._output(place).claim()
+        """Claim the folder, or the place in an object store, and note it."""
+        is_new = self._output(place).claim()
+        place.kept.note_place(self.path)
+        return is_new
 
     def release(self, place: SinkPlace) -> None:
-        """Release the claim."""
-        self._output(place).release()
+        """Release the claims."""
+        for output in self._outputs(place):
+            output.release()
 
     def open_writer(self, place: SinkPlace) -> SinkWriter:
         """A writer of files."""
@@ -199,19 +204,28 @@ class FileSink(Files, Sink[Any]):
         def new_part(path: Path) -> Part:
             return self.new_part(path, place.operator, types)
 
-        return self._output(place).open_writer(new_part)
+        writers = [output.open_writer(new_part) for output in self._outputs(place)]
+        return writers[0] if len(writers) == 1 else WriterOfSeveralPlaces(writers)
 
     def roll_back(self, place: SinkPlace, rollback: Rollback) -> None:
         """Remove parts that will not be published. At the end of the run, publish what tasks that died have left."""
-        self._output(place).roll_back(rollback)
+        errors: list[OSError] = []
+        for output in self._outputs(place):
+            try:
+                output.roll_back(rollback)
+            except OSError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def can_withdraw(self, place: SinkPlace) -> bool:
         """Whether it can remove what it has published."""
-        return self._output(place).can_withdraw
+        return all(output.can_withdraw for output in self._outputs(place))
 
     def withdraw(self, place: SinkPlace, later: Withdrawal) -> None:
         """Remove what was published after a cut."""
-        self._output(place).withdraw(later)
+        for output in self._outputs(place):
+            output.withdraw(later)
 
     def of_ending(self, ending: str) -> FileSink:
         """A sink of the format that has this ending: an earlier run may have had another one."""
@@ -237,6 +251,11 @@ class FileSink(Files, Sink[Any]):
 
     def _output(self, place: SinkPlace) -> OutputPlace:
         return ObjectOutput(self, place) if is_in_object_store(self.path) else FolderOutput(self, place)
+
+    def _outputs(self, place: SinkPlace) -> list[OutputPlace]:
+        """Where it writes, then the former places of which this run has the claim, which roll no files any more."""
+        former = [replace(self, path=path, **_AT_ONCE) for path in place.kept.noted_places() if path != self.path]
+        return [self._output(place), *(output for sink in former if (output := sink._output(place)).is_claimed)]
 
 
 class RehearsedFiles(FileSink):

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from engine.files.file_errors import OutputError
 from engine.files.names import path_name
-from engine.files.output_folders import STAGING, check_output_folder, claim_folder, output_folder, release_folder
+from engine.files.output_folders import (
+    STAGING,
+    check_output_folder,
+    claim_folder,
+    is_claimed,
+    output_folder,
+    release_folder,
+)
 from engine.files.output_place import NewPart
 from engine.files.rolls import RollLimits, Rolls
 from engine.files.staging import Staging
@@ -16,6 +23,7 @@ from engine.files.withdrawing import Span, Withdrawing
 from engine.files.writers import FileWriter
 from graphs.ids import Attempt
 from graphs.io import Rollback, SinkPlace, Withdrawal
+from recovery.stores.folder_store import FolderStore
 
 if TYPE_CHECKING:
     from engine.files.file_formats import FileSink
@@ -42,6 +50,11 @@ class FolderOutput:
     def claim(self) -> bool:
         """Claim the folder."""
         return claim_folder(self._place.operator, self._folder, self._place.job, self._place.run)
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether this run has claimed the folder."""
+        return is_claimed(FolderStore(str(self._folder / STAGING)), self._place.job, self._place.run)
 
     def release(self) -> None:
         """Release the claim."""

@@ -9,11 +9,13 @@ transaction that is in neither was lost.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
 from engine.columns import Records
 from engine.files.file_errors import OutputError, UnknownTransactionError
+from engine.files.former_places import note_place, noted_places
 from engine.files.kept_output import Deliver, receiver
 from engine.files.names import name_of, path_name, turn_of
 from engine.files.parts import pickle_frame, pickles_in
@@ -49,6 +51,14 @@ class KeptInStore:
         return StoreWriter(
             self._operator, self._store, receiver(self._operator, sink, self._to_driver), self._key, sink.keeps
         )
+
+    def note_place(self, place: str) -> None:
+        """Note durably that the sink may write to a place from now on."""
+        note_place(self._store, place)
+
+    def noted_places(self) -> Sequence[str]:
+        """The places that were noted."""
+        return noted_places(self._store.location)
 
     def roll_back(self, rollback: Rollback, sink: DeliverySink[Any]) -> None:
         """Remove leftovers; of a sink that does not keep its records, also the notes that they were delivered."""

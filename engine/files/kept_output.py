@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
 from engine.files.disk import Disk
+from engine.files.former_places import note_place, noted_places
 from engine.files.names import name_of, path_name, turn_of
 from engine.files.output_folders import check_output_folder
 from engine.files.parts import read_pickles
@@ -17,6 +18,7 @@ from engine.memory import ListStore
 from engine.task_errors import MisuseError, TaskError, show, user_error
 from graphs.ids import Attempt
 from graphs.io import Delivery, DeliverySink, FunctionRaisedError, Rollback, SinkWriter, Withdrawal
+from recovery.stores.folder_store import FolderStore
 
 Deliver = Callable[[str, str, list[Any]], None]
 """Takes the name of a sink, the name of a transaction and its records; may be called again with the same arguments."""
@@ -61,6 +63,17 @@ class KeptInRun:
         return KeptWriter(
             self._operator, self._attempt, self._task, staging, self._disk, receive, self._key, sink.keeps
         )
+
+    def note_place(self, place: str) -> None:
+        """Note durably that the sink may write to a place from now on; not for a run that cannot be resumed."""
+        if self._root is not None:
+            store = FolderStore(str(self._root / path_name(self._operator)))
+            store.prepare(is_signed=bool(self._key))
+            note_place(store, place)
+
+    def noted_places(self) -> Sequence[str]:
+        """The places that were noted."""
+        return () if self._root is None else noted_places(str(self._root / path_name(self._operator)))
 
     def roll_back(self, rollback: Rollback, sink: DeliverySink[Any]) -> None:
         """Remove leftovers; for a sink that keeps no records, also the notes of their delivery."""

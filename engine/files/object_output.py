@@ -29,7 +29,7 @@ from engine.files.folder_output import published_name
 from engine.files.names import path_name
 from engine.files.object_rolls import PIECES_MAX, ObjectRolls, lines_of
 from engine.files.object_staging import ObjectStaging
-from engine.files.output_folders import STAGING, claim_place, refuse_other_output, release_place
+from engine.files.output_folders import STAGING, claim_place, is_claimed, refuse_other_output, release_place
 from engine.files.output_place import NewPart
 from engine.files.parts import Part
 from engine.files.rolls import RollLimits
@@ -92,6 +92,11 @@ class ObjectOutput:
         """Claim the place."""
         place, staging = self._place, self._store.below(STAGING)
         return claim_place(place.operator, self._store.location, staging, place.job, place.run)
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether this run has claimed the place."""
+        return is_claimed(self._store.below(STAGING), self._place.job, self._place.run)
 
     def release(self) -> None:
         """Release the claim."""

@@ -88,8 +88,13 @@ def release_folder(folder: Path, job: str, run: str) -> None:
 
 def release_place(staging: Store, job: str, run: str) -> None:
     """Release the claim of a run that will never be resumed."""
-    if exists(staging, OWNER) and staging.read(OWNER) == _claim(job, run):
+    if is_claimed(staging, job, run):
         staging.remove([OWNER])
+
+
+def is_claimed(staging: Store, job: str, run: str) -> bool:
+    """Whether this run has claimed the place with this staging."""
+    return exists(staging, OWNER) and staging.read(OWNER) == _claim(job, run)
 
 
 def output_folder(sink: str, path: str) -> Path:

@@ -24,6 +24,11 @@ class OutputPlace(Protocol):
         """Claim it for this run. False if the run already has it. `OutputError` names another owner."""
         ...
 
+    @property
+    def is_claimed(self) -> bool:
+        """Whether this run has claimed it."""
+        ...
+
     def release(self) -> None:
         """Release the claim of a run that will never be resumed."""
         ...
