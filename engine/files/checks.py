@@ -7,9 +7,10 @@ from copy import copy
 from typing import Any
 
 from engine.files.file_errors import NoInputError, OutputError
-from engine.task_errors import TaskError, describe
+from engine.task_errors import TaskError, describe, show
 from graphs.io import Sink, SinkPlace, Source
 from graphs.plan import Operator
+from recovery.stores.shapes import ShapeError, text
 
 
 def check_source(operator: Operator) -> tuple[str, ...] | None:
@@ -37,6 +38,14 @@ def check_source(operator: Operator) -> tuple[str, ...] | None:
         ) from error
     if splits is None:
         return None
+    for split in splits:
+        try:
+            text(split)
+        except ShapeError as error:
+            raise NoInputError(
+                f"source {operator.name!r} has a split {show(split)}, whose name {error.fault}: name splits by text, "
+                "such as str(partition), and rename files whose names are not UTF-8"
+            ) from error
     if len(set(splits)) < len(splits):
         raise NoInputError(
             f"source {operator.name!r} has equal names among its splits {list(splits)}: make them unique"

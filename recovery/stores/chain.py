@@ -128,7 +128,7 @@ class Chain:
     def create(self, number: int, entry: Entry, parent: str | None, manifest: ManifestFile | None) -> bool:
         """Create one entry exclusively. False if its number is taken, or is in the shortened part of the chain."""
         document = {**link_document(number, entry, parent, manifest), "job_id": self._job_id}
-        data = sealed(document, self._key)
+        data = sealed(document, self._key, ENTRY)
         if not create_exclusively(self._store, path_of(entry_file(number)), data) or self.is_past(number):
             return False
         if number == self._known.last + 1:
@@ -149,7 +149,8 @@ class Chain:
         last = gone[-1]
         shorter = Past(past.ordinal + 1, last.number, last.sha256, needed([*past.links, *gone], rest, is_kept))
         document: Document = {**past_document(shorter), "job_id": self._job_id}
-        if not create_exclusively(self._store, path_of(past_file(shorter.ordinal)), sealed(document, self._key)):
+        data = sealed(document, self._key, PAST_SHAPE)
+        if not create_exclusively(self._store, path_of(past_file(shorter.ordinal)), data):
             return  # another process has shortened it
         self._know(_Known(shorter, rest))
         stay = _landmarks(shorter.ordinal)

@@ -241,7 +241,7 @@ class CutStore:
     ) -> ManifestFile:
         document["job"], document["job_id"] = self.job, self.job_id
         document["parent"] = {"number": number - 1, "sha256": parent}
-        data = sealed(document, self._key)
+        data = sealed(document, self._key, MANIFEST_SHAPE)
         name = path_of(manifest_file(entry.attempt, entry.epoch, number))
         self._store.write({name: data})
         self._store.make_durable([*unsettled, name])
@@ -258,7 +258,7 @@ class CutStore:
         if exists(self._store, name):
             return
         document = {"job_id": self.job_id, "graph_hash": graph_hash, "graph": description}
-        create_exclusively(self._store, name, sealed(document, self._key))
+        create_exclusively(self._store, name, sealed(document, self._key, GRAPH))
 
     def graph(self, graph_hash: str) -> Any:
         """The description of a graph."""
@@ -278,7 +278,8 @@ class CutStore:
         """Keep what is known about the run, in place of what was kept before. It is information: nothing is restored
         from it, and a supervisor that has lost the job unnoticed may replace a newer one.
         """
-        self._store.write({STATUS: sealed({"job_id": self.job_id, "status": status.to_json()}, self._key)})
+        document = {"job_id": self.job_id, "status": status.to_json()}
+        self._store.write({STATUS: sealed(document, self._key, STATUS_SHAPE)})
 
     def kept_status(self) -> RunStatus | None:
         """What was known about the run when it was last kept; None if it never was."""

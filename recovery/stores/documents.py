@@ -24,14 +24,19 @@ FORMAT = 9
 Document = dict[str, Any]
 
 
-def sealed(document: Document, key: bytes | None) -> bytes:
-    """Seal a document and encode it.
+def sealed(document: Document, key: bytes | None, shape: Shape | None = None) -> bytes:
+    """Seal a document and encode it. With the shape that its readers require, refuse what they would refuse.
 
     >>> from recovery.stores.shapes import record, whole
     >>> shape = record({"epoch": whole(0, 9), "format": whole(0, 9)})
-    >>> opened(sealed({"epoch": 7}, b"secret"), b"secret", "manifest.json", shape)
+    >>> opened(sealed({"epoch": 7}, b"secret", shape), b"secret", "manifest.json", shape)
     {'epoch': 7, 'format': 9}
     """
+    if shape is not None:
+        try:
+            shape({**document, "format": FORMAT})
+        except ShapeError as error:
+            raise StoreError(f"a document is not written, because it could not be read back: {error}") from error
     # Each field is encoded once: most of the work for a manifest is to encode it.
     fields = {name: _json(value) for name, value in {**document, "format": FORMAT}.items()}
     data = _joined({**fields, "seal": _json(_seal(_joined(fields), key))})

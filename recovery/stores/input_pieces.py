@@ -92,7 +92,7 @@ class InputPieces:
             "flow": flow,
             "sha256": sha256(data),
         }
-        self._store.write({id.name: sealed(document, self._key) + data})
+        self._store.write({id.name: sealed(document, self._key, INPUT_PIECE) + data})
 
     def read(self, id: PieceId) -> Piece | None:
         """Read a piece; None if there is none."""

@@ -39,7 +39,7 @@ def identity_of(store: Store, job: str, key: bytes | None) -> str:
                 f"{full_name(store, JOB)} is missing, and {', '.join(others)} of the job exists: restore it from a "
                 "backup, or remove the folder to start the job from nothing"
             )
-        create_exclusively(store, JOB, sealed({"job": job, "job_id": secrets.token_hex(16)}, key))
+        create_exclusively(store, JOB, sealed({"job": job, "job_id": secrets.token_hex(16)}, key, IDENTITY))
     path = full_name(store, JOB)
     document = opened(read_document(store, JOB, IDENTITY_BYTES_MAX), key, path, IDENTITY)
     if document["job"] != job:

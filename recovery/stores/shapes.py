@@ -5,7 +5,7 @@ The error names the place, for example `tasks[3].files[0].size`. Values are chec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 Shape = Callable[[Any], None]
@@ -184,10 +184,11 @@ def shown(value: Any) -> str:
             return "an object"
 
 
-def _list(value: Any) -> list[Any]:
-    if type(value) is not list:
+def _list(value: Any) -> Sequence[Any]:
+    # A document that is to be written may have tuples.
+    if not isinstance(value, (list, tuple)):
         raise ShapeError(f"is {shown(value)}, not a list")
-    return cast("list[Any]", value)
+    return cast("Sequence[Any]", value)
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.files.checks import check_sink
+from engine.files.checks import check_sink, check_source
 from engine.files.disk import Disk
-from engine.files.file_errors import OutputError
+from engine.files.file_errors import NoInputError, OutputError
 from engine.files.file_formats import CSV, JsonLines, Parquet
 from engine.files.names import Turn, name_of, path_name, turn_of
-from graphs import Call, Collect, Print, Sink, SinkPlace
+from graphs import Call, Collect, Print, Sink, SinkPlace, Source
+from graphs.io import SplitReader
 from tests.files.disks import CrashingDisk
-from tests.files.opened import everything, place, services, sink, transaction, writer
+from tests.files.opened import everything, place, services, sink, source, transaction, writer
 
 FILES = [JsonLines, CSV, Parquet]
 
@@ -123,3 +126,29 @@ def test_removing_what_is_not_there_and_looking_where_nothing_is_do_no_harm(tmp_
     (tmp_path / "c" / "d").mkdir(parents=True)
     disk.remove_empty(tmp_path / "c")
     assert (disk.names(tmp_path / "a"), disk.names(tmp_path)) == ([], ["c"])
+
+
+class Partitions(Source[int]):
+    """A source whose splits have these names."""
+
+    def __init__(self, *names: Any) -> None:
+        self._names = names
+
+    def splits(self) -> Sequence[str]:
+        return self._names
+
+    def open_split(self, split: str, position: Any) -> SplitReader[int]:
+        raise LookupError(split)
+
+
+@pytest.mark.parametrize("name", [0, b"0", None, ("topic", 0), "\udce9", "x" * 70_000])
+def test_a_split_whose_name_no_cut_can_hold_is_refused(name: object):
+    with pytest.raises(NoInputError, match=r"source 'in' has a split .* name"):
+        check_source(source(Partitions("fine", name)))
+
+
+def test_a_file_whose_name_is_not_utf8_is_refused(tmp_path: Path):
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.jsonl")).write_text("1\n")
+    with pytest.raises(NoInputError, match="rename files") as refused:
+        check_source(source(JsonLines(str(tmp_path))))
+    assert str(refused.value).isascii()

@@ -16,6 +16,7 @@ from typing import Any, get_args
 import numpy as np
 import pyarrow.parquet as parquet
 import pytest
+from msgspec.structs import replace
 from pyarrow.dataset import dataset
 
 from engine.on_ray.job_store import TasksInFolder
@@ -29,10 +30,11 @@ from recovery.stored_groups import joined
 from recovery.stores.cut_store import CutStore
 from recovery.stores.names import Table
 from recovery.stores.state_table import PlainUnpickler, groups_of, state_parts
+from recovery.stores.store_errors import StoreError
 from recovery.typed_groups import Numbers, TypedGroups
 from tests.spark.simulated import write_run
 from tests.stores import snapshots as made
-from tests.stores.snapshots import RANK, columns_of, complete, decoded, entries_of, meaning, snapshots_of, whole
+from tests.stores.snapshots import RANK, SOURCE, columns_of, complete, decoded, entries_of, meaning, snapshots_of, whole
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,6 +57,18 @@ def test_a_cut_comes_back_in_meaning(store: CutStore):
     assert {task: meaning(part) for task, part in cut.snapshots.items()} == {t: meaning(p) for t, p in written.items()}
     assert (cut.epoch, cut.attempt, cut.graph_hash, cut.policy) == (7, 1, "abc", "aligned")
     assert (cut.between_rounds, cut.parallelism) == (False, {"rank": 1})
+
+
+def test_a_cut_that_could_not_be_read_back_is_not_completed(store: CutStore):
+    split: Any = 0
+    orders = OperatorState(splits={split: pickle.dumps(3)})
+    parts = snapshots_of(7)
+    parts[SOURCE] = replace(parts[SOURCE], operators={**parts[SOURCE].operators, "orders": orders})
+    files = made.write(store, parts)
+    before = store.chain()
+    with pytest.raises(StoreError, match=r"splits\[0\]\[0\] is 0, not text"):
+        made.append(store, made.manifest_for(files, 7), files)
+    assert store.chain() == before and not list(Path(store.path).glob("epoch=7/**/manifest*.json"))
 
 
 @pytest.mark.slow

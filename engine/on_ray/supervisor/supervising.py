@@ -219,7 +219,7 @@ class Supervising(RunObserver[CutDescription]):
         self.status_kept_at_ms = self.now_ms
         try:
             self.store.keep_status((self.common.status or self.status)())
-        except OSError as error:
+        except (OSError, StoreError) as error:
             self.say_once(f"the status of the run could not be kept ({error}); it is tried again later")
 
     def _tell_watchers(self) -> None:
