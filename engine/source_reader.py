@@ -86,3 +86,13 @@ def positions_of(source: Source[Any], index: int, parallelism: int, splits: tupl
     """
     names = (f"{index}-of-{parallelism}",) if splits is None else splits[index::parallelism]
     return {name: source.first_position(name) for name in names}
+
+
+def splits_in_all(positions: Mapping[str, Any], listed: tuple[str, ...] | None) -> int:
+    """The number of splits that all tasks of a source have together, of which one has those of `positions`.
+
+    >>> splits_in_all({"0-of-3": 7}, None), splits_in_all({"x": 0, "y": 0}, ("x", "y", "z"))
+    (3, 3)
+    """
+    # Without a list, the tasks that began have named one each, and their splits stay when there are other tasks.
+    return len(listed) if listed is not None else int(next(iter(positions)).rpartition("-of-")[2])

@@ -16,7 +16,7 @@ from engine.files.pace import Bucket, PacedReader
 from engine.memory import ListStore
 from engine.rolling_back import LaterOutput, SweepOfSinks
 from engine.services import RecordsOnly, Services
-from engine.source_reader import SourceReader, positions_of
+from engine.source_reader import SourceReader, positions_of, splits_in_all
 from graphs.ids import Attempt, TaskId
 from graphs.io import Sink, SinkPlace, SinkWriter, Source, rate_of
 from graphs.plan import Operator
@@ -84,11 +84,15 @@ class FileServices(Services):
     ) -> PacedReader:
         """The reader of one source task: its share of the splits, or exactly those of `positions`."""
         source: Source[Any] = operator.function
-        rate = rate_of(source)
-        bucket = None if rate is None else Bucket(rate / parallelism, self._clock)
+        rate, listed = rate_of(source), self._splits.get(operator.name)
+        if listed is None and (positions is None or rate is not None):
+            listed = check_source(operator)
         if positions is None:
-            listed = self._splits[operator.name] if operator.name in self._splits else check_source(operator)
             positions = positions_of(source, index, parallelism, listed)
+        bucket = None
+        if rate is not None and positions:
+            # A task without a split reads nothing, so the rate is divided among the splits.
+            bucket = Bucket(rate * len(positions) / splits_in_all(positions, listed), self._clock)
         return PacedReader(SourceReader(operator.name, source, positions), bucket, self._clock, source.idle_s)
 
     # -- sinks ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.files.file_formats import JsonLines
-from graphs import Generate, Items
+from graphs import Generate, Items, Poll
 from tests.files.opened import Clock, services, source, write_json
 
 
@@ -27,6 +27,20 @@ def test_all_tasks_together_keep_the_rate(rate: float, parallelism: int):
         clock.now_s += min(reader.wait_s() for reader in readers) or 1e-4
     burst = parallelism * max(1.0, 0.1 * rate / parallelism)
     assert length_s * rate - parallelism * max(1.0, 0.01 * rate) - 1 <= count <= length_s * rate + burst + 1
+
+
+def test_the_rate_is_that_of_the_tasks_that_have_a_split():
+    """A source with one split, and one whose single task was rescaled to three."""
+    polled, numbers = Poll(lambda n: ([n], n + 1), start=0, every=0.0001, rate=1000.0), Generate(int, rate=1000.0)
+    restored: list[dict[str, Any]] = [{"0-of-1": 7}, {}, {}]
+    for description, positions in ((polled, [None] * 3), (numbers, restored)):
+        clock = Clock()
+        readers = [services(clock=clock).reader(source(description), i, 3, at) for i, at in enumerate(positions)]
+        count = 0
+        while clock.now_s < 10:
+            clock.now_s += 0.01
+            count += sum(len(reader.read(1)) for reader in readers for _ in range(20))
+        assert count == pytest.approx(10_000, rel=0.02)
 
 
 def test_a_burst_is_a_tenth_of_a_second_and_at_least_one_record():
