@@ -52,25 +52,35 @@ class MapBatchesOperator(OperatorRuntime):
     def _run(self, records: Records, hops: Hops) -> None:
         results: list[Batch] = []
         for batch, hop in self._batches(records, hops):
-            arrived = own_copy(batch) if self.sets_aside else batch
-            try:
-                made = from_format(self._function(to_format(batch, self._format)))
-            except TaskError:
-                raise
-            except USER_RAISED as error:
-                if not self.sets_aside:
-                    if isinstance(error, GraphError):
-                        # From a step of ours, such as those in front of a vertex program: there is no function to fix.
-                        raise MisuseError(f"operator {self.name!r}: {error}") from error
-                    hook = f"a batch of {len(batch)}"
-                    raise user_error(self.name, error, as_records(batch[:SHOWN_RECORDS]), hook=hook) from error
-                raise_unless_users(error)
-                self._send_dead(arrived, hop)
-            else:
-                if len(made):
-                    results.append(Batch(made, hop))
+            results += self._made_of(batch, hop)
         for result in merge(results) if len(results) > 1 else results:
             self._send(result.records, result.hops)
+
+    def _made_of(self, batch: Records, hop: int) -> list[Batch]:
+        """What the function makes of a batch. If it raises, each half is tried, and a single record is set aside.
+
+        If all of them were set aside, it would depend on the batch which records are lost with the one at fault.
+        """
+        arrived = own_copy(batch) if self.sets_aside else batch
+        try:
+            made = from_format(self._function(to_format(batch, self._format)))
+        except TaskError:
+            raise
+        except USER_RAISED as error:
+            if not self.sets_aside:
+                if isinstance(error, GraphError):
+                    # From a step of ours, such as those in front of a vertex program: there is no function to fix.
+                    raise MisuseError(f"operator {self.name!r}: {error}") from error
+                hook = f"a batch of {len(batch)}"
+                raise user_error(self.name, error, as_records(batch[:SHOWN_RECORDS]), hook=hook) from error
+            raise_unless_users(error)
+        else:
+            return [Batch(made, hop)] if len(made) else []
+        if len(arrived) == 1:
+            self._send_dead(arrived, hop)
+            return []
+        half = len(arrived) // 2
+        return self._made_of(arrived[:half], hop) + self._made_of(arrived[half:], hop)
 
     def _batches(self, records: Records, hops: Hops) -> Iterator[tuple[Records, int]]:
         size = self._size or len(records)

@@ -122,8 +122,13 @@ class StatefulMapOperator(OperatorRuntime):
 
         def step(record: Any) -> Any:
             key = canonical_key(key_of(record))
-            value = self._state.touch(key, _MISSING)
-            value, result = self._function(self._initial() if value is _MISSING else value, record)
+            value = self._state.values.get(key, _MISSING)
+            # A copy: what a call changes before it raises must not stay.
+            if value is _MISSING:
+                value = self._initial()
+            elif not is_immutable(value):
+                value = self._state.own_copy(key, value)
+            value, result = self._function(value, record)
             self._state.replace(key, value)
             return result if is_immutable(value) else self._sent(result)
 

@@ -291,6 +291,25 @@ def test_a_record_whose_call_raises_goes_to_the_dead_letters_and_the_others_go_o
     assert [batch.hops for channel, batch in emitted if channel.receiver.name == "dead"] == [6]
 
 
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_a_call_of_stateful_map_whose_record_is_set_aside_leaves_the_state_as_it_was(fails_at: int):
+    """Whether the key is new or known."""
+
+    def collect(seen: list[int], n: int) -> tuple[list[int], list[int]]:
+        seen.append(n)
+        if n == fails_at:
+            raise ValueError(n)
+        return seen, list(seen)
+
+    def step(stream: Stream[int]):
+        good = stream.key_by(lambda n: 0).stateful_map(collect, initial=[], name="op", on_error="dead_letter")
+        return {"good": good, "dead": good.dead_letters}
+
+    left = [n for n in (1, 2, 3) if n != fails_at]
+    emitted = by_receiver(Tasks(flow_of(step)).feed("op", [1, 2, 3]))
+    assert emitted == {"good/0": [left[:1], left], "dead/0": [fails_at]}
+
+
 def test_a_failed_answer_goes_to_the_dead_letters():
     def step(stream: Stream[int]):
         good = stream.map_async(abs, name="op", on_error="dead_letter")
