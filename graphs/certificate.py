@@ -46,7 +46,7 @@ class Certificate(Struct, frozen=True):
 def certify(plan: Plan, cycles_max: int = CYCLES_MAX) -> Certificate:
     """The certificate of a plan, with at most `cycles_max` cycles per component. Raises if there is none.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow()
     >>> again = flow.loop("again")
     >>> odd, even = flow.read(Items([6])).merge(again).split(lambda n: n % 2, name="parity")

@@ -27,7 +27,7 @@ _shared: dict[Key, Any] = {}
 class Constant(Generic[T_co]):
     """A value that functions and classes of a flow share. `flow.constant` makes one.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow("shop")
     >>> prices = flow.constant("prices", {"apple": 3})
     >>> priced = flow.read(Items(["apple"])).map(lambda name: prices.value[name])

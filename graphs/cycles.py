@@ -46,7 +46,7 @@ class Cycles(Struct, frozen=True):
     def depth(self, edge: Edge) -> int:
         """The number of iterations that contain both ends. Edges that enter or leave at a head are outside it.
 
-        >>> from graphs import Collect, Flow, Items
+        >>> from backedge import Collect, Flow, Items
         >>> flow = Flow()
         >>> flow.iterate(flow.read(Items([1])), lambda s: s.map(abs), rounds=3).write(Collect())
         >>> plan = flow.plan()

@@ -13,7 +13,7 @@ from graphs.plan import Edge, Operator, Plan, Routing
 def describe_plan(plan: Plan) -> dict[str, Any]:
     """Describe the operators and edges of a graph, without the user's functions.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow("squares")
     >>> flow.read(Items([1, 2]), name="numbers").map(lambda n: n * n).write(Collect(), name="kept")
     >>> [(o["name"], o["source"], o["sink"]) for o in describe_plan(flow.plan())["operators"]]
@@ -29,7 +29,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
 def hash_of_description(description: Mapping[str, Any]) -> str:
     """The hash of the described plan.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow("squares")
     >>> flow.read(Items([1, 2]), name="numbers").map(lambda n: n * n).write(Collect(), name="kept")
     >>> hash_of_description(describe_plan(flow.plan())) == flow.plan().hash
@@ -44,7 +44,7 @@ def hash_of_description(description: Mapping[str, Any]) -> str:
 def edges_in(description: Mapping[str, Any]) -> list[Edge]:
     """The edges of a described plan, without the user's functions.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow("squares")
     >>> flow.read(Items([1, 2]), name="numbers").map(lambda n: n * n).write(Collect(), name="kept")
     >>> [edge.name for edge in edges_in(describe_plan(flow.plan()))]

@@ -28,7 +28,7 @@ FORMATS: tuple[str, ...] = get_args(Format)
 def draw(plan: Plan | Flow, format: Format = "text") -> str:
     """Draw a plan, or the plan of a flow.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow("halve")
     >>> again = flow.loop("again", max_rounds=9, on_limit="fail")
     >>> odd, even = flow.read(Items([6]), name="numbers").merge(again).split(lambda n: n % 2, name="parity")

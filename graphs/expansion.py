@@ -28,7 +28,7 @@ def expand(plan: Plan, parallelism: int = 1, actors: Actors = "task", cpus: int 
     "task" if there are at least as many `cpus` (by default this machine's) as tasks, else "slice". Tasks of an operator
     with resources of its own always get their own actors.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow()
     >>> flow.read(Items([1, 2])).key_by(lambda n: n).map(abs).write(Collect())
     >>> [str(task) for task in expand(flow.plan(), parallelism=2).tasks]
@@ -99,7 +99,7 @@ def sizes_asked(deployment: Deployment, parallelism: int | Mapping[str, int]) ->
 
     A number is for all operators that do not set their own, a mapping names operators.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow()
     >>> flow.read(Items([1, 2]), name="in", parallelism=1).map(abs, name="abs").write(Collect(), name="out")
     >>> sizes_asked(expand(flow.plan(), 2), 3), sizes_asked(expand(flow.plan(), 2), {"in": 4})
@@ -120,7 +120,7 @@ def sizes_asked(deployment: Deployment, parallelism: int | Mapping[str, int]) ->
 def resized(deployment: Deployment, sizes: Mapping[str, int]) -> Deployment:
     """The same flow with these numbers of tasks. Tasks share actors as before.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow()
     >>> flow.read(Items([1, 2]), name="in").map(abs, name="abs").write(Collect(), name="out")
     >>> wide = resized(expand(flow.plan()), {"in": 1, "abs": 2, "out": 2})
@@ -141,7 +141,7 @@ def _as_declared(edge: Edge, declared: Routing) -> Edge:
 def with_channels(deployment: Deployment, edges: Collection[str]) -> Deployment:
     """The same deployment with the ends of these edges in separate tasks, even if they could be chained.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow()
     >>> flow.read(Items([1, 2]), name="in").map(abs, name="abs").write(Collect(), name="out")
     >>> [str(task) for task in with_channels(expand(flow.plan()), ["in.out->abs.in"]).tasks]

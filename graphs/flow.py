@@ -35,7 +35,7 @@ class Flow:
 
     `stop_when` is called with each complete cut; the run stops when it returns true.
 
-    >>> from graphs import Collect, Items
+    >>> from backedge import Collect, Items
     >>> flow = Flow("retries")
     >>> orders = flow.read(Items([{"id": 1}, {"id": 2}]), name="orders")
     >>> again = flow.loop("again", of=dict, max_rounds=5)
@@ -121,7 +121,7 @@ class Flow:
         it; `reduce` combines the values of a round. The iteration ends when `until` returns true for the combined
         value, after `rounds` rounds, or after an empty round.
 
-        >>> from graphs import Collect, Items
+        >>> from backedge import Collect, Items
         >>> flow = Flow("halve")
         >>> start = flow.read(Items([9.0]))
         >>> small = flow.iterate(start, lambda s: s.map(lambda x: x / 2), until=lambda x: x < 1, measure=float)
@@ -147,7 +147,7 @@ class Flow:
         cut. A `value` that differs from that of the cut is refused.
 
         >>> import numpy as np
-        >>> from graphs import Collect, Items
+        >>> from backedge import Collect, Items
         >>> flow = Flow("shop")
         >>> prices = flow.constant("prices", load=lambda: np.array([3, 5]))
         >>> flow.read(Items([1, 0])).map(lambda article: prices.value[article]).write(Collect())
@@ -217,7 +217,7 @@ class Flow:
         Keywords that are not options are inputs if the class lists them in `inputs`, and arguments of the class
         otherwise. If the class has no `inputs`, every keyword with a stream as its value is an input.
 
-        >>> from graphs import Items
+        >>> from backedge import Items
         >>> class Learner:
         ...     inputs = ("samples", "weights")
         ...     def __init__(self, rate=0.1):
@@ -253,7 +253,7 @@ class Flow:
     def apply(self, kind: OperatorKind, inputs: Mapping[str, Stream[Any]], **options: Unpack[Placing]) -> Stream[Any]:
         """Apply an operator of your own that has named inputs. For a single input, use `Stream.apply`.
 
-        >>> from graphs import Items, OperatorKind
+        >>> from backedge import Items, OperatorKind
         >>> class Join(OperatorKind):
         ...     pass
         >>> flow = Flow("join")
@@ -294,7 +294,7 @@ class Flow:
         when none does. The result is the same; the program has to name its best value.
 
         >>> import numpy as np
-        >>> from graphs import Items, VertexProgram
+        >>> from backedge import Items, VertexProgram
         >>> class Lowest(VertexProgram):
         ...     combine, message = "min", np.int64
         ...     def start(self, vertices):
@@ -338,7 +338,7 @@ class Flow:
         add it again gives it another weight. `undirected` changes both directions.
 
         >>> import numpy as np
-        >>> from graphs import Items, VertexProgram
+        >>> from backedge import Items, VertexProgram
         >>> class Lowest(VertexProgram):
         ...     combine, message, best = "min", np.int64, "lowest"
         ...     def start(self, vertices):
@@ -386,7 +386,7 @@ def checked_flow(flow: object, what: str) -> Flow:
 def build(flow: Flow) -> Plan:
     """The finished plan of a flow; raises an error if something is wrong with the graph.
 
-    >>> from graphs import Items, Print
+    >>> from backedge import Items, Print
     >>> flow = Flow("hello")
     >>> flow.read(Items(["hello"])).write(Print())
     >>> build(flow).name

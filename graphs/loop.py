@@ -21,7 +21,7 @@ class Loop(Stream[T]):
 
     Each record counts the rounds it has made. A record made from several takes the largest of their counts.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow("halve")
     >>> again = flow.loop("again", of=int)
     >>> odd, even = flow.read(Items([12, 7])).merge(again).split(lambda n: n % 2 == 1)

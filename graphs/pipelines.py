@@ -17,7 +17,7 @@ def pipelines_of(plan: Plan, *, is_divided: bool = False) -> tuple[Plan, ...]:
     A pipeline has the name of its first source in alphabetical order, which does not depend on the order of
     declaration.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow()
     >>> for name in ("orders", "prices"):
     ...     flow.read(Items([1, 2]), name=name).write(Collect(), name=f"{name} kept")

@@ -163,7 +163,7 @@ def loops_of_edges(edges: Sequence[Edge]) -> dict[str, str]:
     A trip that takes no other back edge counts first. Of loops that share operators and are not nested, the one with
     fewer operators has the shared edges; of two with as many, the one whose back edge comes first.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow()
     >>> again = flow.loop("again")
     >>> done, more = flow.read(Items([1])).merge(again).map(abs, name="head").split(bool, name="body")

@@ -151,7 +151,7 @@ class Process(_Hooks[Out], Generic[In, Out]):
     Pass its arguments to `process`. The hooks are `on_start`, `on_record`, `on_batch`, `on_timer`, `on_round_end`,
     `on_end`, `capture`, `restore`, `upgrade`, `upgrade_own` and `close`.
 
-    >>> from graphs import Flow, Items
+    >>> from backedge import Flow, Items
     >>> class Every(Process[int, str]):
     ...     def __init__(self, nth: int) -> None:
     ...         self.nth = nth

@@ -43,7 +43,7 @@ S = TypeVar("S")
 class Stream(Generic[T_co]):
     """The records that some operators emit. Applying an operator leaves the stream unchanged.
 
-    >>> from graphs import Collect, Flow, Range
+    >>> from backedge import Collect, Flow, Range
     >>> flow = Flow("squares")
     >>> flow.read(Range(10)).map(lambda n: n * n).filter(lambda n: n % 2 == 0).write(Collect(), name="even")
     >>> list(flow.plan().operators)
@@ -145,7 +145,7 @@ class Stream(Generic[T_co]):
         Each task makes an instance of a class that has `__call__(self, record)`, and calls that. Its `on_start()` is
         awaited before the first call, its `close()` after the last one.
 
-        >>> from graphs import Flow, Items
+        >>> from backedge import Flow, Items
         >>> async def look_up(word: str) -> int:
         ...     return len(word)
         >>> Flow().read(Items(["a"])).map_async(look_up, concurrency=8, timeout=2.5).tails[0].operator
@@ -212,7 +212,7 @@ class Stream(Generic[T_co]):
         With `batch_format`, the class works on whole batches in that format: `on_batch(ctx, batch)` gets them, after
         `key_by` with all of their keys, and `ctx.emit_batch(batch)` sends them.
 
-        >>> from graphs import Flow, Items
+        >>> from backedge import Flow, Items
         >>> class Above:
         ...     outputs = ("out", "below")
         ...     def __init__(self, limit):
@@ -248,7 +248,7 @@ class Stream(Generic[T_co]):
 
         With `into`, `by(record)` returns the name of the record's stream.
 
-        >>> from graphs import Flow, Range
+        >>> from backedge import Flow, Range
         >>> numbers = Flow().read(Range(9))
         >>> low, high = numbers.split(lambda n: n < 5)
         >>> zero, one, two = numbers.split(lambda n: f"rest {n % 3}", into=("rest 0", "rest 1", "rest 2"))
@@ -261,7 +261,7 @@ class Stream(Generic[T_co]):
     def merge(self, *others: Stream[U]) -> Stream[T_co | U]:
         """The records of this stream and of the others, in no particular order. Each stream keeps its routing.
 
-        >>> from graphs import Flow, Range
+        >>> from backedge import Flow, Range
         >>> flow = Flow()
         >>> len(flow.read(Range(3)).merge(flow.read(Range(5))).tails)
         2
@@ -332,7 +332,7 @@ class Stream(Generic[T_co]):
     def dead_letters(self) -> Stream[Any]:
         """The records whose call raised, with `on_error="dead_letter"`. If unread, they are kept and counted.
 
-        >>> from graphs import Flow, Items
+        >>> from backedge import Flow, Items
         >>> parsed = Flow().read(Items(["1", "x"])).map(int, on_error="dead_letter")
         >>> parsed.dead_letters.tails[0].output
         'dead'
@@ -370,7 +370,7 @@ class Stream(Generic[T_co]):
 class KeyedStream(Stream[T_co], Generic[K, T_co]):
     """A stream whose records with the same key all go to the same task of the next operator.
 
-    >>> from graphs import Flow, Items
+    >>> from backedge import Flow, Items
     >>> Flow("words").read(Items(["a", "b"])).key_by(str.upper).key is str.upper
     True
     """
@@ -399,7 +399,7 @@ class KeyedStream(Stream[T_co], Generic[K, T_co]):
         restores `upgrade(state, version)` for each state. A restore may repeat the call, so it must depend on nothing
         else.
 
-        >>> from graphs import Flow, Items
+        >>> from backedge import Flow, Items
         >>> def count(seen, word):
         ...     return seen + 1, (word, seen + 1)
         >>> words = Flow().read(Items(["a", "b", "a"])).key_by(str)
@@ -418,7 +418,7 @@ class KeyedStream(Stream[T_co], Generic[K, T_co]):
         `np.logical_or.reduceat` does. The receiver combines again, because a key is in many batches. The key must be
         columns. It is worth its time if batches hold keys many times.
 
-        >>> from graphs import Flow, Items
+        >>> from backedge import Flow, Items
         >>> rows = Flow().read(Items([{"user": 1, "n": 2}, {"user": 1, "n": 3}]))
         >>> rows.key_by("user").combine({"n": "sum"}).key
         'user'

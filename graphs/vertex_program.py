@@ -111,7 +111,7 @@ class VertexProgram:
     ...     def apply(self, vertices, received):
     ...         vertices.active = received < vertices["hops"]
     ...         return {"hops": np.minimum(received, vertices["hops"])}
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow("hops")
     >>> edges = flow.read(Items([{"source": 1, "target": 2}, {"source": 2, "target": 3}]))
     >>> flow.vertex_program(Hops, edges, root=1).write(Collect())
