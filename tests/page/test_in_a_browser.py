@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from backedge import Collect, Flow, Range
 from backedge.page.page_control import PageControl
@@ -290,6 +290,23 @@ def test_barriers_calls_and_lost_work_are_shown(browser: Browser, made: Made):
     expect(think.nth(9)).to_have_text("8 + 32")
     expect(visit.page.locator("#failures li")).to_contain_text("done again: 4,321 records of 2.50 s")
     visit.close()
+
+
+def test_a_page_does_not_say_that_there_is_no_job_before_it_knows(browser: Browser, tmp_path: Path):
+    server = PageServer(PageSource(str(tmp_path), None, list[RunStatus]), steer=lambda *asked: "done")
+    server.start()
+    context, held = browser.new_context(), list[Route]()
+    page = context.new_page()
+    page.route("**/api/jobs", lambda route: held.append(route))
+    try:
+        with page.expect_request("**/api/jobs"):
+            page.goto(server.address)
+        expect(page.locator("#job")).to_have_text("Loading …")
+        held[0].continue_()
+        expect(page.locator("#job")).to_have_text("No job yet")
+    finally:
+        context.close()
+        server.stop()
 
 
 def test_axe_finds_a_violation_that_is_planted(browser: Browser, made: Made):

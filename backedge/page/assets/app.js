@@ -103,6 +103,8 @@ async function showJobs() {
     // The address may name anything, also what cannot be decoded.
     const named = jobs.find((found) => location.hash === `#${encodeURIComponent(found.job)}`);
     choose((named ?? jobs.find((found) => found.is_live) ?? jobs[0]).job);
+  } else if (job === null) {
+    say(byId("job"), "No job yet");
   }
 }
 

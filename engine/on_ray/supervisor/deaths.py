@@ -73,14 +73,14 @@ def told(status: int | None) -> str:
     """An exit code or a signal in words.
 
     >>> told(-9), told(3)
-    ('killed by SIGKILL, as the kernel does when memory runs out', 'exit code 3')
+    ('killed by SIGKILL', 'exit code 3')
     """
     if status is None:
         return ""
     if status >= 0:
         return f"exit code {status}"
     name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
-    return f"killed by {name}" + (", as the kernel does when memory runs out" if status == -signal.SIGKILL else "")
+    return f"killed by {name}"
 
 
 def cause_of(error: BaseException) -> str:
