@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from enum import Enum
 from pathlib import Path
@@ -9,7 +10,11 @@ from typing import Any
 
 from graphs.io import RAISED_BY_USERS
 
-_OWN_FOLDERS = tuple(str(Path(__file__).parents[1] / layer) for layer in ("engine", "graphs"))
+_OWN_FOLDERS = tuple(
+    f"{Path(__file__).parents[1] / layer}{os.sep}" for layer in ("engine", "graphs", "recovery", "backedge")
+)
+_PYTHON = os.path.dirname(os.__file__) + os.sep
+_PACKAGES = ("site-packages", "dist-packages")
 _SHOWN_MAX = 500
 
 
@@ -176,6 +181,23 @@ def _told_frames(error: BaseException) -> list[str]:
 
 def user_frames(error: BaseException) -> list[str]:
     """The traceback without our own frames: what the user can read and change."""
+    return traceback.format_list(_frames_of_others(error))
+
+
+def foreign_place(error: BaseException) -> str:
+    """The innermost place that is neither ours nor Python's: there a source, sink or operator of others has raised.
+
+    Empty if there is none.
+    """
+    for frame in reversed(_frames_of_others(error)):
+        is_pythons = frame.filename.startswith((_PYTHON, "<frozen ")) and not any(
+            folder in Path(frame.filename).parts for folder in _PACKAGES
+        )
+        if not is_pythons:
+            return f"{frame.filename}, line {frame.lineno}, in {frame.name}"
+    return ""
+
+
+def _frames_of_others(error: BaseException) -> list[traceback.FrameSummary]:
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_OWN_FOLDERS)]
-    return traceback.format_list(own)
+    return [frame for frame in frames if not frame.filename.startswith(_OWN_FOLDERS)]

@@ -32,10 +32,11 @@ class Attempting:
         monkeypatch.setattr(task_host, "open_store", self._open_store)
         monkeypatch.setattr(task_host, "ActorLoop", lambda *_: SimpleNamespace(run=self._run, leave=self.left.set))
         monkeypatch.setattr(task_host.cluster, "place", lambda: "here")
+        monkeypatch.setattr(task_host.cluster, "name_process", lambda what: None)
 
     def take_part(self, attempt: Attempt = Attempt(1)) -> Outcome:  # noqa: B008
         deployment: Any = SimpleNamespace(plan=SimpleNamespace(name="flow"), tasks={})
-        options: Any = SimpleNamespace(keep_inputs=frozenset())
+        options: Any = SimpleNamespace(keep_inputs=frozenset(), job="trips")
         return self.host.take_part(Begin(attempt, "a", deployment, {}, {SUPERVISOR: HERE}, options))
 
     def _open_store(self, *_: Any) -> None:
@@ -102,3 +103,29 @@ def test_an_order_to_take_part_that_arrives_after_its_supervisor_has_died_is_ign
     attempting.host.leave()
     assert attempting.take_part() == Outcome("stopped")
     assert not attempting.runs.is_set()
+
+
+def test_what_a_source_or_operator_of_others_raises_fails_the_attempt_and_names_its_place(
+    attempting: Attempting, monkeypatch: pytest.MonkeyPatch
+):
+    def hiccup(*_: Any) -> None:
+        raise RuntimeError("the service hiccups")
+
+    monkeypatch.setattr(task_host, "open_store", hiccup)
+    outcome = attempting.take_part()
+    assert outcome.end == "failed"
+    assert "RuntimeError: the service hiccups" in outcome.reason
+    assert f"{__file__}, line" in outcome.reason and "in hiccup" in outcome.reason
+    assert "Backedge" not in outcome.reason
+
+
+@pytest.mark.parametrize(("error", "end"), [(OSError("no space left"), "failed"), (KeyError("epoch"), "broken")])
+def test_a_mistake_of_ours_ends_the_run_and_a_failing_disk_the_attempt(
+    attempting: Attempting, monkeypatch: pytest.MonkeyPatch, error: Exception, end: str
+):
+    scope: dict[str, Any] = {"error": error}
+    # As if a function of the engine itself had raised.
+    exec(compile("def open_store(*_):\n    raise error", task_host.__file__, "exec"), scope)
+    monkeypatch.setattr(task_host, "open_store", scope["open_store"])
+    outcome = attempting.take_part()
+    assert (outcome.end, "mistake in Backedge" in outcome.reason) == (end, end == "broken")

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from engine.on_ray.supervisor.silence import place_of
 from engine.on_ray.transport.control_messages import SUPERVISOR, Arrival, Begin, Meeting, Outcome
 from engine.on_ray.transport.mailbox import Mailbox
 from engine.services import Services
+from engine.task_errors import describe, foreign_place
 from graphs.ids import Attempt, TaskId
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
@@ -46,6 +48,21 @@ def journals_of(begin: Begin, store: TasksInFolder | None) -> dict[TaskId, Journ
         print(f"backedge: the inputs of {', '.join(map(str, kept))} are not kept: {error}", file=sys.stderr)
         return {}
     return {task: store.journal(task, begin.attempt, begin.restored, flow) for task in kept}
+
+
+def _outcome_of(error: Exception) -> Outcome:
+    """What an error does that no rule foresees.
+
+    What a source, sink or operator of others raises counts as the death of the process, and so does a disk or network
+    that fails: a restore may succeed, and the run gives up after some of them. A mistake of ours would come again.
+    """
+    place = foreign_place(error)
+    if place:
+        return Outcome("failed", f"{describe(error)} ({place})")
+    if isinstance(error, OSError):
+        return Outcome("failed", describe(error))
+    told = "".join(traceback.format_exception(error))
+    return Outcome("broken", f"{describe(error)}, which is a mistake in Backedge; please report it with this:\n{told}")
 
 
 class TaskHost:
@@ -112,6 +129,8 @@ class TaskHost:
                 return Outcome("stopped")
             try:
                 return self._take_part(begin)
+            except Exception as error:  # noqa: BLE001 - a source, sink or operator of others may raise anything
+                return _outcome_of(error)
             finally:
                 self._loop = None
 

@@ -274,13 +274,9 @@ class Crew:
 
 
 def _outcome_of(error: cluster.RayError) -> Outcome | None:
-    """The outcome of an attempt whose actor has raised: a disk or network may recover, an error of ours will not.
+    """The outcome of an attempt whose actor could not begin it, for instance because it could not load its arguments.
 
     None if it has not raised: the process is gone.
     """
     cause: BaseException | None = getattr(error, "cause", None)
-    if cause is None:
-        return None
-    if isinstance(cause, OSError):
-        return Outcome("failed", describe(cause))
-    return Outcome("broken", f"{describe(cause)}, which is a mistake in Backedge; please report it with this:\n{error}")
+    return None if cause is None else Outcome("broken", f"{describe(cause)}:\n{error}")
