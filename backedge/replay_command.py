@@ -20,6 +20,7 @@ from backedge.inspecting.jobs import Jobs, living
 from backedge.printing import refuse
 from engine.constant_bytes import constant_in
 from engine.kept_inputs import Entry, entries_in
+from engine.on_ray import cluster
 from engine.on_ray.job_store import TasksInFolder
 from engine.replay import NOTHING, Difference, Replayed, replay
 from engine.task_errors import show
@@ -150,7 +151,7 @@ def _loaded(flow: bytes) -> tuple[Deployment, int, Mapping[str, StoredFile]]:
         sys.path.insert(0, "")
     with told_in_a_line("the flow that was run cannot be loaded here: it raises"):
         try:
-            return pickle.loads(flow)
+            loaded = pickle.loads(flow)
         except ModuleNotFoundError as missing:
             raise WrongCallError(
                 f"the flow that was run needs the module {missing.name!r}, which is not here or among the installed "
@@ -163,6 +164,8 @@ def _loaded(flow: bytes) -> tuple[Deployment, int, Mapping[str, StoredFile]]:
                 f"the flow that was run needs a function that its module has no longer ({missing}): give it "
                 "its former name for the replay"
             ) from None
+    cluster.adopt_script_classes()
+    return loaded
 
 
 def _listed(what: Sequence[object]) -> str:

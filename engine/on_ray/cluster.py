@@ -276,6 +276,23 @@ def pickled(value: Any) -> bytes:
     return ray.cloudpickle.dumps(value)
 
 
+def adopt_script_classes() -> None:
+    """Make the classes of the user's script or notebook findable in this process, after functions were unpickled.
+
+    Functions travel by value, and take such classes along. Records and state refer to a class by name, which is smaller
+    and quicker, and the module of that name is `__main__`, which is another one here.
+    """
+    main = sys.modules["__main__"]
+    for kind in list(ray.cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.values()):
+        if kind.__module__ == "__main__" and "." not in kind.__qualname__:
+            setattr(main, kind.__qualname__, kind)
+
+
+def name_process(what: str) -> None:
+    """Show in lists of processes what this actor is doing, until its method returns."""
+    ray._raylet.setproctitle(f"ray::TaskActor({what})")
+
+
 def place() -> str:
     """The id of the daemon that this process belongs to."""
     return str(ray.get_runtime_context().get_node_id())

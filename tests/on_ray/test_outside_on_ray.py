@@ -1,12 +1,15 @@
-"""A source, a sink and a store from outside on Ray, while five processes are killed."""
+"""A source, a sink and a store from outside on Ray, while five processes are killed, and while some raise."""
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from backedge import RunOptions
+from backedge import Collect, Flow, Items, OperatorKind, OperatorRuntime, Place, Range, RunOptions, run
 from backedge.faults import Faults, run_with_faults
 from tests.extending.outside.sqlite_sink import SqliteSink
 from tests.extending.outside.sqlite_source import SqliteTable
@@ -24,3 +27,111 @@ def test_five_kills_lose_nothing_and_double_nothing(tmp_path: Path):
     result = run_with_faults(flow, Faults(kills=KILLS), options)
     assert result.missed_faults == () and len(result.kills) == 5
     assert published(str(tmp_path / "out.db")) == sorted(halved(n) for n in range(1, 2001))
+
+
+class Stumbling(Range):
+    """Numbers, of which one raises when it is first read."""
+
+    def __init__(self, count: int, once: Path) -> None:
+        super().__init__(count)
+        object.__setattr__(self, "once", once)
+
+    def open_split(self, split: str, position: int) -> Any:
+        return StumblingReader(super().open_split(split, position), self.once)
+
+
+class StumblingReader:
+    def __init__(self, reader: Any, once: Path) -> None:
+        self.reader = reader
+        self.once = once
+
+    @property
+    def position(self) -> int:
+        return self.reader.position
+
+    @property
+    def is_done(self) -> bool:
+        return self.reader.is_done
+
+    def read(self, records_max: int) -> Any:
+        if self.position >= 500 and not self.once.exists():
+            self.once.touch()
+            raise RuntimeError("the service hiccups")
+        return self.reader.read(min(records_max, 100))
+
+
+@dataclass(frozen=True)
+class PassOn(OperatorKind):
+    """Passes records on, and raises once."""
+
+    once: Path
+
+    def start(self, place: Place) -> OperatorRuntime:
+        return PassingOn(self, place)
+
+    def moved(self, states: list[Any], parallelism: int) -> list[Any]:
+        return [None] * parallelism
+
+
+class PassingOn(OperatorRuntime):
+    def __init__(self, kind: PassOn, place: Place) -> None:
+        super().__init__(place)
+        self.once = kind.once
+
+    def accept(self, edge: Any) -> Any:
+        send = self.send_to("out")
+
+        def take(records: list[Any], hops: Any) -> None:
+            if records[-1] >= 1_500 and not self.once.exists():
+                self.once.touch()
+                raise KeyError("not here")
+            send(records, hops)
+
+        return take
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_ray")
+def test_a_source_and_an_operator_that_raise_anything_are_restored(tmp_path: Path):
+    flow = Flow("stumbling")
+    numbers = flow.read(Stumbling(2_000, tmp_path / "read"), name="numbers").rebalance()
+    numbers.apply(PassOn(tmp_path / "passed"), name="pass_on").write(Collect(), name="done")
+    result = run(flow, snapshots=str(tmp_path / "cuts"), every=0.1, progress=False)
+    assert sorted(result.outputs["done"]) == list(range(2_000))
+    assert (len(result.restores), (tmp_path / "read").exists(), (tmp_path / "passed").exists()) == (2, True, True)
+
+
+@dataclass
+class Order:
+    id: int
+    steps: int = 0
+
+
+def process_title(order: Order) -> tuple[Order, str]:
+    return order, Path("/proc/self/cmdline").read_text()
+
+
+def count(before: Order | None, order: Order) -> tuple[Order, Order]:
+    counted = Order(order.id, 1 if before is None else before.steps + 1)
+    return counted, counted
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_ray")
+def test_classes_of_a_script_are_records_and_state_and_processes_are_named_after_their_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in (Order, process_title, count):  # as if this file were the script
+        monkeypatch.setattr(name, "__module__", "__main__")
+        monkeypatch.setattr(sys.modules["__main__"], name.__name__, name, raising=False)
+    flow = Flow("orders")
+    orders = flow.read(Items([Order(n % 5) for n in range(100)]), name="orders").key_by(lambda order: order.id)
+    titled = orders.stateful_map(count, initial=None, name="count").rebalance().map(process_title, name="titled")
+    titled.write(Collect(), name="done")
+    options = RunOptions(snapshots=str(tmp_path / "cuts"), every=0.1, parallelism=2, progress=False)
+    result = run_with_faults(flow, Faults(kills=["count@epoch=2"]), options)
+    found = sorted((order.id, order.steps) for order, _ in result.outputs["done"])
+    assert found == [(n, step) for n in range(5) for step in range(1, 21)]
+    assert all(type(order) is Order for order, _ in result.outputs["done"])
+    titles = {title.strip("\0") for _, title in result.outputs["done"]}
+    assert len(titles) == 2 and all("orders: " in title and "titled/" in title for title in titles)

@@ -142,6 +142,9 @@ class TaskHost:
         if self._watch is not None:
             self._watch.end()
         options = begin.options
+        cluster.adopt_script_classes()
+        tasks = [str(task.id) for task in begin.deployment.tasks.values() if task.actor == begin.actor]
+        cluster.name_process(f"{options.job}: {', '.join(tasks)}")
         share_constants(begin.deployment.plan.name, begin.constants)
 
         def make_services(deliver: Callable[[str, str, list[Any]], None]) -> Services:

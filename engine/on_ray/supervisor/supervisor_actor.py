@@ -59,6 +59,7 @@ class SupervisorActor:
         from engine.on_ray.tracing import NO_EXPORTER, RunSpans, flush, lacks_exporter, tracer
 
         specs: tuple[RunSpec, ...] = pickle.loads(b"".join(pickled))
+        cluster.adopt_script_classes()
         spec = specs[0]
         actors = first.find() if survivors is None else survivors.wait()
         starter = ActorStarter(first.job, first.strategy, actors)
