@@ -96,8 +96,9 @@ def _too_large(table: Any, names: Sequence[str]) -> Iterator[str]:
     for name in names:
         kind, types = table[name].type, arrow().types
         if types.is_integer(kind):
+            numbers = _whole(table[name].drop_null() if table[name].null_count else table[name]).to_numpy()
             bits = 64 if types.is_unsigned_integer(kind) else 63
-            if largest(_whole(table[name]).drop_null().to_numpy()) * table.num_rows >= 1 << bits:
+            if largest(numbers) * table.num_rows >= 1 << bits:
                 yield name
 
 

@@ -44,8 +44,16 @@ def _end(integers: np.dtype[Any]) -> float:
 
 
 def largest(integers: Array) -> int:
-    """The largest magnitude of these integers."""
-    return max(abs(int(integers.min())), abs(int(integers.max()))) if len(integers) else 0
+    """The largest magnitude of these integers.
+
+    >>> largest(np.array([3, 5])), largest(np.array([-7, 5]))
+    (5, 7)
+    """
+    if not len(integers):
+        return 0
+    # One look at them is enough if none is negative: without a sign, such a number is larger than all others.
+    found = int(integers.view(f"u{integers.itemsize}").max())
+    return found if found <= np.iinfo(integers.dtype).max else max(-int(integers.min()), int(integers.max()))
 
 
 def check_sums(sums: Array, as_floats: Array) -> None:
