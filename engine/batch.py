@@ -150,6 +150,37 @@ def copy_records(records: list[Any]) -> list[Any]:
         raise _does_not_pickle(records, error) from error
 
 
+def separate_record(record: Any) -> Any:
+    """The record if it is immutable, else a copy."""
+    try:
+        return separate(record)
+    except Exception as error:
+        raise _does_not_pickle([record], error) from error
+
+
+def separate_records(records: list[Any]) -> list[Any]:
+    """Copies of the records that share no object with each other. Immutable records are shared."""
+    return list(records) if ATOMS.issuperset(map(type, records)) else list(map(separate_record, records))
+
+
+def without_repeats(records: list[Any]) -> list[Any]:
+    """The records, with a copy wherever an object is there again, so that a change of one in place changes no other.
+
+    >>> point = {"x": 1}
+    >>> first, second = without_repeats([point, point])
+    >>> first is point, second == point, second is point
+    (True, True, False)
+    """
+    if ATOMS.issuperset(map(type, records)) or len(set(map(id, records))) == len(records):
+        return records
+    seen: set[int] = set()
+    found: list[Any] = []
+    for record in records:
+        found.append(separate_record(record) if id(record) in seen else record)
+        seen.add(id(record))
+    return found
+
+
 def own_copy(records: Records) -> Records:
     """Copy records in either form. Columns are shared, because they are immutable."""
     return records if isinstance(records, Columns) else copy_records(records)

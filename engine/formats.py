@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arrays import comes_back, is_arrow, rows_to_arrow, to_array, to_arrow, values_to_array, values_to_arrow
+from engine.batch import without_repeats
 from engine.columns import Columns, Records, python_values, to_columns
 from engine.files.arrow import arrow
 from engine.task_errors import MisuseError, show
@@ -59,7 +60,7 @@ def from_format(batch: Any, whose: str = "a function of map_batches returned") -
     Columns(2 rows of a int64)
     """
     if isinstance(batch, list):
-        return [*cast("list[Any]", batch)]
+        return [*without_repeats(cast("list[Any]", batch))]
     if isinstance(batch, dict):
         return _from_arrays(cast("dict[Any, Any]", batch), whose)
     if hasattr(batch, "to_pylist") and hasattr(batch, "schema"):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
-from engine.batch import copy_records
+from engine.batch import separate_records
 from engine.columns import Records, to_columns
 from engine.files.file_errors import InputChangedError
 from engine.task_errors import TaskError, user_error
@@ -72,7 +72,7 @@ class SourceReader:
             self._unread.remove(split)
         if not isinstance(found, list):
             return to_columns(found)
-        return copy_records(found) if self._source.shares_records else found
+        return separate_records(found) if self._source.shares_records else found
 
 
 def positions_of(source: Source[Any], index: int, parallelism: int, splits: tuple[str, ...] | None) -> dict[str, Any]:

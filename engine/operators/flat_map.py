@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Iterable
+from inspect import isgeneratorfunction
+from sys import getrefcount
+from typing import Any
 
-from engine.batch import Hops, copy_records, uniform
+from engine.batch import ATOMS, Hops, copy_records, separate_record, uniform, without_repeats
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import TakeRecords
 from engine.task_errors import USER_RAISED, MisuseError, show
@@ -21,6 +24,22 @@ _REFUSED = {
 }
 """Types that are hardly ever meant as several records, or as none."""
 
+_CONTAINERS = frozenset({list, tuple, set, frozenset, range})
+"""Types that run no function of the user while they are iterated over."""
+
+
+def _references(made: Iterable[Any]) -> list[int]:
+    return [getrefcount(one) for one in made]
+
+
+_NOT_KEPT = _references(object() for _ in range(1))[0]
+"""The references to an object that a generator has yielded and keeps none to."""
+
+
+def _separately(made: Iterable[Any]) -> list[Any]:
+    """What is yielded one by one, copied where the function may go on to change it."""
+    return [one if type(one) in ATOMS or getrefcount(one) <= _NOT_KEPT else separate_record(one) for one in made]
+
 
 class FlatMapOperator(OperatorRuntime):
     """Sends every record that the user's function yields."""
@@ -32,7 +51,9 @@ class FlatMapOperator(OperatorRuntime):
 
     def accept(self, edge: Edge) -> TakeRecords:
         """The function that takes the records of this edge."""
-        return self._run_carefully if self.sets_aside else self._run
+        if self.sets_aside:
+            return self._run_carefully
+        return self._run_generators if isgeneratorfunction(self._function) else self._run
 
     def _run(self, records: list[Any], hops: Hops) -> None:
         function = self._function
@@ -44,7 +65,7 @@ class FlatMapOperator(OperatorRuntime):
                     result
                     for record in iterator
                     for made in [function(record)]
-                    for result in (made if type(made) not in _REFUSED else self._refuse(made, record))
+                    for result in (made if type(made) in _CONTAINERS else self._drained(made, record))
                 ]
                 yielded: list[list[Any]] = []
             else:
@@ -53,9 +74,27 @@ class FlatMapOperator(OperatorRuntime):
         except USER_RAISED as error:
             raise self.failure(error, records, iterator) from error
         if results:
-            self._send(results, hops)
+            self._send(without_repeats(results), hops)
         elif yielded:
             self._send_yielded(yielded, hops)
+
+    def _run_generators(self, records: list[Any], hops: Hops) -> None:
+        if not isinstance(hops, int):
+            self._run(records, hops)
+            return
+        function = self._function
+        iterator = iter(records)
+        try:
+            # As `_separately`, in one loop.
+            results = [
+                one if type(one) in ATOMS or getrefcount(one) <= _NOT_KEPT else separate_record(one)
+                for record in iterator
+                for one in function(record)
+            ]
+        except USER_RAISED as error:
+            raise self.failure(error, records, iterator) from error
+        if results:
+            self._send(results, hops)
 
     def _run_carefully(self, records: list[Any], hops: Hops) -> None:
         arrived = copy_records(records)
@@ -66,9 +105,11 @@ class FlatMapOperator(OperatorRuntime):
 
     def _list(self, record: Any) -> list[Any]:
         made = self._function(record)
-        return list(made) if type(made) not in _REFUSED else self._refuse(made, record)
+        return list(made) if type(made) in _CONTAINERS else self._drained(made, record)
 
-    def _refuse(self, made: Any, record: Any) -> NoReturn:
+    def _drained(self, made: Any, record: Any) -> list[Any]:
+        if type(made) not in _REFUSED:
+            return _separately(made)
         raise MisuseError(
             f"operator {self.name!r}: the function of a flat_map returned {show(made)} for record {show(record)}, "
             f"{_REFUSED[type(made)]}"
@@ -80,4 +121,4 @@ class FlatMapOperator(OperatorRuntime):
             return
         if not isinstance(hops, int):
             hops = uniform([hop for hop, of_record in zip(hops, yielded, strict=True) for _ in of_record])
-        self._send(results, hops)
+        self._send(without_repeats(results), hops)
