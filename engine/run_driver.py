@@ -18,7 +18,8 @@ decides what to do when the store fails:
   claim reads from the chain whether the entry exists. A chain that cannot be read fails the run.
 - Before a failed attempt is reported, the chain says whether another run has taken over the job: that run has removed
   the files whose absence may be the failure, so the takeover is the reason to report.
-- A cut that cannot be read fails the attempt. A removal that fails is reported and left to a later sweep.
+- A cut that cannot be read fails the attempt. Removals may be carried out beside everything else, and late. One that
+  fails is reported and left to a later sweep.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ from recovery.orders import (
 )
 from recovery.protocol_errors import RescaleError
 from recovery.requests import Reply, Request
-from recovery.stores.store_errors import OutcomeUnknownError
+from recovery.stores.store_errors import OutcomeUnknownError, StoreError
 from recovery.supervisor import Stage, Supervisor
 from recovery.unpublished import with_unpublished
 
@@ -356,11 +357,15 @@ class RunDriver:
         self.ports.observer.on_running()
 
     def _remove(self, what: str, removal: Callable[[], None]) -> None:
-        """Remove something. What cannot be removed now does no harm; a later sweep tries again."""
-        try:
-            removal()
-        except OSError as error:
-            self.ports.observer.say_once(f"{what} could not be removed ({error}); it is tried again later")
+        """Remove something, beside the run. What cannot be removed now does no harm; a later sweep tries again."""
+
+        def remove() -> None:
+            try:
+                removal()
+            except (OSError, StoreError) as error:
+                self.ports.observer.say_once(f"{what} could not be removed ({error}); it is tried again later")
+
+        self.ports.beside(remove)
 
     def _fail_attempt(self, reason: str) -> Sequence[Order]:
         """End the attempt, and claim the next one."""

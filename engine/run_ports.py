@@ -7,7 +7,7 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -186,8 +186,16 @@ class RunObserver(Generic[C]):
         """The run has ended; the reason is empty if it has finished or was stopped."""
 
 
+def at_once(work: Callable[[], None]) -> None:
+    """Do the work now."""
+    work()
+
+
 class RunPorts(Struct, Generic[C], frozen=True):
-    """All ports of one run. `C` is what its store reads a cut as."""
+    """All ports of one run. `C` is what its store reads a cut as.
+
+    `beside` does work that nothing waits for, now or later, in the order in which it is given: removals.
+    """
 
     store: RunStore[C]
     output: RunOutput
@@ -195,3 +203,4 @@ class RunPorts(Struct, Generic[C], frozen=True):
     stop_condition: StopCondition
     clock: SteadyClock
     observer: RunObserver[C]
+    beside: Callable[[Callable[[], None]], None] = at_once

@@ -194,11 +194,15 @@ class Supervisor:
         if anew and foreign:
             return self._fence(foreign[0])
         if epoch is not None and epoch not in self.cuts:
-            missing = f"epoch {epoch} is not a complete cut of this job; there are {self.cuts or 'none'}"
-            if self.wanted is None:
-                raise ValueError(missing)
+            # It was there when the run was started.
             self.stage = Stage.OVER
-            return [FailRun(f"{missing}: another run has removed it meanwhile")]
+            there = ", ".join(map(str, self.cuts)) or "none"
+            return [
+                FailRun(
+                    f"epoch {epoch} is no longer a cut of this job, because another run has dropped it meanwhile: end "
+                    f"that run, and resume from one of the cuts that are left ({there})"
+                )
+            ]
         self.wanted = epoch
         self.stage = Stage.CLAIMING
         self.attempt = Attempt(max(self.attempt, self.highest) + 1)

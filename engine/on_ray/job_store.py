@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -27,13 +28,15 @@ from recovery.run_status import RunStatus
 from recovery.stores.cut_store import CutStore
 from recovery.stores.keys import derived_key
 from recovery.stores.manifests import CutDescription
+from recovery.stores.store_errors import NoSuchCutError
 from recovery.stores.task_files import StoredFile, TaskFiles
 from recovery.taking_back import CutFiles, take_back
 
 LEFT_BYTES_MAX = 1_000_000
 RUN_LETTERS = 16
 SWEEP_PAUSE_S = 1.0
-"""A sweep looks at the folder of each cut. A run with ten cuts a second would spend a tenth of a core on that."""
+SWEEP_PAUSES = 100
+"""The next sweep waits a hundred times as long as one took, and at least a second: it lists the folders of the cuts."""
 
 
 class JobStore(Protocol):
@@ -138,7 +141,7 @@ class ChainInFolder:
         self._constants = constants
         self._dropped = dropped
         self._clock_s = clock_s
-        # The attempt of the last sweep, and when it was done.
+        # The attempt of the last sweep, and when the next one may begin.
         self._swept: tuple[Attempt, float] | None = None
 
     def describe(self, plan: Plan) -> None:
@@ -177,19 +180,23 @@ class ChainInFolder:
 
     def drop(self, epoch: Epoch) -> None:
         """Remove a cut that retention no longer keeps."""
-        self._store.drop(epoch)
+        # It may have been removed by hand, and the chain shortened since.
+        with suppress(NoSuchCutError):
+            self._store.drop(epoch)
 
     def sweep(self, sweep: Sweep) -> None:
         """Remove files that no restore will need, unless the last sweep of the attempt was just before.
 
         What is dead stays dead, so the sweep after a later cut removes it. The last one of the run does not wait.
         """
+        began_s = self._clock_s()
         if self._swept is not None and not sweep.is_over:
-            attempt, swept_s = self._swept
-            if attempt == sweep.attempt and self._clock_s() - swept_s < SWEEP_PAUSE_S:
+            attempt, next_s = self._swept
+            if attempt == sweep.attempt and began_s < next_s:
                 return
         self._store.sweep(sweep)
-        self._swept = sweep.attempt, self._clock_s()
+        ended_s = self._clock_s()
+        self._swept = sweep.attempt, ended_s + max(SWEEP_PAUSE_S, SWEEP_PAUSES * (ended_s - began_s))
 
 
 class TasksInFolder:
@@ -262,7 +269,9 @@ def open_chain(options: TaskOptions) -> JobStore:
     """The chain of a run."""
     if options.root is None:
         return ChainInMemory()
-    return ChainInFolder(CutStore(options.root, options.job, options.key), options.constants, dropped=options.dropped)
+    store = CutStore(options.root, options.job, options.key)
+    store.keeps_inputs = bool(options.keep_inputs)
+    return ChainInFolder(store, options.constants, dropped=options.dropped)
 
 
 def open_services(

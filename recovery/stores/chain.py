@@ -7,8 +7,8 @@
 - A long chain is shortened: what is still needed of the first entries goes into a file of its own, their past; then
   they are removed. No number is ever used twice: after creating an entry, a process looks for a past that covers its
   number, and finds one if there ever was another entry of that number.
-- All of this is read by name; a store need not list its files completely. Pasts are numbered, and those that lead to
-  the last one by doubling and halving the step stay (`_landmarks`): a few, however long the chain is. The list finds
+- All of this is read by name; a store need not list its files completely. Pasts are numbered, and a few stay that
+  lead to the last one from any earlier one (`_landmarks`), however long the chain is. The list finds
   entries to remove, and gaps.
 """
 
@@ -19,7 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
-from typing import NamedTuple, TypeVar, cast
+from threading import Lock
+from typing import Any, NamedTuple, TypeVar, cast
 
 from graphs.ids import Epoch
 from recovery.orders import Entry, Manifest
@@ -67,9 +68,14 @@ class Chain:
         self._store = store
         self._job_id = job_id
         self._key = key
-        # Threads may read it at any time: its list only grows, or it is replaced as a whole.
+        # Threads may read it at any time: its list only grows, or it is replaced as a whole. One thread may create
+        # entries while another one shortens the chain: the lock keeps each from undoing what the other has noted.
         self._known = _Known(NOTHING_PAST, [])
+        self._lock = Lock()
         self._by_epoch: dict[Epoch, Link] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Chain, (self._store, self._job_id, self._key)
 
     def links(self) -> list[Link]:
         """The entries in order. An entry that is torn, changed or missing is an error."""
@@ -78,6 +84,11 @@ class Chain:
     def links_by_name(self) -> list[Link]:
         """The entries up to the first that is missing. Like `links`, but nothing is listed: this takes much less."""
         return self._know(self._while_unshortened(partial(self._read_on, finds_gaps=False)))
+
+    def known(self) -> list[Link]:
+        """The entries that were read last, and those that were created since. Only if there are none, they are read."""
+        past, links = self._known
+        return [*past.links, *links] or self.links_by_name()
 
     def find(self, epoch: Epoch) -> Link:
         """The entry of a complete cut. Reads from the end, so that a task need not read the whole chain."""
@@ -115,6 +126,8 @@ class Chain:
 
     def parent_of(self, number: int) -> str | None:
         """The SHA-256 of the entry that one of this number follows; None for the first."""
+        if (link := self._known_link(number - 1)) is not None:
+            return link.sha256
         past = self._past()
         if number - 1 == past.number:
             return past.sha256
@@ -131,11 +144,12 @@ class Chain:
         data = sealed(document, self._key, ENTRY)
         if not create_exclusively(self._store, path_of(entry_file(number)), data) or self.is_past(number):
             return False
-        if number == self._known.last + 1:
-            link = Link(number, entry, parent, sha256(data), manifest)
-            self._known.links.append(link)
-            if isinstance(entry, Manifest):
-                self._by_epoch[entry.epoch] = link
+        link = Link(number, entry, parent, sha256(data), manifest)
+        with self._lock:
+            if number == self._known.last + 1:
+                self._known.links.append(link)
+                if isinstance(entry, Manifest):
+                    self._by_epoch[entry.epoch] = link
         return True
 
     # -- a long chain --------------------------------------------------------------------------------------------
@@ -152,13 +166,19 @@ class Chain:
         data = sealed(document, self._key, PAST_SHAPE)
         if not create_exclusively(self._store, path_of(past_file(shorter.ordinal)), data):
             return  # another process has shortened it
-        self._know(_Known(shorter, rest))
+        with self._lock:
+            rest = [link for link in self._known.links if link.number > shorter.number]
+            self._note(_Known(shorter, rest))
         stay = _landmarks(shorter.ordinal)
         entries = [entry_file(n) for n in self._listed(CHAIN) if n <= last.number]
         pasts = [past_file(n) for n in self._listed(PAST) if n < shorter.ordinal and n not in stay]
         self._store.remove([path_of(parts) for parts in (*entries, *pasts)])
 
     def _know(self, known: _Known) -> list[Link]:
+        with self._lock:
+            return self._note(known)
+
+    def _note(self, known: _Known) -> list[Link]:
         links = [*known.past.links, *known.links]
         self._by_epoch = {link.entry.epoch: link for link in links if isinstance(link.entry, Manifest)}
         self._known = known
@@ -167,24 +187,21 @@ class Chain:
     def _past(self) -> Past:
         """The past of the chain as it is now."""
         past = self._known.past
-        while (ordinal := self._last_past()) > past.ordinal:
+        while (ordinal := self._last_past(past.ordinal)) > past.ordinal:
             with suppress(FileNotFoundError):  # there is a later one meanwhile
                 document, _ = self._opened(past_file(ordinal), "ordinal", ordinal, PAST_SHAPE)
                 return past_in(document)
         return past
 
-    def _last_past(self) -> int:
-        """The ordinal of the last past, 0 if there is none: doubles a step while there is a past, then halves it."""
-        step = 1
-        while self._exists(past_file(step)):
-            step *= 2
-        found = step // 2
-        step //= 4
-        while step:
-            if self._exists(past_file(found + step)):
-                found += step
-            step //= 2
-        return found
+    def _last_past(self, known: int) -> int:
+        """The ordinal of the last past, from a known one; 0 if there is none.
+
+        If there is a later one, one of `_next_landmarks` exists. They are tried in ascending order: a past that
+        disappears meanwhile does so for one that is tried later.
+        """
+        while (later := next((n for n in _next_landmarks(known) if self._exists(past_file(n))), None)) is not None:
+            known = later
+        return known
 
     def _while_unshortened(self, read: Callable[[Past], T]) -> T:
         """The result of `read`, which gets the past of the chain. Repeated if the chain was shortened meanwhile."""
@@ -280,12 +297,15 @@ class Chain:
         return exists(self._store, path_of(parts))
 
     def _read(self, number: int) -> Link:
-        known = self._known
-        if known.past.number < number <= known.last:
-            return known.links[number - known.past.number - 1]
+        if (link := self._known_link(number)) is not None:
+            return link
         parts = entry_file(number)
         document, digest = self._opened(parts, "number", number, ENTRY)
         return link_in(document, digest)
+
+    def _known_link(self, number: int) -> Link | None:
+        known = self._known
+        return known.links[number - known.past.number - 1] if known.past.number < number <= known.last else None
 
     def _opened(self, parts: Parts, field: str, number: int, shape: Shape) -> tuple[Document, str]:
         """The verified document of a file, and the SHA-256 of the file."""
@@ -315,3 +335,13 @@ def _landmarks(last: int) -> set[int]:
     """
     powers = {1 << bit for bit in range(last.bit_length())}
     return powers | {last >> bit << bit for bit in range(last.bit_length())}
+
+
+def _next_landmarks(known: int) -> list[int]:
+    """Of each past that may follow a known one, the first landmark after that one, in ascending order.
+
+    >>> _next_landmarks(0), _next_landmarks(12), _next_landmarks(15)
+    ([1], [13, 14, 16], [16])
+    """
+    bits = known.bit_length()
+    return [(known >> bit | 1) << bit for bit in range(bits + 1) if not known >> bit & 1]

@@ -7,15 +7,17 @@
   file. Its bytes are verified before anything of them is decoded.
 - A removal may be carried out late, when another run has begun with the same value. So a run uses the file of another
   one only if the cut that it continues from names it. Otherwise it writes its own: a name ends with the id of its run.
-- A file is removed with the last cut that names it. If a run dies before its first cut, the file stays.
+- A file is removed with the last cut that names it. If a run dies before its first cut, a later run removes the file:
+  when that has claimed the job, a run with an earlier entry in the chain is dead for good. A run that has no entry may
+  be about to claim, so its files stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from recovery.stores.digests import digest_of_constant, has_digest
-from recovery.stores.names import constant_file, is_of_constant, path_of
+from recovery.stores.names import CONSTANTS, constant_file, is_of_constant, path_of, run_of_constant
 from recovery.stores.shapes import shown
 from recovery.stores.store_calls import full_name, read_sized
 from recovery.stores.store_errors import SnapshotCorruptError
@@ -61,6 +63,14 @@ class StoredConstants:
     def remove(self, files: Iterable[StoredFile]) -> None:
         """Remove the values that no cut names."""
         self._store.remove(list(map(self._checked, files)))
+
+    def of_runs(self, runs: Collection[str]) -> list[str]:
+        """The names of the files that these runs have written."""
+        return [name for name in self._store.list(CONSTANTS) if run_of_constant(name) in runs]
+
+    def remove_named(self, names: Collection[str]) -> None:
+        """Remove files of dead runs that no cut names."""
+        self._store.remove(names)
 
     def _checked(self, file: StoredFile) -> str:
         if not is_of_constant(file.name):

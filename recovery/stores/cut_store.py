@@ -18,7 +18,8 @@ from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
@@ -56,6 +57,7 @@ from recovery.stores.settling import Settling
 from recovery.stores.shapes import shown
 from recovery.stores.store_calls import (
     create_exclusively,
+    each,
     exists,
     full_name,
     has_content,
@@ -78,10 +80,19 @@ from recovery.stores.task_files import (
     StoredFile,
     TaskFiles,
 )
+from recovery.supervisor import run_of
 
 if TYPE_CHECKING:
     # Imported when a cut is written or read: it needs pyarrow, for which no run waits before its first record.
     from recovery.stores.task_tables import StoredCut, TaskReader
+
+
+class Place(NamedTuple):
+    """Where the tasks of an attempt write for an epoch; None is for their last states."""
+
+    epoch: Epoch | None
+    attempt: Attempt
+
 
 Layers = dict[FileId, StateLayer]
 """What tasks have written of their keyed state, each by its name."""
@@ -108,6 +119,11 @@ class CutStore:
         self.constants = StoredConstants(self._store)
         # The constants of cuts that this process has written or looked at, by epoch.
         self._named: dict[Epoch, frozenset[StoredFile]] = {}
+        # Whether tasks of this run keep their inputs, and whether inputs of earlier runs may be there.
+        self.keeps_inputs = True
+        self._may_have_inputs = True
+        # The attempt whose first sweep is done.
+        self._swept: Attempt | None = None
         # Numbers of the chain under which an entry of ours may or may not exist.
         self._unknown: set[int] = set()
         # Pipeline -> kept cut -> what its manifest names of keyed state: a later cut may name it again.
@@ -469,27 +485,42 @@ class CutStore:
     # -- removing ------------------------------------------------------------------------------------------------
 
     def drop(self, epoch: Epoch) -> None:
-        """Remove the files of a complete cut. Last states stay while a later cut may name them."""
+        """Remove the files of a complete cut, and the earlier ones that no other cut needs.
+
+        Last states stay while a later cut may name them. Raises `NoSuchCutError` if the chain knows no such cut.
+        """
         link = self._chain.find(epoch)
         entry = link.entry
         if not isinstance(entry, Manifest):
             return
         constants = self._constants_of(entry)
         self._store.remove([link.manifest_name])
-        named = self._named_besides(epoch)
+        self._drop_files(entry)
         self._drop_last_states(entry)
-        for name in self._store.folders(epoch_folder(epoch)):
-            attempt = number_in(name, "attempt")
-            if attempt is not None:
-                self._remove_unnamed(epoch, Attempt(attempt), named)
         with suppress(OSError):  # a full disk, perhaps; the next drop does it
             self._drop_inputs(entry.pipeline)
-            self._drop_constants(epoch, constants)
-            self._chain.shorten(self.keeps)
+            self._drop_constants(entry, constants)
+            kept = {CutId(cut.epoch, cut.attempt) for cut in self._kept()}
+            self._chain.shorten(lambda cut: CutId(cut.epoch, cut.attempt) in kept and self.keeps(cut))
+
+    def _drop_files(self, dropped: Manifest) -> None:
+        """Remove what the tasks have written for a cut, except for what others name, and what only this one names.
+
+        What others name is known without a look at the store: a later cut names no more of the keyed state than the cut
+        that it is based on.
+        """
+        others: set[FileId] = set()
+        for cut in self._kept(besides=dropped.epoch):
+            others |= cut.named
+        places = {(dropped.epoch, dropped.attempt)}
+        places |= {(file.epoch, file.attempt) for file in dropped.named - others if file.epoch is not None}
+        for epoch, attempt in places:
+            self._remove_unnamed(epoch, attempt, others)
 
     def _drop_inputs(self, pipeline: str | None) -> None:
         """Remove the kept inputs of a pipeline that follow no cut that still exists."""
-        if not self.inputs.has_some():
+        self._may_have_inputs = self.inputs.has_some() if self._may_have_inputs or self.keeps_inputs else False
+        if not self._may_have_inputs:
             return  # to look for each cut takes long
         chain = self.chain()
         attempts = {entry.attempt for entry in chain if entry.pipeline == pipeline}
@@ -505,41 +536,34 @@ class CutStore:
                 return None
         return self._named[entry.epoch]
 
-    def _drop_constants(self, epoch: Epoch, dropped: frozenset[StoredFile] | None) -> None:
+    def _drop_constants(self, entry: Manifest, dropped: frozenset[StoredFile] | None) -> None:
         """Remove those of a dropped cut's constants that no other cut names, if all of these can be read."""
-        self._named.pop(epoch, None)
-        if not dropped:
+        self._named.pop(entry.epoch, None)
+        last = next(cut for cut in reversed(self._manifests()) if cut.pipeline == entry.pipeline)
+        if not dropped or dropped <= self._named.get(last.epoch, frozenset()):
             return
-        kept = self._others(epoch)
-        others = [self._constants_of(entry) for entry in kept]
-        # Cuts of other pipelines are dropped by others.
-        self._named = {entry.epoch: self._named[entry.epoch] for entry in kept if entry.epoch in self._named}
+        # Other pipelines may name them, too.
+        self._chain.links_by_name()
+        kept = self._kept(besides=entry.epoch)
+        others = [self._constants_of(cut) for cut in kept]
+        self._named = {cut.epoch: self._named[cut.epoch] for cut in kept if cut.epoch in self._named}
         if None not in others:
             self.constants.remove(dropped.difference(*(other for other in others if other is not None)))
 
-    def _named_besides(self, epoch: Epoch) -> set[FileId]:
-        """The files of keyed state, filed under this epoch, that the other cuts name."""
-        return {
-            FileId(file.attempt, file.epoch, task)
-            for cut in self._others(epoch)
-            for task, files in cut.states.items()
-            for file in files
-            if file.epoch == epoch
-        }
+    def _manifests(self) -> list[Manifest]:
+        """The complete cuts that are known of the chain."""
+        return [link.entry for link in self._chain.known() if isinstance(link.entry, Manifest)]
 
-    def _others(self, epoch: Epoch) -> list[Manifest]:
-        """The other cuts: those that the last manifest of each pipeline keeps.
-
-        Of a cut that is dropped, later manifests name no more than those do that are known here.
-        """
-        cuts = [link.entry for link in self._chain.links_by_name() if isinstance(link.entry, Manifest)]
+    def _kept(self, besides: Epoch | None = None) -> list[Manifest]:
+        """The cuts that the last known manifest of each pipeline keeps."""
+        cuts = self._manifests()
         kept = {cut.pipeline: cut.kept for cut in cuts}
-        return [cut for cut in cuts if cut.epoch != epoch and cut.epoch in (kept[cut.pipeline] or (cut.epoch,))]
+        return [cut for cut in cuts if cut.epoch != besides and cut.epoch in (kept[cut.pipeline] or (cut.epoch,))]
 
     def _drop_last_states(self, dropped: Manifest) -> None:
         if None not in dropped.files.values():
             return
-        entries = [link.entry for link in self._chain.links()]
+        entries = [link.entry for link in self._chain.known()]
         if max(entry.attempt for entry in entries if entry.pipeline == dropped.pipeline) == dropped.attempt:
             return
         of_attempt = [e for e in entries if isinstance(e, Manifest) and e.attempt == dropped.attempt]
@@ -549,27 +573,68 @@ class CutStore:
     def sweep(self, sweep: Sweep) -> None:
         """Remove files of attempts that no restore will need. Goes on where something cannot be removed.
 
+        The first sweep of an attempt and the last one of a run look into all folders. The others look only into those
+        of which no cut needs anything: what else is there was written by this attempt, and is dropped by name.
+
         Raises the first `OSError` when the rest is done.
         """
-        errors: list[OSError] = []
-        named: dict[tuple[Epoch | None, Attempt], set[FileId]] = {}
+        is_first = self._swept != sweep.attempt or sweep.is_over
+        named: dict[Place, set[FileId]] = {}
         for file in sweep.files:
-            named.setdefault((file.epoch, file.attempt), set()).add(file)
-        for epoch_name in self._store.folders():
-            epoch = number_in(epoch_name, "epoch")
-            if epoch is None and epoch_name != epoch_folder(None):
-                continue
-            for name in self._store.folders(epoch_name):
-                number = number_in(name, "attempt")
-                if number is None:
-                    continue
-                at = (None if epoch is None else Epoch(epoch)), Attempt(number)
-                try:
-                    self._sweep_one(sweep, (epoch_name, name), *at, named.get(at, ()))
-                except OSError as error:
-                    errors.append(error)
+            named.setdefault(Place(file.epoch, file.attempt), set()).add(file)
+        needed = {place.epoch for place in named} | {cut.epoch for cut in sweep.cuts}
+        needed |= {file.epoch for cut in self._kept() if cut.attempt in sweep.others for file in cut.named}
+
+        def is_looked_into(folder: str) -> bool:
+            epoch = number_in(folder, "epoch")
+            if is_first:
+                return epoch is not None or folder == epoch_folder(None)
+            return epoch is not None and epoch not in needed and epoch < (sweep.last or 0)
+
+        folders = [folder for folder in self._store.folders() if is_looked_into(folder)]
+        found = each(self._store, partial(self._sweep_epoch, sweep, named), folders)
+        errors = [error for of_epoch in found for error in of_epoch]
+        if is_first:
+            try:
+                self._sweep_constants(sweep.attempt)
+            except OSError as error:
+                errors.append(error)
         if errors:
             raise errors[0]
+        self._swept = sweep.attempt
+
+    def _sweep_constants(self, attempt: Attempt) -> None:
+        """Remove the constants of runs that have died before their first cut, if the other cuts can be read.
+
+        A run is dead for good if the run of this attempt has claimed the job after it.
+        """
+        runs = [run_of(link.entry.claimant) for link in self._chain.known() if link.entry.attempt <= attempt]
+        dead = set(runs[: runs.index(runs[-1])]) - {""} if runs else set[str]()
+        if not dead or not (found := self.constants.of_runs(dead)):
+            return
+        named = [self._constants_of(cut) for cut in self._kept()]
+        if None not in named:
+            spared = {file.name for of_cut in named for file in of_cut or ()}
+            self.constants.remove_named([name for name in found if name not in spared])
+
+    def _sweep_epoch(self, sweep: Sweep, named: Mapping[Place, Iterable[FileId]], folder: str) -> list[OSError]:
+        number = number_in(folder, "epoch")
+        epoch = None if number is None else Epoch(number)
+        errors: list[OSError] = []
+        try:
+            attempts = list(self._store.folders(folder))
+        except OSError as error:
+            return [error]
+        for name in attempts:
+            attempt = number_in(name, "attempt")
+            if attempt is None:
+                continue
+            place = Place(epoch, Attempt(attempt))
+            try:
+                self._sweep_one(sweep, (folder, name), *place, named.get(place, ()))
+            except OSError as error:
+                errors.append(error)
+        return errors
 
     def _sweep_one(
         self, sweep: Sweep, folder: Parts, epoch: Epoch | None, attempt: Attempt, kept: Iterable[FileId]

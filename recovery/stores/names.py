@@ -201,6 +201,15 @@ def is_of_constant(name: str) -> bool:
     return len(parts) == 2 and parts[0] == CONSTANTS and parts[1].endswith(".constant")
 
 
+def run_of_constant(name: str) -> str | None:
+    """The run that wrote the value of a constant; None for any other file.
+
+    >>> run_of_constant("constants/f00d-77aa.constant"), run_of_constant("constants/lost+found")
+    ('77aa', None)
+    """
+    return name.removesuffix(".constant").rpartition("-")[2] if is_of_constant(name) else None
+
+
 def entry_file(number: int) -> Parts:
     """An entry of the chain.
 

@@ -4,7 +4,9 @@ that take no more bytes than were written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from recovery.stores.digests import file_has_digest
 from recovery.stores.schema import DOCUMENT_BYTES_MAX
@@ -12,6 +14,8 @@ from recovery.stores.store_errors import OutcomeUnknownError, SnapshotCorruptErr
 from recovery.stores.store_protocol import Store
 
 _PIECE_BYTES = 1 << 20
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def full_name(store: Store, name: str) -> str:
@@ -96,6 +100,15 @@ def check_size(store: Store, name: str, size: int) -> None:
 def remove_below(store: Store, folder: str) -> None:
     """Remove all files below a folder, as far as they are listed."""
     store.remove(list(store.list(folder)))
+
+
+def each(store: Store, call: Callable[[T], R], items: Collection[T]) -> list[R]:
+    """The results of a call for each item, as many at once as the store likes."""
+    at_once = min(len(items), store.reads_at_once)
+    if at_once < 2:
+        return [call(item) for item in items]
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(call, items))
 
 
 def top_names(names: Iterable[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -27,6 +27,19 @@ from recovery.pipelines import Pipeline
 from recovery.supervisor import Supervisor
 
 INTERVAL_MS = 1_000
+
+
+class AtOnce:
+    """Stands for what the loop does not wait for: the test waits for it."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def do(self, work: Callable[[], None]) -> None:
+        work()
+
+    def finish(self) -> None:
+        pass
 
 
 class NoCrew:
@@ -90,6 +103,7 @@ def job_supervised(
 ) -> JobSupervising:
     """A run of several pipelines whose supervisor leads actors that the test stands for."""
     monkeypatch.setattr(supervising, "Switchboard", Actors)
+    monkeypatch.setattr(supervising, "Beside", AtOnce)
     monkeypatch.setattr(supervising, "place", lambda deployment, cut: dict.fromkeys(deployment.tasks))
     if flow is None:
         flow = Flow("supervised")
@@ -112,6 +126,7 @@ class Supervised:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, store: Any = None, **spec: Any) -> None:
         monkeypatch.setattr(supervising, "Switchboard", Actors)
+        monkeypatch.setattr(supervising, "Beside", AtOnce)
         monkeypatch.setattr(supervising, "_now_ms", lambda: self.now_ms)
         monkeypatch.setattr(supervising, "place", lambda deployment, cut: dict.fromkeys(deployment.tasks))
         self.now_ms = 0

@@ -10,8 +10,10 @@ import pytest
 
 from engine.on_ray.actor import background as background_module
 from engine.on_ray.actor.background import Background, Written
+from engine.on_ray.transport.control_messages import Compacted
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import TaskSnapshot
+from recovery.orders import Compact
 from tests.on_ray.in_process import InMemory
 
 TASK, OTHER = TaskId("rank", 0), TaskId("rank", 1)
@@ -127,3 +129,22 @@ def test_one_that_fails_in_the_loop_is_told_like_any_other_and_the_next_is_writt
     assert [written.write() for _ in range(2)] == ["beside", "loop"]
     written.store.fails = True
     assert [written.write() for _ in range(2)] == ["loop", "beside"]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(OSError(28, "No space left on device"), None), (ValueError("no such state"), "ValueError: no such state")],
+)
+def test_a_compaction_that_fails_in_any_way_is_reported_and_ends_nothing(
+    written: OneActor, error: Exception, told: str | None
+):
+    def compact(attempt: Attempt, order: Compact) -> None:
+        raise error
+
+    written.store.compact = compact  # type: ignore[attr-defined]
+    written.background.compact(Attempt(1), Compact(TASK, Epoch(7), ()))
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not written.background.done:
+        assert time.monotonic() < deadline_s, "nothing is reported"
+        time.sleep(0.001)
+    assert written.background.done.popleft() == Compacted(TASK, Epoch(7), None, None, told)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from engine.on_ray.job_store import SWEEP_PAUSE_S, ChainInFolder, ChainInMemory
+from engine.on_ray.supervisor.beside import Beside
 from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.ids import Attempt, Epoch
-from recovery.orders import Complete, Sweep
+from recovery.orders import Complete, CutId, Sweep
+from recovery.stores import chain as chains
 from recovery.stores.cut_store import CutStore
 from recovery.stores.folder import Folder
+from recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError
 from tests.on_ray.supervised import Supervised
 from tests.stores.snapshots import begin, complete, sweep
 
@@ -133,8 +137,8 @@ def test_a_cut_that_was_dropped_in_part_is_swept_by_the_attempt_that_dropped_it(
         ChainInFolder(CutStore(options.root or "", options.job)).drop(Epoch(1))
     assert not list((tmp_path / "job" / "epoch=1").rglob("manifest-*.json"))
     monkeypatch.setattr(Folder, "remove", remove)
-    kept = frozenset({(Epoch(2), 1)})
-    store.sweep(Sweep(1, False, kept, Epoch(2), frozenset(), frozenset()))  # type: ignore[arg-type]
+    kept = frozenset({CutId(Epoch(2), Attempt(1))})
+    store.sweep(Sweep(Attempt(1), False, kept, Epoch(2), frozenset(), frozenset()))
     assert {path.name for path in (tmp_path / "job").glob("epoch=*")} == {"epoch=2"}
 
 
@@ -177,3 +181,47 @@ def test_a_sweep_that_failed_does_not_put_off_the_next(tmp_path: Path, monkeypat
     for _ in range(3):
         store.sweep(order)
     assert len(swept) == 2
+
+
+def test_a_cut_that_was_removed_by_hand_is_dropped_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The chain has been shortened since, so it does not know the cut any more."""
+    monkeypatch.setattr(chains, "ENTRIES_KEPT", 2)
+    store = CutStore(str(tmp_path), "job")
+    begin(store)
+    for epoch in range(1, 8):
+        complete(store, epoch)
+        for removed in (2, 3) if epoch == 4 else ():
+            CutStore(str(tmp_path), "job").drop(Epoch(removed))
+        if epoch > 5:
+            store.drop(Epoch(epoch - 1))
+    with pytest.raises(NoSuchCutError):
+        store.drop(Epoch(2))
+    ChainInFolder(store).drop(Epoch(2))
+    assert store.cut(Epoch(1)).epoch == 1
+
+
+def test_a_damaged_file_that_a_removal_meets_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch):
+    class Damaged(Stubborn):
+        def drop(self, epoch: Epoch) -> None:
+            raise SnapshotCorruptError("a manifest was changed")
+
+    run = Supervised(monkeypatch, Damaged(0), keep=1)
+    run.begin()
+    epochs = [run.take_a_cut() for _ in range(3)]
+    assert run.told(Complete) == epochs
+    assert "a manifest was changed" in run.lines
+
+
+def test_the_loop_does_not_wait_for_removals_and_the_end_of_the_run_does():
+    said: list[str] = []
+    done: list[int] = []
+    is_slow = Event()
+    beside = Beside(said.append)
+    beside.do(lambda: done.append(is_slow.wait()))
+    beside.do(lambda: done.append(1 // 0))
+    beside.do(lambda: done.append(2))
+    assert done == []
+    is_slow.set()
+    beside.finish()
+    assert done == [True, 2]
+    assert len(said) == 1 and "ZeroDivisionError" in said[0]

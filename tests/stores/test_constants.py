@@ -14,13 +14,15 @@ import pytest
 from msgspec.structs import replace
 
 from engine.constant_bytes import constant_bytes, constant_in
-from graphs.ids import Epoch
+from graphs.ids import Attempt, Epoch
+from recovery.orders import AttemptStart, Sweep
 from recovery.spark.audit.file_verification import check_file
 from recovery.stores.constants import StoredConstants
 from recovery.stores.cut_store import CutStore
 from recovery.stores.store_errors import SnapshotCorruptError
 from recovery.stores.task_files import StoredFile
-from tests.stores.snapshots import DEPLOYMENT, begin, manifest_for
+from recovery.supervisor import Supervisor, claimant_of
+from tests.stores.snapshots import DEPLOYMENT, append, begin, manifest_for
 
 
 @pytest.fixture
@@ -165,3 +167,43 @@ def test_arrays_and_tables_are_views_of_the_bytes_that_cannot_be_written_to():
     for column in found["table"].columns:
         places = [b.address - first for chunk in column.chunks for b in chunk.buffers() if b is not None]
         assert places and all(0 <= place < len(data) for place in places)
+
+
+def claim(store: CutStore, run: str, attempt: int) -> Sweep:
+    """A run claims the job. Gives what it has removed then."""
+    append(store, AttemptStart(Attempt(attempt), None, claimant_of(run, "1")))
+    reader = Supervisor(claimant_of(run, "1"))
+    reader.read(store.numbered())
+    reader.attempt = Attempt(attempt)
+    return reader.sweep()
+
+
+def test_those_of_runs_that_died_before_their_first_cut_are_removed_by_the_next_run(tmp_path: Path):
+    store = CutStore(str(tmp_path), "job")
+    for attempt, run in enumerate(("11aa", "22bb"), 1):
+        kept(store, run, prices=b"1")
+        claim(store, run, attempt)
+    ours = kept(store, "33cc", prices=b"1")
+    store.sweep(claim(store, "33cc", 3))
+    assert {f"constants/{name}" for name in there(tmp_path)} == {ours["prices"].name}
+
+
+def test_those_that_a_kept_cut_names_stay_and_those_of_a_run_that_may_claim_later(tmp_path: Path):
+    store = CutStore(str(tmp_path), "job")
+    first = kept(store, "11aa", prices=b"1")
+    claim(store, "11aa", 1)
+    cut(store, 1, first, keeps=(1,))
+    later = claim(store, "22bb", 2)
+    starting = kept(store, "33cc", prices=b"1")
+    store.sweep(later)
+    names = {file.name for files in (first, starting) for file in files.values()}
+    assert {f"constants/{name}" for name in there(tmp_path)} == names
+
+
+def test_a_sweep_that_is_carried_out_late_spares_those_of_a_run_that_has_claimed_since(tmp_path: Path):
+    store = CutStore(str(tmp_path), "job")
+    late = claim(store, "11aa", 1)
+    theirs = kept(store, "22bb", prices=b"1")
+    claim(store, "22bb", 2)
+    store.sweep(late)
+    assert {f"constants/{name}" for name in there(tmp_path)} == {theirs["prices"].name}

@@ -12,7 +12,6 @@ from recovery.stores.cut_store import CutStore
 from recovery.stores.folder_store import FolderStore
 from recovery.stores.names import CHAIN
 from recovery.stores.store_errors import NoSuchCutError
-from recovery.stores.store_protocol import FileFacts
 from tests.stores.snapshots import (
     DEPLOYMENT,
     RANK,
@@ -82,32 +81,6 @@ def test_the_chain_still_tells_a_dropped_cut_and_dropping_it_again_does_no_harm(
     store.drop(Epoch(1))
     assert store.chain()[1:] == [entry]
     assert CutStore(str(Path(store.path).parent), "job").chain()[1:] == [entry]
-
-
-@pytest.mark.slow
-def test_a_drop_takes_the_same_steps_however_many_cuts_there_have_been(
-    store: CutStore, monkeypatch: pytest.MonkeyPatch
-):
-    """Ten cuts a second would take all of a supervisor's time once there have been some hundreds."""
-    looks: list[str] = []
-    facts = FolderStore.facts
-
-    def noted(self: FolderStore, name: str) -> FileFacts | None:
-        looks.append(name)
-        return facts(self, name)
-
-    def drop(epoch: int) -> int:
-        looks.clear()
-        store.drop(Epoch(epoch))
-        return len(looks)
-
-    monkeypatch.setattr(FolderStore, "facts", noted)
-    for epoch in (1, 2, 3):
-        complete(store, epoch)
-    few = drop(2)
-    for epoch in range(4, 30):
-        complete(store, epoch)
-    assert few and drop(10) == few
 
 
 def test_a_drop_that_was_cut_short_can_be_finished(store: CutStore):

@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from contextvars import copy_context
 from functools import cache, partial
 from typing import Any, NamedTuple, Protocol
@@ -24,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from engine.answering import Answer, Awaited, Call, begin, finish
 from engine.on_ray.tracing import CallSpans
 from engine.on_ray.transport.control_messages import Compacted
+from engine.task_errors import describe
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.options import is_async
 from recovery.cut import TaskSnapshot
@@ -145,12 +145,15 @@ class Background:
         self._compactor.submit(self._compact, attempt, order)
 
     def _compact(self, attempt: Attempt, order: Compact) -> None:
-        compacted = Compacted(order.task, order.epoch, None, None)
-        # Retention may have dropped the files, or the disk may be full: it is tried again after a later cut.
-        with suppress(StoreError, OSError):
+        compacted = Compacted(order.task, order.epoch, None)
+        try:
             if self._store is not None:
                 files, keys = self._store.compact(attempt, order)
                 compacted = Compacted(order.task, order.epoch, keys, files)
+        except (StoreError, OSError):
+            pass  # retention may have dropped the files, or the disk may be full: a later cut tries again
+        except Exception as error:  # noqa: BLE001  # a run does not need it
+            compacted = Compacted(order.task, order.epoch, None, failure=describe(error))
         self._finish(compacted)
 
     def call(self, task: TaskId, call_id: int, call: Call) -> None:

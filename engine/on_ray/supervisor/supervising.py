@@ -22,6 +22,7 @@ from engine.on_ray import cluster
 from engine.on_ray.job_store import JobStore, open_chain
 from engine.on_ray.run_spec import RunFailedError, RunSpec
 from engine.on_ray.supervisor.actor_starter import ActorStarter
+from engine.on_ray.supervisor.beside import Beside
 from engine.on_ray.supervisor.crew import CrewError, NoRoomError, needs_of
 from engine.on_ray.supervisor.kept_lines import KeptLines
 from engine.on_ray.supervisor.planned_kills import PlannedKills
@@ -123,6 +124,7 @@ class Supervising(RunObserver[CutDescription]):
     - looks: open questions to silent actors about what they are doing.
     - status_kept_at_ms: when the status was kept last.
     - watchers, watched_at_ms: what passes the status on, and when it got the status last.
+    - beside: what the loop does not wait for: removals, and keeping the status.
     - wait_told_at_s: the next message about a missing machine is due after this many seconds of waiting.
     """
 
@@ -137,9 +139,10 @@ class Supervising(RunObserver[CutDescription]):
         self.actors = Switchboard(starter, spec.run.spares, self._on_wait)
         self.rescaling = Rescaling(self.actors.crew, self.say)
         self.kills = PlannedKills(spec.kills, spec.options.seed, self.story, self.actors)
+        self.beside = Beside(self.say_once)
         self.driver = RunDriver(
             Supervisor(self.common.claimant, spec.restarts, spec.pipeline, tuple(spec.deployment.parallelism.items())),
-            RunPorts(self.store, self.output, self, self, self, self),
+            RunPorts(self.store, self.output, self, self, self, self, self.beside.do),
             spec.deployment,
             spec.snapshots,
             is_restorable=spec.options.root is not None,
@@ -198,6 +201,7 @@ class Supervising(RunObserver[CutDescription]):
         driver.clean_up()
         if driver.supervisor.has_claimed and driver.ending is not RunEnding.FENCED:
             self._keep_status()
+        self.beside.finish()
         self._tell_watchers()
         if not driver.is_restorable:
             self._release_output()
@@ -216,11 +220,17 @@ class Supervising(RunObserver[CutDescription]):
         return self.figures.status(story, time.monotonic())
 
     def _keep_status(self) -> None:
+        """Keep what is known now, beside the loop."""
         self.status_kept_at_ms = self.now_ms
-        try:
-            self.store.keep_status((self.common.status or self.status)())
-        except (OSError, StoreError) as error:
-            self.say_once(f"the status of the run could not be kept ({error}); it is tried again later")
+        status = (self.common.status or self.status)()
+
+        def keep() -> None:
+            try:
+                self.store.keep_status(status)
+            except (OSError, StoreError) as error:
+                self.say_once(f"the status of the run could not be kept ({error}); it is tried again later")
+
+        self.beside.do(keep)
 
     def _tell_watchers(self) -> None:
         self.watched_at_ms = self.now_ms
@@ -343,7 +353,9 @@ class Supervising(RunObserver[CutDescription]):
                 elif isinstance(effect, AcknowledgeEnd):
                     self.figures.on_ended(task)
                 driver.on_report(task, attempt, effect, files)
-            case Compacted(task, epoch, keys, files):
+            case Compacted(task, epoch, keys, files, failure):
+                if failure is not None:
+                    self.say_once(f"the state files of task {task} could not be put into one: {failure}")
                 if files is not None:
                     self.store.on_compacted(files)
                 driver.on_compacted(task, attempt, epoch, keys)

@@ -171,12 +171,16 @@ class TaskReport(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """The result of a compaction: its file and the number of entries in it; both are None if it failed."""
+    """The result of a compaction: its file and the number of entries in it; both are None if it failed.
+
+    `failure` says why, if that is neither the disk nor retention.
+    """
 
     task: TaskId
     epoch: Epoch
     keys: int | None
     files: Any = None
+    failure: str | None = None
 
 
 class TaskRemaining(NamedTuple):
