@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
 
+from backedge import Collect, Flow, Items, Rollback, SinkPlace
 from engine.on_ray.job_store import SWEEP_PAUSE_S, ChainInFolder, ChainInMemory
 from engine.on_ray.supervisor.beside import Beside
+from engine.on_ray.supervisor.kept_lines import KeptLines
+from engine.on_ray.supervisor.published_output import Output
 from engine.on_ray.transport.control_messages import TaskOptions
+from engine.rolling_back import LaterOutput
 from graphs.ids import Attempt, Epoch
 from recovery.orders import Complete, CutId, Sweep
 from recovery.stores import chain as chains
@@ -225,3 +230,23 @@ def test_the_loop_does_not_wait_for_removals_and_the_end_of_the_run_does():
     beside.finish()
     assert done == [True, 2]
     assert len(said) == 1 and "ZeroDivisionError" in said[0]
+
+
+class Locked(Collect):
+    """A sink of others, over a database that is locked when something is to be removed."""
+
+    def roll_back(self, place: SinkPlace, rollback: Rollback) -> None:
+        raise sqlite3.OperationalError("database is locked")
+
+    withdraw = roll_back  # type: ignore[assignment]
+
+
+def test_whatever_a_sink_of_others_raises_in_a_removal_counts_as_a_failing_disk():
+    flow = Flow("locked")
+    flow.read(Items([1]), name="one").write(Locked(), name="table")
+    output = Output(flow.plan(), TaskOptions(job="locked"), KeptLines(1))
+    sweep = Sweep(Attempt(2), False, frozenset(), Epoch(1), frozenset(), frozenset())
+    later = LaterOutput(Attempt(2), Epoch(1), Attempt(1), frozenset())
+    for removal in (lambda: output.roll_back(sweep), lambda: output.replace(later)):
+        with pytest.raises(OSError, match=r"sink 'table' raised OperationalError: database is locked \(.*, line"):
+            removal()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from engine.cut_view import Transactions
@@ -10,12 +12,26 @@ from engine.on_ray.job_store import open_services
 from engine.on_ray.supervisor.kept_lines import KeptLines
 from engine.on_ray.transport.control_messages import TaskOptions
 from engine.rolling_back import LaterOutput, SweepOfSinks
+from engine.task_errors import TaskError, describe, foreign_place
 from graphs.ids import Attempt
 from graphs.plan import Operator, Plan
 from recovery.orders import Sweep
 
 ATTACHED_LINES_MAX, DETACHED_LINES_MAX = 1_000_000, 1_000
 """How many printed lines are kept: until the driver has them, or, of a detached run, for those that follow it."""
+
+
+@contextmanager
+def _failing_as_disks_do(operator: Operator) -> Generator[None]:
+    """Raise what a sink of others raises as an `OSError`: the run does not end, and the sink is asked again."""
+    try:
+        yield
+    except (OSError, TaskError):
+        raise
+    except Exception as error:
+        if not (place := foreign_place(error)):
+            raise
+        raise OSError(f"sink {operator.name!r} raised {describe(error)} ({place})") from error
 
 
 class Output:
@@ -52,7 +68,8 @@ class Output:
         errors: list[OSError] = []
         for operator in self._sinks.values():
             try:
-                self._services.sweep(operator, sweep)
+                with _failing_as_disks_do(operator):
+                    self._services.sweep(operator, sweep)
             except OSError as error:
                 errors.append(error)
         if errors:
@@ -61,12 +78,14 @@ class Output:
     def replace(self, later: LaterOutput) -> None:
         """Remove output that was prepared or published after a cut."""
         for operator in self._sinks.values():
-            self._services.withdraw(operator, later)
+            with _failing_as_disks_do(operator):
+                self._services.withdraw(operator, later)
 
     def release(self) -> None:
         """Nothing will resume this run: release its claims to the folders that it wrote to."""
         for operator in self._sinks.values():
-            self._services.release(operator)
+            with _failing_as_disks_do(operator):
+                self._services.release(operator)
 
     def collected(self) -> dict[str, list[Any]]:
         """The records of each sink that keeps them, over all attempts and all runs that were resumed."""
