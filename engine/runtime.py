@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from itertools import count
+from itertools import count, islice
 from typing import Any, TypeVar
 
 from engine.answering import Call
@@ -230,12 +230,12 @@ class TaskRuntime:
     def place_of_call(self, call_id: int) -> tuple[str, int]:
         """The operator that makes a call, and the place of the call among its open ones: the same after a restore."""
         caller = self._caller(call_id)
-        return caller.name, sorted(caller.waiting).index(call_id)
+        return caller.name, next(place for place, waiting in enumerate(caller.waiting) if waiting == call_id)
 
     def call_at(self, operator: str, place: int) -> int | None:
         """The call of which `place_of_call` says this; None if fewer are open."""
-        waiting = sorted(next(caller for caller in self._callers if caller.name == operator).waiting)
-        return waiting[place] if place < len(waiting) else None
+        waiting = next(caller for caller in self._callers if caller.name == operator).waiting
+        return next(islice(waiting, place, None), None)
 
     def _caller(self, call_id: int) -> CallingRuntime:
         for operator in self._callers:
