@@ -150,10 +150,11 @@ class ProcessOperator(TimedRuntime):
         """`keyed`: the edge by which the record has come, if its key may be at fault."""
         if isinstance(error, TaskError):
             raise error
+        key = self._context.current_key
+        # Also where records are set aside: with more than one task, the sender would have failed.
+        if keyed is not None and (failure := key_failure(keyed, key, record, error)) is not None:
+            raise failure from error
         if not self.sets_aside:
-            key = self._context.current_key
-            if keyed is not None and (failure := key_failure(keyed, key, record, error)) is not None:
-                raise failure from error
             raise user_error(self.name, error, record, key, hook) from error
         raise_unless_users(error)
         self._emission.take_back(mark)

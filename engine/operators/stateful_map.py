@@ -49,7 +49,7 @@ class StatefulMapOperator(OperatorRuntime):
         """The function that takes the records that this edge brings."""
         key = key_function(edge.by if edge.routing is Routing.HASH else self.place.operator.keys.get(edge.input))
         if self.sets_aside:
-            return lambda records, hops: self._run_carefully(records, hops, key)
+            return lambda records, hops: self._run_carefully(records, hops, key, edge)
         return lambda records, hops: self._run(records, hops, key, edge)
 
     def _run(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any], edge: Edge) -> None:
@@ -116,13 +116,19 @@ class StatefulMapOperator(OperatorRuntime):
             raise self._failure_with_key(error, records[len(results)], key, edge) from error
         self._send(results, hops)
 
-    def _run_carefully(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:
+    def _run_carefully(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any], edge: Edge) -> None:
         arrived = copy_records(records)
         self._state.noting()
 
         def step(record: Any) -> Any:
-            key = canonical_key(key_of(record))
-            value = self._state.values.get(key, _MISSING)
+            key: Any = NO_KEY
+            try:
+                key = key_of(record)
+                key = canonical_key(key)
+                value = self._state.values.get(key, _MISSING)
+            except USER_RAISED as error:
+                # With more than one task, its sender would have failed.
+                raise key_failure(edge, key, record, error) or error from error
             # A copy: what a call changes before it raises must not stay.
             if value is _MISSING:
                 value = self._initial()

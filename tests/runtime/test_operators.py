@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.task_errors import UserFunctionError
+from engine.task_errors import RoutingError, UserFunctionError
 from graphs import Collect, Flow, Items, Stream
 from tests.runtime.tasks import Tasks, by_receiver, records_of
 
@@ -308,6 +308,27 @@ def test_a_call_of_stateful_map_whose_record_is_set_aside_leaves_the_state_as_it
     left = [n for n in (1, 2, 3) if n != fails_at]
     emitted = by_receiver(Tasks(flow_of(step)).feed("op", [1, 2, 3]))
     assert emitted == {"good/0": [left[:1], left], "dead/0": [fails_at]}
+
+
+@pytest.mark.parametrize("kind", ["stateful_map", "process", "process on_batch"])
+@pytest.mark.parametrize("key", [lambda n: n[0], lambda n: [n]], ids=["raises", "cannot be hashed"])
+def test_a_wrong_key_fails_the_run_also_where_records_are_set_aside(kind: str, key: Any):
+    """As it does where the key chooses one of several tasks."""
+
+    class Keeps:
+        def on_record(self, ctx: Any, n: int) -> None:
+            ctx.state.set(n)
+
+    classes: dict[str, type[Any]] = {"process": Keeps, "process on_batch": FailOnThreeInBatch}
+
+    def step(stream: Stream[int]):
+        keyed = stream.key_by(key)
+        if kind in classes:
+            return keyed.process(classes[kind], name="op", on_error="dead_letter")
+        return keyed.stateful_map(lambda t, n: (t, n), initial=0, name="op", on_error="dead_letter")
+
+    with pytest.raises((RoutingError, UserFunctionError), match="key_by"):
+        Tasks(flow_of(step)).feed("op", [1])
 
 
 def test_a_failed_answer_goes_to_the_dead_letters():
