@@ -251,6 +251,16 @@ class RunDriver:
         if self.ending in (RunEnding.FINISHED, RunEnding.STOPPED) or not self.is_restorable:
             for order in self.supervisor.on_finished(is_restorable=self.is_restorable):
                 self._carry_out(order)
+        elif self.ending is not RunEnding.FENCED:
+            for order in self.supervisor.hand_back():
+                self._hand_back(order)
+
+    def _hand_back(self, order: Order) -> None:
+        if isinstance(order, AppendEntry):
+            try:
+                self.ports.store.create(order.number, order.entry, {}, self.deployment)
+            except OSError as error:
+                self.ports.observer.say(f"resume the next run by the number of its cut, and not from latest: {error}")
 
     # -- orders --------------------------------------------------------------------------------------------------
 

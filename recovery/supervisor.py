@@ -22,7 +22,8 @@ ever applied.
 - A run that replaces output says so in its claim: from then on the cuts after the one that it restores are dead, and so
   is their output. It is removed before any task is restored, again by each attempt until one has completed a cut.
 - The last entry says where to resume: a manifest names its own cut, a start the cut that it restored. So a run that was
-  asked to go back to an older cut goes back to it again if it fails before its first cut.
+  asked to go back to an older cut goes back to it again if it fails before its first cut. If none of its tasks ever
+  ran, it ends with a start of the cut that the chain named before: a try in vain does not change what is latest.
 - If the job has several pipelines (`pipelines.py`), each has a supervisor, and "the last entry" is the last one of its
   pipeline. Whether the job is lost, all entries decide.
 
@@ -65,6 +66,7 @@ from recovery.orders import (
 from recovery.pipelines import THE_JOB, Pipeline
 from recovery.requests import Request, RequestKind, Requests, Sizes
 from recovery.state_files import StateLists
+from recovery.unpublished import named
 
 
 def claimant_of(run: str, own: str) -> str:
@@ -132,6 +134,9 @@ class Supervisor:
     - has_claimed: whether an entry in the chain is this claimant's. has_job: or a predecessor's, so that the run has
       had the job. follows: whether a predecessor has begun this pipeline, and this supervisor has not claimed it yet.
     - highest: the highest attempt in the chain. others: the attempts of other pipelines.
+    - came_from: the cut that the chain named before the run's first claim; None if there was none, or a predecessor
+      has claimed. has_run: whether the tasks of an attempt were started.
+    - dropped: what the user gives up by name; the output of such a sink is not published any more.
     - wants_to_replace: whether the first claim replaces the output after the requested cut. replaces: the cut after
       which the chain says that output is removed, as long as that may be unfinished.
     """
@@ -142,9 +147,11 @@ class Supervisor:
         options: RestartOptions | None = None,
         pipeline: Pipeline = THE_JOB,
         begun: Sizes = (),
+        dropped: frozenset[str] = frozenset(),
     ) -> None:
         self.claimant = claimant
         self.begun = begun
+        self.dropped = dropped
         self.run = run_of(claimant)
         self.options = options or RestartOptions()
         self.pipeline = pipeline
@@ -170,6 +177,8 @@ class Supervisor:
         self.restored_from: Epoch | None = None
         self.continues_from: Epoch | None = None
         self.waiting: set[TaskId] = set()
+        self.came_from: Epoch | None = None
+        self.has_run = False
         self.wanted: Epoch | None = None
         self.anew = False
         self.wants_to_replace = False
@@ -190,6 +199,7 @@ class Supervisor:
         if not self.has_begun:
             # An older cut may be divisible only among the tasks that it was taken with.
             self.sizes = self.sizes_of_cut if epoch is None else ()
+            self.came_from = self.continues_from
         self.anew = anew
         if anew and foreign:
             return self._fence(foreign[0])
@@ -318,8 +328,16 @@ class Supervisor:
         replacing = (
             [] if self.replaces is None else [ReplaceOutput(self.attempt, self.replaces, frozenset(self.others))]
         )
-        unpublished = () if self.last_cut == self.restored_from else sorted(self._listed_by(self.last_cut))
+        waiting = self.published_before(self.restored_from).items()
+        unpublished = sorted(name for sink, names in waiting if sink not in self.dropped for name in names)
         return [*replacing, self.sweep(), RestoreTasks(self.attempt, self.restored_from, tuple(unpublished))]
+
+    def published_before(self, restored: Epoch | None) -> dict[str, list[str]]:
+        """What is published before a run goes on from this cut: the transactions of the latest one, by their sinks."""
+        found: dict[str, list[str]] = {}
+        for name in self._listed_by(self.last_cut) if restored != self.last_cut else ():
+            found.setdefault(named(name)[0], []).append(name)
+        return found
 
     def on_taken(self, append: AppendEntry, chain: Sequence[Numbered]) -> list[Order]:
         """Another entry has the number of this one.
@@ -385,6 +403,7 @@ class Supervisor:
         if self.waiting:
             return []
         self.stage = Stage.RUNNING
+        self.has_run = True
         return [StartTasks(self.attempt)]
 
     def on_failure(self, reason: str, chain: Sequence[Numbered], now_ms: int) -> list[Order]:
@@ -472,6 +491,13 @@ class Supervisor:
         doublings = min(self.failures_in_a_row - 2, 32)
         longest_ms = min(self.options.pause_ms << doublings, self.options.pause_ms_max)
         return longest_ms - longest_ms * crc32(f"{self.claimant} {self.restarts}".encode()) // 2**33
+
+    def hand_back(self) -> list[Order]:
+        """The run has failed. If no task of it ever ran, have the chain name the cut that it named before."""
+        has_moved = self.has_claimed and self.came_from is not None and self.came_from != self.continues_from
+        if not has_moved or self.has_run or self.replaces is not None:
+            return []
+        return self.append(AttemptStart(Attempt(self.highest + 1), self.came_from))
 
     def on_finished(self, *, is_restorable: bool = True) -> list[Order]:
         """The run is over and no task runs any more. If nothing can be restored, nothing is kept."""

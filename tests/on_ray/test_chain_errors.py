@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from engine.on_ray.job_store import ChainInMemory
+from engine.on_ray.run_options import RunOptions
 from engine.on_ray.transport.control_messages import Outcome, TaskOptions
 from engine.run_driver import StoreRetries
 from graphs.deployment import Deployment
-from graphs.ids import Attempt
+from graphs.ids import Attempt, Epoch
+from recovery.messages import Mode
 from recovery.orders import Abort, AttemptStart, Complete, Entry, Manifest, Numbered
 from recovery.protocol_errors import FencedError
-from recovery.stores.store_errors import OutcomeUnknownError
+from recovery.stores.store_errors import OutcomeUnknownError, StoreError
 from recovery.supervisor import run_of
 from tests.on_ray.supervised import Supervised
 
@@ -261,3 +263,21 @@ def test_actors_are_left_to_a_successor_of_the_same_run_alone(
     run.run.is_cancelled = True
     run.run.run()
     assert run.actors.crew.is_superseded is is_superseded
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_run_that_goes_back_in_vain_does_not_change_which_cut_is_latest(
+    monkeypatch: pytest.MonkeyPatch, store: Failing, is_lost: bool
+):
+    deployment = Supervised(monkeypatch).run.spec.deployment
+    cuts = [Manifest(Epoch(epoch), Attempt(1), Mode.ALIGNED, {}, {}) for epoch in (3, 5)]
+    for number, entry in enumerate([AttemptStart(Attempt(1), None), *cuts], start=1):
+        store.create(number, entry, {}, deployment)
+    store.unreadable_cuts = [StoreError("cut 3 is of another version")]
+    run = Supervised(monkeypatch, store, resume_from=Epoch(3), run=RunOptions(resume=3)).run
+    if is_lost:
+        store.answers = [(True, None), (False, EIO)]
+    assert run.run().state == "failed"
+    (*_, last) = store.chain()
+    assert isinstance(last.entry, AttemptStart) and last.entry.restored == (3 if is_lost else 5)
+    assert any("by the number" in line for line in run.story.lines) == is_lost

@@ -55,7 +55,14 @@ class Job:
         self.store.chain()
         assert self.store.create(next(self._numbers), entry, *more)
 
-    def cut(self, plan: Plan, dropped: Collection[str] = (), prices: StoredFile | None = None) -> Epoch:
+    def cut(
+        self,
+        plan: Plan,
+        dropped: Collection[str] = (),
+        prices: StoredFile | None = None,
+        listed: Collection[str] = (),
+        kept: Collection[Epoch] = (),
+    ) -> Epoch:
         """Begin an attempt, which takes a cut."""
         attempt, deployment = next(self._numbers), expand(plan)
         self._numbers = count(attempt)
@@ -71,16 +78,18 @@ class Job:
             Attempt(attempt),
             Mode.ALIGNED,
             dict.fromkeys(files, epoch),
-            dict.fromkeys(files, ()),
+            {next(iter(files)): tuple(listed)},
             claimant="c",
-            kept=(epoch,),
+            kept=(*kept, epoch),
             pipeline=plan.pipeline,
         )
         self.append(manifest, files, deployment, {} if prices is None else {"prices": prices}, dropped)
         return epoch
 
-    def begin(self, plan: Plan, drop: Collection[str] = (), rename: dict[str, str] | None = None) -> Beginning:
-        run = RunOptions(snapshots=self.options.root, resume="latest", drop=sorted(drop), rename=rename)
+    def begin(
+        self, plan: Plan, drop: Collection[str] = (), rename: dict[str, str] | None = None, resume: Any = "latest"
+    ) -> Beginning:
+        run = RunOptions(snapshots=self.options.root, resume=resume, drop=sorted(drop), rename=rename)
         return beginning_of(plan, self.options, run)
 
     def restored(self, plan: Plan, drop: Collection[str], epoch: Epoch) -> set[str]:
@@ -159,3 +168,15 @@ def test_a_constant_that_was_loaded_instead_of_a_dropped_value_is_not_loaded_aga
     assert taken([]) and not taken(["prices"])
     job.cut(plan, dropped=["prices"], prices=after)
     assert taken(["prices"])
+
+
+def test_going_back_to_before_a_sink_is_refused_until_its_output_is_dropped(job: Job):
+    before, after = counting(), counting("in", "more")
+    first = job.cut(before)
+    last = job.cut(after, listed=["more out.0.attempt-2.epoch-9"], kept=[first])
+    with pytest.raises(GraphMismatchError, match=f"epoch {last}, .* sink 'more out'.*--drop more out"):
+        job.begin(before, resume=first)
+    assert job.begin(before, ["more out"], resume=first).pipelines[0].resume_from == first
+    assert job.begin(after).pipelines[0].resume_from is None
+    with pytest.raises(GraphMismatchError, match="'no such'"):
+        job.begin(before, ["more out", "no such"], resume=first)

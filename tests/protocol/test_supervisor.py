@@ -101,6 +101,63 @@ def test_a_cut_that_is_not_there_is_refused_with_those_that_are():
     check_refused([start(1), manifest(3), manifest(5)], Epoch(4), there="(3, 5)")
 
 
+def went_back(chain: list[Entry], *, dropped: Iterable[str] = ()) -> tuple[Supervisor, list[Order]]:
+    """A supervisor that has claimed an attempt from cut 3, and what it orders."""
+    supervisor = Supervisor(OURS, dropped=frozenset(dropped))
+    (append,) = supervisor.begin(numbered(chain), Epoch(3))
+    assert isinstance(append, AppendEntry)
+    chain.append(append.entry)
+    return supervisor, supervisor.on_appended(append.entry)
+
+
+def test_a_run_that_fails_before_a_task_ran_does_not_change_what_is_latest():
+    chain: list[Entry] = [start(1), manifest(3), manifest(5)]
+    supervisor, _ = went_back(chain)
+    (again,) = supervisor.on_failure("a process died", numbered(chain), 0)
+    assert again == AppendEntry(5, ours(start(3, restored=3))), "the run itself keeps to its cut"
+    chain.append(ours(start(3, restored=3)))
+    supervisor.on_appended(chain[-1])
+    (append,) = supervisor.hand_back()
+    assert append == AppendEntry(6, ours(start(4, restored=5)))
+    chain.append(ours(start(4, restored=5)))
+    assert Supervisor("the next").begin(numbered(chain)) == [
+        AppendEntry(7, replace(start(5, restored=5), claimant="the next"))
+    ]
+
+
+def test_a_run_whose_tasks_ran_goes_back_again_if_it_is_continued():
+    chain: list[Entry] = [start(1), manifest(3), manifest(5)]
+    supervisor, _ = went_back(chain)
+    supervisor.on_placed([A])
+    supervisor.on_restored(A, supervisor.attempt)
+    assert supervisor.hand_back() == []
+
+
+def test_a_run_hands_nothing_back_that_it_did_not_move():
+    latest, _ = claimed([start(1), manifest(3), manifest(5)])
+    assert latest.hand_back() == [] and claimed([])[0].hand_back() == []
+    unclaimed = Supervisor(OURS)
+    unclaimed.begin(numbered([start(1), manifest(3), manifest(5)]), Epoch(3))
+    assert unclaimed.hand_back() == []
+    replacing = Supervisor(OURS)
+    replacing.wants_to_replace = True
+    (append,) = replacing.begin(numbered([start(1), manifest(3), manifest(5)]), Epoch(3))
+    assert isinstance(append, AppendEntry)
+    replacing.on_appended(append.entry)
+    assert replacing.hand_back() == [], "the later cut is dead"
+
+
+def test_output_of_the_latest_cut_is_published_first_unless_its_sink_is_dropped():
+    listed = {A: ("kept.0.attempt-1.epoch-5", "also.0.attempt-1.epoch-5")}
+    for dropped in ([], ["also"]):
+        chain: list[Entry] = [start(1), manifest(3), replace(manifest(5), transactions=listed)]
+        supervisor, orders = went_back(chain, dropped=dropped)
+        assert supervisor.published_before(Epoch(3)).keys() == {"kept", "also"}
+        assert supervisor.published_before(Epoch(5)) == {}
+        names = sorted(name for name in listed[A] if name.split(".")[0] not in dropped)
+        assert orders[-1] == RestoreTasks(Attempt(2), Epoch(3), tuple(names))
+
+
 def test_no_task_runs_before_all_are_restored():
     supervisor, _ = claimed([])
     supervisor.on_placed([A, B])

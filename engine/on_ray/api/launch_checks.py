@@ -26,6 +26,7 @@ from recovery.stores.manifests import CutDescription
 from recovery.stores.store_errors import StoreError
 from recovery.stores.store_schemes import scheme_of, store_opener
 from recovery.stores.task_files import StoredFile
+from recovery.supervisor import read_pipelines
 
 _IMPORTING = "<frozen importlib._bootstrap"
 """Begins the names of the files whose frames are on the stack while a module is imported."""
@@ -136,7 +137,7 @@ def beginning_of(plan: Plan, options: TaskOptions, run: RunOptions) -> Beginning
     cuts = {name: read_cut(store, epoch) for name, epoch in {**last_cuts(store), **asked}.items()}
     if parts[0].pipeline is not None:
         parts = with_former_names(parts, {name: frozenset(cut.parallelism) for name, cut in cuts.items()}, run)
-    known = known_names(plan, cuts.values())
+    known = known_names(plan, cuts.values()) | _check_waiting_output(plan, store, asked, run)
     pipelines = tuple(_begin(part, cuts.get(part.pipeline), known, asked, store, run) for part in parts)
     given_up = [cut.dropped for cut in cuts.values()]
     loaded = {name for name, constant in plan.constants.items() if constant.is_loaded and given_up}
@@ -181,6 +182,25 @@ def _begin(
         fitted(cut.outline, plan, change)
     finished = cut.epoch if all(task.ended for task in cut.outline.tasks.values()) else None
     return PipelineBeginning(plan, asked.get(plan.pipeline), change, finished)
+
+
+def _check_waiting_output(
+    plan: Plan, store: CutStore, asked: Mapping[str | None, Epoch], run: RunOptions
+) -> frozenset[str]:
+    """Raise unless the flow has the sinks of what is published first, or their output is dropped. Returns the sinks."""
+    found: set[str] = set()
+    sinks = {name for name, operator in plan.operators.items() if operator.kind.is_sink}
+    for name, reader in read_pipelines(store.numbered()).items():
+        restored = asked.get(name, reader.continues_from)
+        waiting = reader.published_before(restored).keys()
+        found |= waiting
+        for sink in sorted(waiting - sinks - set(run.drop)):
+            raise GraphMismatchError(
+                f"epoch {reader.last_cut}, the latest cut, lists output of sink {sink!r}, which is to be published "
+                f"before the run goes back to epoch {restored}, and the flow has no such sink: give that output up "
+                f"with --drop {sink} (drop=), or resume with a flow that has the sink"
+            )
+    return frozenset(found)
 
 
 def known_names(plan: Plan, cuts: Collection[CutDescription]) -> frozenset[str]:

@@ -141,7 +141,13 @@ class Supervising(RunObserver[CutDescription]):
         self.kills = PlannedKills(spec.kills, spec.options.seed, self.story, self.actors)
         self.beside = Beside(self.say_once)
         self.driver = RunDriver(
-            Supervisor(self.common.claimant, spec.restarts, spec.pipeline, tuple(spec.deployment.parallelism.items())),
+            Supervisor(
+                self.common.claimant,
+                spec.restarts,
+                spec.pipeline,
+                tuple(spec.deployment.parallelism.items()),
+                spec.options.dropped,
+            ),
             RunPorts(self.store, self.output, self, self, self, self, self.beside.do),
             spec.deployment,
             spec.snapshots,
