@@ -8,6 +8,7 @@ see.
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
+from functools import cache
 from itertools import chain
 from typing import Any, cast
 
@@ -31,6 +32,7 @@ _TYPES: dict[type[Any], tuple[Any, ...]] = {
 """Python type -> Arrow type and its arguments. If Arrow inferred the type, it would look for pandas each time."""
 _UNITS = {"M": {"D", "s", "ms", "us", "ns"}, "m": {"s", "ms", "us", "ns"}}
 _SURVIVING = {"int64", "double", "bool", "string", "binary"}
+"""The types of columns that look the same to every batch format if their rows come as records, and none is None."""
 _EXACT = 2**53
 """The largest magnitude up to which a float represents every integer."""
 
@@ -111,24 +113,55 @@ def rows_to_arrow(values: list[Any]) -> Any | None:
     return to_arrow(stacked) if stacked.ndim > 1 else None
 
 
-def survives_records(columns: Columns) -> bool:
-    """Whether columns look the same to every batch format after their rows were records.
+RowTypes = tuple[str | None, ...]
 
-    >>> survives_records(Columns(arrow().record_batch({"n": [1]}))), survives_records(
-    ...     Columns(arrow().record_batch({"n": arrow().array([1], "int32")}))
-    ... )
-    (True, False)
+
+def row_types(columns: Columns) -> RowTypes | None:
+    """The types with which `from_rows` makes the same columns of their records; None for a tensor.
+
+    Empty if the records look the same to every batch format. None if no columns can be made of them again.
+
+    >>> half = arrow().array([0.5], "float")
+    >>> row_types(Columns(arrow().record_batch({"x": half}))), row_types(Columns(arrow().record_batch({"x": [0.5]})))
+    (('float',), ())
     """
-    return all(not column.null_count and _survives(column.type) for column in columns.batch.columns)
+    arrays = columns.batch.columns
+    if not all(_has_row_type(column.type) for column in arrays):
+        return None
+    types = tuple(None if is_tensor(column.type) else str(column.type) for column in arrays)
+    if all(kind is None or (kind in _SURVIVING and not arrays[n].null_count) for n, kind in enumerate(types)):
+        return ()
+    for column in arrays:
+        if arrow().types.is_temporal(column.type):
+            # Python has no times after the year 9999: refuse them now, and not in a cut.
+            python_values(column)
+    return types
 
 
-def _survives(kind: Any) -> bool:
-    if not is_tensor(kind):
-        return str(kind) in _SURVIVING
-    # Names and another order of the dimensions would be lost, and so would rows without values.
-    is_plain = kind.dim_names is None and kind.permutation == list(range(len(kind.shape)))
+def from_rows(records: list[dict[str, Any]], types: RowTypes) -> Columns:
+    """Make columns of these types of their rows."""
+    arrays: list[Any] = []
+    for name, kind in zip(records[0], types, strict=True):
+        values = [record[name] for record in records]
+        arrays.append(rows_to_arrow(values) if kind is None else arrow().array(values, arrow().type_for_alias(kind)))
+    return Columns(arrow().RecordBatch.from_arrays(arrays, list(records[0])))
+
+
+@cache
+def _has_row_type(kind: Any) -> bool:
     types = arrow().types
-    return is_plain and all(kind.shape) and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type))
+    if is_tensor(kind):
+        # Names and another order of the dimensions would be lost, and so would rows without values.
+        is_plain = kind.dim_names is None and kind.permutation == list(range(len(kind.shape)))
+        return (
+            is_plain and all(kind.shape) and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type))
+        )
+    if types.is_temporal(kind) and getattr(kind, "unit", "") == "ns":
+        return False
+    try:
+        return arrow().type_for_alias(str(kind)) == kind
+    except ValueError:
+        return False
 
 
 def _kinds(values: list[Any]) -> set[type[Any]]:

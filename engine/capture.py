@@ -20,15 +20,16 @@ class OperatorCapture(Struct):
     """The captured state of one operator. Parts that are bytes are final; the others are encoded later.
 
     `values` and `timers` become key groups; so does `table`, whose operator has no others. `pending` holds encoded
-    records, or (record, hops) pairs whose records do not change while the capture is open. `whole` holds, by name, the
-    parts of the state that belong to this task.
+    records, or tuples of a record that does not change while the capture is open, its hops, and, for a row of columns,
+    the types that the record does not show (`row_types`). `whole` holds, by name, the parts of the state that belong to
+    this task.
     """
 
     values: StateCapture | None = None
     table: TableCapture | None = None
     timers: Sequence[tuple[Any, float, int]] = ()
     splits: Mapping[str, bytes] = {}
-    pending: Sequence[bytes | tuple[Any, int]] = ()
+    pending: Sequence[bytes | tuple[Any, ...]] = ()
     whole: dict[str, Any] = {}
     whole_can_move: bool = True
     transactions: tuple[Transaction, ...] = ()

@@ -156,11 +156,6 @@ def concat(parts: Sequence[Columns]) -> Columns:
     return parts[0] if len(parts) == 1 else Columns(arrow().concat_batches([part.batch for part in parts]))
 
 
-def have_same_columns(one: Columns, other: Columns) -> bool:
-    """Whether names and types are the same."""
-    return one.batch.schema.equals(other.batch.schema)
-
-
 def encode_columns(columns: Columns, hops: int) -> bytes:
     """Encode columns and their number of hops."""
     batch = columns.batch

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping
 from functools import reduce
+from itertools import groupby
 from typing import Any
 
-from engine.arrays import survives_records
-from engine.batch import Batch, Hops, copy_records, spread, uniform
+from engine.arrays import from_rows, row_types
+from engine.batch import Batch, Hops, copy_records, merge, spread, uniform
 from engine.capture import OperatorCapture
-from engine.columns import Columns, Records, as_records, concat, have_same_columns
+from engine.columns import Columns, Records, as_records
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send
 from engine.task_errors import USER_RAISED, user_error
@@ -36,13 +37,14 @@ class IterateOperator(OperatorRuntime):
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Restore what was gathered."""
-        pairs = [pickle.loads(payload) for payload in state.pending] if state is not None else []
-        if pairs:
-            self._gathered.append(Batch([record for record, _ in pairs], uniform([hops for _, hops in pairs])))
+        entries = [pickle.loads(payload) for payload in state.pending] if state is not None else []
+        for types, alike in groupby(entries, key=lambda entry: entry[1:] if len(entry) > 2 else ()):
+            records, hops = map(list, list(zip(*alike, strict=True))[:2])
+            self._gathered.append(Batch(from_rows(records, types[1]) if types else records, uniform(hops)))
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
         """Capture what has been gathered so far."""
-        return OperatorCapture(pending=[pair for batch in self._gathered for pair in _pairs(batch)])
+        return OperatorCapture(pending=[entry for batch in self._gathered for entry in _entries(batch)])
 
     def decide(self, path: tuple[int, ...], contributions: Mapping[TaskId, Any]) -> bool:
         """Whether there is a round after `path`. Every head decides alike, because the order of combining is fixed."""
@@ -68,29 +70,22 @@ class IterateOperator(OperatorRuntime):
         self._release(self._send_result)
 
     def _gather(self, records: Records, hops: Hops) -> None:
-        # After a restore these are records: columns must not look different to the body then.
-        stays = isinstance(records, Columns) and survives_records(records)
+        # A restored run must find them as they were.
+        stays = isinstance(records, Columns) and row_types(records) is not None
         self._gathered.append(Batch(records if stays else as_records(records), hops))
 
     def _release(self, send: Send) -> None:
         gathered, self._gathered = self._gathered, []
-        if not gathered:
-            return
-        columns = [batch.records for batch in gathered if isinstance(batch.records, Columns)]
-        first = gathered[0].hops
-        if len(columns) == len(gathered) and all(
-            have_same_columns(columns[0], part) and batch.hops == first
-            for part, batch in zip(columns, gathered, strict=True)
-        ):
-            send(concat(columns), first)
-            return
-        pairs = [pair for batch in gathered for pair in _pairs(batch)]
-        records = [record for record, _ in pairs]
-        if any(capture.is_open for capture in self.place.captures):
-            # The capture has yet to encode these records, and their receiver may change them.
-            records = copy_records(records)
-        send(records, uniform([hops for _, hops in pairs]))
+        # The captures have yet to encode these records, and their receiver may change them.
+        copies = any(capture.is_open for capture in self.place.captures)
+        for batch in merge(gathered) if gathered else ():
+            records = batch.records
+            send(copy_records(records) if copies and isinstance(records, list) else records, batch.hops)
 
 
-def _pairs(batch: Batch) -> Iterator[tuple[Any, int]]:
-    return zip(as_records(batch.records), spread(batch.hops, len(batch)), strict=True)
+def _entries(batch: Batch) -> Iterator[tuple[Any, ...]]:
+    """The record and the hops of each row, and of columns the types that their records do not show."""
+    types = row_types(batch.records) if isinstance(batch.records, Columns) else ()
+    shown = (types,) if types else ()
+    for record, hops in zip(as_records(batch.records), spread(batch.hops, len(batch)), strict=True):
+        yield (record, hops, *shown)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from engine.batch import Batch, decode, encode
-from engine.columns import as_records
+from engine.columns import Columns, concat
 from engine.simulation.fault_plan import FaultPlan, Outcome
 from engine.simulation.lossy_lines import LinedWorld
 from engine.simulation.requested_cuts import RequestedCuts
@@ -464,6 +464,5 @@ class Faults:
 
 def _damaged(payload: bytes) -> bytes:
     """A well-formed payload with other records: a receiver that does not verify it decodes it without an error."""
-    batch = decode(payload)
-    records = as_records(batch.records)
-    return encode(Batch([*records, *records], 0))
+    records = decode(payload).records
+    return encode(Batch(concat([records, records]) if isinstance(records, Columns) else [*records, *records], 0))

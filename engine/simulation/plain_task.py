@@ -71,7 +71,7 @@ class PlainTask:
             operator = self.operators[name]
             operator.values = held.values
             operator.timers = list(held.timers.elements())
-            operator.waiting = [Hop(*pickle.loads(payload)) for payload in state.pending]
+            operator.waiting = [Hop(*pickle.loads(payload)[:2]) for payload in state.pending]
             if name in self.positions:
                 self.positions[name] = held.positions
             if held.own is not None:
@@ -258,7 +258,7 @@ def decoded(state: OperatorState) -> PlainState:
         values[NO_KEY] = whole["value"]
     for at_ms, hops in whole.get("timers", ()):
         timers[at_ms, NO_KEY, hops] += 1
-    waiting = [pickle.loads(payload) for payload in state.pending]
+    waiting = [pickle.loads(payload)[:2] for payload in state.pending]
     return PlainState(
         values,
         timers,

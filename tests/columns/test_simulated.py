@@ -128,6 +128,33 @@ def test_an_iteration_of_columns_passes():
     ]
 
 
+def of_many_types() -> Any:
+    """A table with columns whose records would look otherwise as columns again."""
+    kinds = ["float", "int32", "uint8", "uint64", "halffloat", "large_string", "timestamp[ms]"]
+    numbers = {kind: arrow().array([1, 2, None, 4, 5, 6, 7, 8]).cast(kind) for kind in kinds}
+    vectors = arrow().FixedShapeTensorArray.from_numpy_ndarray(np.arange(16, dtype=np.float32).reshape(8, 2))
+    return arrow().table(numbers | {"id": range(8), "vector": vectors, "none": [None] * 8, "n": [1, None] * 4})
+
+
+@pytest.mark.slow
+def test_columns_of_an_iteration_keep_their_types_in_every_round_also_behind_a_restore():
+    table = of_many_types()
+
+    def same(batch: Any) -> Any:
+        if batch.schema.remove_metadata() != table.schema:
+            raise ValueError(f"the columns are now {batch.schema}")
+        return batch
+
+    def body(stream: Stream[Any]) -> Stream[Any]:
+        return stream.key_by("id").map_batches(same, batch_format="pyarrow", name="same").rebalance()
+
+    flow = Flow("rounds")
+    flow.iterate(flow.read(Items(table), name="rows"), body, rounds=4, name="again").write(Collect(), name="out")
+    result = simulate(flow, seeds=range(25), parallelism=(1, 2))
+    assert sorted(row["id"] for row in result.outputs["out"]) == list(range(8))
+    assert result.crashes > 5 and result.rescaled
+
+
 def test_the_checker_reads_columns_without_us():
     vectors = np.array([[1.0, 2.0], [3.0, 4.0]])
     tensors = arrow().FixedShapeTensorArray.from_numpy_ndarray(vectors)
