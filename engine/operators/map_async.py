@@ -41,9 +41,7 @@ class MapAsyncOperator(CallingRuntime):
         return self._wait
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
-        """Start the instance if the user gave a class, and repeat all calls that have no answer."""
-        if self._kind.is_class:
-            in_event_loop(self._start(self._kind.function)).result()
+        """Repeat all calls that have no answer."""
         for payload in state.pending if state is not None else ():
             self.waiting[next(self.place.call_ids)] = payload
 
@@ -54,6 +52,9 @@ class MapAsyncOperator(CallingRuntime):
     def call(self, call_id: int) -> Call:
         """The function to call, the record to call it with, and the limit."""
         record, kind = pickle.loads(self.waiting[call_id])[0], self._kind
+        if kind.is_class and self._instance is None:
+            # Not when the task opens: a replay makes no calls, and must not connect to anything.
+            in_event_loop(self._start(kind.function)).result()
         return Call(self._function, record, kind.timeout, self.name, threads_max=kind.concurrency)
 
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -247,6 +247,27 @@ def test_calls_get_the_answers_of_the_run(tmp_path: Path, replay: Replay):
     code, said = replay("ask", "--json")
     assert (code, json.loads(said)["sent"]) == (0, 3)
     assert len(asked) == 3
+
+
+class Connecting:
+    """A client of which the run has started one."""
+
+    started: ClassVar[int] = 0
+
+    async def on_start(self) -> None:
+        type(self).started += 1
+
+    async def __call__(self, word: str) -> str:
+        return word.upper()
+
+
+def test_a_replay_starts_no_client(tmp_path: Path, replay: Replay):
+    flow = Flow("job")
+    words = flow.read(Items([]), name="in").rebalance()
+    words.map_async(Connecting, name="ask").write(Collect(), name="done")
+    ran_by_hand(tmp_path, flow, "ask", [["a", "b"], ["c"]])
+    code, said = replay("ask", "--json")
+    assert (code, json.loads(said)["sent"], Connecting.started) == (0, 3, 1)
 
 
 @pytest.mark.parametrize(("least", "told"), [(0, "the run did not make"), (9, "fewer calls")])
