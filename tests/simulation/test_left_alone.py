@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Range, simulate
+from engine.simulation.world_ports import BEGINNING_MS
 
 
 class Late:
@@ -14,7 +15,7 @@ class Late:
 
     def on_record(self, ctx: Any, record: int) -> None:
         ctx.state.set([*(ctx.state.get() or []), record])
-        ctx.set_timer_in(60_000)
+        ctx.set_timer(BEGINNING_MS + 60_000)
 
     def on_timer(self, ctx: Any, at_ms: int) -> None:
         for record in ctx.state.get():
