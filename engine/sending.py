@@ -27,7 +27,7 @@ from graphs.deployment import Channel
 from graphs.graph_errors import UnkeyableError
 from graphs.ids import ChannelId
 from graphs.plan import Edge, KeyColumns, Routing
-from graphs.routing import key_group, small_tasks_of_keys, small_tasks_of_tuples, task_of_group
+from graphs.routing import canonical_key, key_group, small_tasks_of_keys, small_tasks_of_tuples, task_of_group
 
 Send = Callable[[Records, Hops], None]
 TakeRecords = Callable[[list[Any], Hops], None]
@@ -271,13 +271,13 @@ def key_raised(edge: Edge, record: Any, error: BaseException) -> TaskError:
 
 
 def key_failure(edge: Edge, key: Any, record: Any, error: BaseException) -> TaskError | None:
-    """The error to raise if the key is at fault: it could not be computed, or no dict takes it. Otherwise None."""
+    """The error to raise if the key is at fault: it could not be computed, or is none. Otherwise None."""
     if key is NO_KEY:
         return key_raised(edge, record, error)
     try:
-        hash(key)
-    except USER_RAISED:
-        return wrong_key(edge, key, record, error)
+        canonical_key(key)
+    except USER_RAISED as fault:
+        return wrong_key(edge, key, record, fault)
     return None
 
 

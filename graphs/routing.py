@@ -2,7 +2,8 @@
 
 The group of a key is the same in every process and run, for a record's value and for the same value in a column. Keys
 that are equal in Python share a group: 1, 1.0, True and numpy's 1 are one key, as in a dict. NaN is one key too, alone
-and in tuples, as in Spark, although in Python it differs from itself: `canonical_key` makes it a single object.
+and in tuples, as in Spark, although in Python it differs from itself: `canonical_key` makes it a single object. Keys of
+other types than these are in `other_keys.py`.
 """
 
 from __future__ import annotations
@@ -109,10 +110,12 @@ def _codes(part: Part) -> npt.NDArray[np.uint64]:
 
 NEVER_NAN = frozenset({int, str, bool, bytes, type(None)})
 """Types of keys that are canonical as they are."""
+_known_types: set[type[Any]] = {*NEVER_NAN}
+"""Types of which each value is known to be a key."""
 
 
 def canonical_key(key: Any) -> Any:
-    """The key itself, with each NaN replaced by `math.nan`, so that it can be found in a dict.
+    """The key itself, with each NaN replaced by `math.nan`, so that it can be found in a dict. Raises if it is no key.
 
     >>> canonical_key(float("nan")) is math.nan, canonical_key((1, ("a", float("nan")))) == (1, ("a", math.nan))
     (True, True)
@@ -125,6 +128,12 @@ def canonical_key(key: Any) -> Any:
         return cast(Any, type(parts))._make(found) if hasattr(parts, "_make") else found
     if isinstance(key, float | np.floating):
         return math.nan if math.isnan(cast(float, key)) else cast(Any, key)
+    if type(key) not in _known_types:
+        hash(key)
+        _code(key)
+        # A decimal may be NaN, and then it is no key.
+        if not hasattr(key, "is_nan"):
+            _known_types.add(cast("type[Any]", type(key)))
     return key
 
 
@@ -189,7 +198,12 @@ def _code(key: Any) -> int:
             code = ((code ^ _code(part)) * _SPREAD) & _WORD
             code ^= code >> 32
         return code
-    raise _unkeyable(type(key))
+    from graphs.other_keys import code_of  # rarely needed, and what it imports delays the first record of a run
+
+    found = code_of(key)
+    if found is None:
+        raise _unkeyable(type(key))
+    return _code(found)
 
 
 def _code_of_float(key: float) -> int:
@@ -234,5 +248,5 @@ def _unkeyable(kind: Any) -> UnkeyableError:
     name = kind.__name__ if isinstance(kind, type) else str(kind)
     return UnkeyableError(
         f"a key of type {name} has no hash that is the same in every process: "
-        "use str, int, float, bool, bytes, None or a tuple of these, for example str(key)"
+        "use numbers, text, bytes, dates, UUIDs, members of enums, None or a tuple of these, for example str(key)"
     )

@@ -96,8 +96,9 @@ class ProcessOperator(TimedRuntime):
             try:
                 if key_of is not None:
                     context.current_key = NO_KEY
-                    key = key_of(record)
-                    context.current_key = key if type(key) in NEVER_NAN else canonical_key(key)
+                    context.current_key = key = key_of(record)
+                    if type(key) not in NEVER_NAN:
+                        context.current_key = canonical_key(key)
                 if (returned := hook(record)) is not None:
                     raise self._returned("on_record", returned)
             except USER_RAISED as error:  # reported, unless such records are set aside

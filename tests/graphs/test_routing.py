@@ -8,8 +8,13 @@ import os
 import random
 import subprocess
 import sys
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum, IntEnum
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -118,10 +123,64 @@ def test_pairs_spread_over_all_groups_and_their_order_counts():
     assert sum(key_group((a, b)) == key_group((b, a)) for a, b in pairs) < len(pairs) // 20
 
 
-@pytest.mark.parametrize("key", [[1], {"a": 1}, {1}, 1j, object(), ("a", [1]), bytearray(b"a")])
+@pytest.mark.parametrize(
+    "key",
+    [[1], {"a": 1}, {1}, 1j, object(), ("a", [1]), bytearray(b"a"), time(1), Decimal("nan"), np.datetime64(1, "D")],
+)
 def test_key_without_a_stable_hash_is_refused(key: Any):
-    with pytest.raises(UnkeyableError, match=r"hash.*str, int"):
+    with pytest.raises(UnkeyableError, match=r"hash.*numbers, text"):
         key_group(key)
+
+
+class Colour(Enum):
+    RED = 1
+
+
+class Level(IntEnum):
+    HIGH = 7
+
+
+OTHER_KEYS = {
+    date(2026, 1, 1): 56,
+    datetime(2026, 1, 1, 12): 21,
+    datetime(2026, 1, 1, 12, tzinfo=UTC): 21,
+    timedelta(seconds=-1): 1,
+    UUID(int=5): 68,
+    Decimal("0.1"): 57,
+    Colour.RED: 67,
+    (date(2026, 1, 1), "a"): 19,
+}
+"""Written down once, as those above."""
+
+
+def test_groups_of_dates_decimals_uuids_and_enums_are_those_that_were_written_down():
+    assert {key: key_group(key) for key in OTHER_KEYS} == OTHER_KEYS
+    assert key_groups(np.array([*OTHER_KEYS][:-1], object)).tolist() == [*OTHER_KEYS.values()][:-1]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Decimal("1.50"), 1.5),
+        (Decimal("1e3"), 1000),
+        (Decimal("-Infinity"), -math.inf),
+        (Decimal("0.1"), Fraction(1, 10)),
+        (Decimal("1e400") + Decimal("0.5"), Fraction(Decimal("1e400") + Decimal("0.5"))),
+        (Fraction(1, 4), 0.25),
+        (Level.HIGH, 7),
+        (datetime(2026, 7, 1, 12, tzinfo=UTC), datetime(2026, 7, 1, 14, tzinfo=timezone(timedelta(hours=2)))),
+        (datetime(2026, 7, 1, fold=1), datetime(2026, 7, 1)),
+    ],
+)
+def test_keys_of_other_types_that_are_equal_share_a_group(one: Any, other: Any):
+    assert one == other and key_group(one) == key_group(other)
+
+
+def test_days_and_times_spread_over_the_groups():
+    days = [date(2020, 1, 1) + timedelta(days=n) for n in range(128 * 20)]
+    hours = [datetime(2020, 1, 1, tzinfo=UTC) + timedelta(hours=n) for n in range(128 * 20)]
+    for keys in (days, hours, [Decimal(n) / 10 for n in range(128 * 20)]):
+        assert np.bincount([key_group(key) for key in keys], minlength=KEY_GROUPS).min() > 2
 
 
 def test_column_without_a_stable_hash_is_refused():
