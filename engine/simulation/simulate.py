@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import length_hint
@@ -13,16 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from engine.simulation.differences import differences
-from engine.simulation.simulation import Invariant, Policy, Run, Simulation, checked_seeds
+from engine.simulation.simulation import Invariant, Policy, Run, Simulation, SimulationError, checked_seeds
 from engine.simulation.telling import tell_steps, tell_turns
-from engine.task_errors import TaskError, show
+from engine.task_errors import USER_RAISED, TaskError, describe, show, user_frames
 from graphs.flow import Flow
+from graphs.options import check_function
+from graphs.plan import Plan
 
 _OWN_FOLDER = str(Path(__file__).parents[1])
 STEPS_TOLD = 20
 TURNS_TOLD = 15
 RECORDS_TOLD = 3
 TOLD_EVERY_S = 5.0
+
+Check = Callable[[Mapping[str, list[Any]]], object]
 
 
 class ScheduleError(Exception):
@@ -94,6 +99,8 @@ def simulate(
     parallelism: int | Sequence[int] = (1, 2),
     policy: Policy = "aligned",
     check_outputs: bool = True,
+    check: Check | None = None,
+    ignore: Mapping[str, Sequence[str]] | None = None,
     snapshots: str | None = None,
 ) -> SimulationResult:
     """Run a flow in this process under one seeded schedule after another; the first bad one raises `ScheduleError`.
@@ -108,7 +115,9 @@ def simulate(
     - parallelism: the values that a seed draws from; a restore may use another one. The run without faults uses the
       first.
     - check_outputs: False for a flow whose output legitimately depends on the order in which streams are merged, or on
-      when `stop_when` stops it. Use an invariant then.
+      when `stop_when` stops it. Give a `check` then: the result has the outputs of the run without crashes alone.
+    - check: called with the outputs of each run, by sink; the schedule fails if it returns False or raises.
+    - ignore: sink -> columns of its records that may differ, such as times.
     - snapshots: a folder, or the URI of a store. Every run keeps its chain and its cuts there, restores from them, and
       removes them at its end. Without it they are kept in memory, which is faster.
 
@@ -127,10 +136,20 @@ def simulate(
     ([3, 5, 7], 20)
     """
     simulation = Simulation(flow, inputs, crashes, parallelism, policy, invariant, snapshots)
-    call = _Call(inputs, crashes, invariant, parallelism, policy, check_outputs, snapshots)
+    ignored = _checked_ignore(simulation.plan, ignore or {})
+    if check is not None:
+        check_function(check, "check= of simulate")
+    elif not check_outputs:
+        warnings.warn(
+            "simulate does not compare outputs (check_outputs=False), and what it returns are those of the run without "
+            "crashes: give it check=, which is called with the outputs of every run",
+            stacklevel=2,
+        )
+    call = _Call(inputs, crashes, invariant, parallelism, policy, check_outputs, check, ignored, snapshots)
     faithful = simulation.faithful
     _drive(faithful, call)
     expected = faithful.outputs()
+    _check(faithful, call)
     counts = Counter[str](schedules=0)
     told_s, given = time.monotonic(), 0
     with suppress(OverflowError):
@@ -140,6 +159,7 @@ def simulate(
         _drive(run, call)
         if check_outputs:
             _compare(run, expected, call)
+        _check(run, call)
         counts += run.counts()
         if time.monotonic() - told_s >= TOLD_EVERY_S:
             told_s = time.monotonic()
@@ -162,6 +182,8 @@ class _Call:
     parallelism: int | Sequence[int]
     policy: Policy
     check_outputs: bool
+    check: Check | None
+    ignore: Mapping[str, Sequence[str]]
     snapshots: str | None
 
     def with_seed(self, seed: int | None) -> str:
@@ -172,6 +194,8 @@ class _Call:
         words += [f"parallelism={self.parallelism!r}"] * (self.parallelism != (1, 2))
         words += [f"policy={self.policy!r}"] * (self.policy != "aligned")
         words += ["check_outputs=False"] * (not self.check_outputs)
+        words += ["check=check"] * (self.check is not None)
+        words += [f"ignore={self.ignore!r}"] * bool(self.ignore)
         words += [f"snapshots={self.snapshots!r}"] * (self.snapshots is not None)
         return f"simulate({', '.join(words)})"
 
@@ -201,7 +225,8 @@ def _compare(run: Run, expected: Mapping[str, list[Any]], call: _Call) -> None:
     found = run.outputs()
     lines: list[str] = []
     for sink, records in expected.items():
-        lacking, surplus = differences(records, found[sink])
+        left_out = call.ignore.get(sink, ())
+        lacking, surplus = differences(_without(left_out, records, sink), _without(left_out, found[sink], sink))
         if lacking or surplus:
             lines.append(f"sink {sink!r} does not hold what it holds without crashes")
         lines += _told("lacks", lacking) + _told("has, and should not", surplus)
@@ -210,9 +235,45 @@ def _compare(run: Run, expected: Mapping[str, list[Any]], call: _Call) -> None:
     lines.append(
         "  a function that keeps something outside of its state (a global, a file, a clock) causes this: keep it in "
         "the state. So does one whose result depends on the order in which streams are merged, or a stop_when: pass "
-        "check_outputs=False and an invariant="
+        "check_outputs=False and a check=. Columns that may differ, such as times, are left out by ignore="
     )
     raise _error(run, "\n".join(lines), call)
+
+
+def _checked_ignore(plan: Plan, ignore: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    sinks = [name for name, operator in plan.operators.items() if operator.kind.is_sink]
+    for sink, columns in ignore.items():
+        if sink not in sinks:
+            known = ", ".join(map(repr, sinks))
+            raise SimulationError(f"ignore= names {sink!r}, which is not a sink of the flow; its sinks are {known}")
+        if isinstance(columns, str):
+            raise SimulationError(f"ignore={{{sink!r}: {columns!r}}} has no list of columns: give [{columns!r}]")
+    return dict(ignore)
+
+
+def _without(columns: Sequence[str], records: list[Any], sink: str) -> list[Any]:
+    """The records without these columns."""
+    if not columns:
+        return records
+    if others := [record for record in records if not isinstance(record, Mapping)]:
+        raise SimulationError(
+            f"ignore= names columns of sink {sink!r}, but {show(others[0])} has none: leave it out, and give check="
+        )
+    return [{name: value for name, value in record.items() if name not in columns} for record in records]
+
+
+def _check(run: Run, call: _Call) -> None:
+    """Have the user's check judge what the sinks hold."""
+    if call.check is None:
+        return
+    try:
+        holds = call.check(run.outputs())
+    except USER_RAISED as error:
+        lines = [f"the check raised {describe(error)}", *user_frames(error)]
+        raise _error(run, "\n".join(line.rstrip() for line in lines), call) from error
+    # A function that consists of asserts returns None.
+    if holds is not None and not holds:
+        raise _error(run, f"the check does not hold of the outputs: it returned {holds!r}", call)
 
 
 def _told(what: str, records: list[Any]) -> list[str]:

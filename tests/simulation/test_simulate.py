@@ -15,7 +15,7 @@ import pytest
 
 from backedge import Collect, CutView, Flow, Generate, Items, JsonLines, Range, ScheduleError, simulate
 from engine.simulation import simulate as simulating
-from engine.simulation.simulation import Simulation
+from engine.simulation.simulation import Simulation, SimulationError
 from graphs.deployment import Deployment
 from recovery.cut import Cut
 from recovery.rescale import fitting
@@ -246,8 +246,77 @@ def test_output_that_depends_on_the_order_of_a_merge_is_caught_unless_it_is_said
     merged.write(Collect(), name="before")
     with pytest.raises(ScheduleError, match="order in which streams are merged"):
         simulate(flow, seeds=range(20))
-    result = simulate(flow, seeds=range(20), check_outputs=False, invariant=lambda cut: len(cut.output("before")) <= 8)
+    result = simulate(flow, seeds=range(20), check_outputs=False, check=lambda outputs: len(outputs["before"]) == 8)
     assert result.schedules == 20
+
+
+def stamping() -> Flow:
+    flow = Flow("stamped")
+    flow.read(Range(6), name="numbers").map(lambda page: {"page": page, "at": next(TIMES)}, name="stamp").write(
+        Collect(), name="pages"
+    )
+    return flow
+
+
+TIMES = itertools.count()
+
+
+def test_columns_that_may_differ_are_ignored_where_it_is_asked_for():
+    with pytest.raises(ScheduleError, match="sink 'pages' does not hold"):
+        simulate(stamping(), seeds=range(3))
+    assert simulate(stamping(), seeds=range(3), ignore={"pages": ["at"]}).schedules == 3
+
+
+@pytest.mark.parametrize(
+    ("ignore", "said"),
+    [
+        ({"page": ["at"]}, "names 'page', which is not a sink of the flow; its sinks are 'pages'"),
+        ({"pages": "at"}, r"give \['at'\]"),
+    ],
+)
+def test_an_ignore_that_cannot_be_is_refused(ignore: Any, said: str):
+    with pytest.raises(SimulationError, match=said):
+        simulate(stamping(), seeds=[], ignore=ignore)
+
+
+def test_columns_of_records_without_columns_cannot_be_ignored():
+    flow = Flow("numbers")
+    flow.read(Range(6), name="numbers").write(Collect(), name="out")
+    with pytest.raises(SimulationError, match="columns of sink 'out', but 0 has none"):
+        simulate(flow, seeds=[0], ignore={"out": ["at"]})
+
+
+def test_a_check_judges_the_outputs_of_every_run():
+    found: list[list[int]] = []
+
+    def check(outputs: Any) -> bool:
+        found.append(sorted(outputs["out"]))
+        return len(found) < 4
+
+    flow = Flow("numbers")
+    flow.read(Range(3), name="numbers").write(Collect(), name="out")
+    with pytest.raises(ScheduleError, match="the check does not hold of the outputs: it returned False") as failed:
+        simulate(flow, seeds=range(9), check_outputs=False, check=check)
+    assert found == [[0, 1, 2]] * 4 and failed.value.seed == 2
+    assert failed.value.reproduce == "simulate(flow, seeds=[2], check_outputs=False, check=check)"
+
+
+def test_a_check_that_raises_is_told_with_its_own_frames():
+    def check(outputs: Any) -> None:
+        assert not outputs["out"], "there is output"
+
+    flow = Flow("numbers")
+    flow.read(Range(3), name="numbers").write(Collect(), name="out")
+    with pytest.raises(
+        ScheduleError, match=r"the check raised AssertionError: there is output[^$]*test_simulate"
+    ) as failed:
+        simulate(flow, seeds=[], check=check)
+    assert failed.value.seed is None
+
+
+def test_outputs_that_nothing_looks_at_are_warned_of():
+    with pytest.warns(UserWarning, match="check_outputs=False.*give it check="):
+        simulate(stamping(), seeds=[], check_outputs=False)
 
 
 def test_a_loop_that_never_runs_dry_is_caught_before_any_fault(monkeypatch: pytest.MonkeyPatch):
@@ -328,8 +397,11 @@ def test_stop_when_ends_an_unbounded_flow_with_a_cut_that_it_holds_of():
     def whole(cut: CutView) -> bool:
         return len(cut.output("out")) == sum(cut.state("counts").values())
 
-    result = simulate(ticking(enough), seeds=range(20), check_outputs=False, invariant=whole)
-    assert len(result.outputs["out"]) >= 6
+    def stopped(outputs: Any) -> bool:
+        return len(outputs["out"]) >= 6
+
+    result = simulate(ticking(enough), seeds=range(20), check_outputs=False, invariant=whole, check=stopped)
+    assert result.schedules == 20
 
 
 def test_a_stop_when_that_raises_is_told_as_what_it_is():
