@@ -17,12 +17,14 @@
   name keep what they have when it is carried out, so rescales of several clients do not undo each other.
 - Every end of the run answers all requests: with the final cut for savepoints and stops; after a stop, waiting
   savepoints are reported as superseded; after a failure, with its error.
+- In a job of several pipelines, each answers for itself. Those that had ended by themselves, and those of which a
+  rescale names no operator, have no part in the answer (`combined`), as long as others do.
 - Clients repeat a request with the same id until they have the answer. The last `ANSWERS_MAX` answers are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
 
@@ -98,12 +100,27 @@ class Request(Struct, frozen=True):
 class Reply(Struct, frozen=True):
     """The answer to a request: the epoch of its cut, or an error. A rescale that has nothing to do needs no cut.
 
-    `is_for_good`: this run would refuse the same request again, however often it is made.
+    `is_for_good`: this run would refuse the same request again, however often it is made. `is_apart`: the answer of a
+    pipeline that has no part in it, because it had ended by itself, or because a rescale names none of its operators.
     """
 
     epoch: Epoch | None = None
     error: str | None = None
     is_for_good: bool = False
+    is_apart: bool = False
+
+
+def combined(replies: Sequence[Reply]) -> Reply:
+    """The answer to a request, from those of all pipelines: the last of its cuts, or an error.
+
+    >>> combined([Reply(Epoch(7)), Reply(Epoch(4))]).epoch, combined([Reply(Epoch(7)), Reply(error="declined")]).error
+    (7, 'declined')
+    >>> combined([Reply(Epoch(41), is_apart=True), Reply(Epoch(4))]).epoch
+    4
+    """
+    replies = [reply for reply in replies if not reply.is_apart] or replies
+    failed = next((reply for reply in replies if reply.error is not None), None)
+    return failed or Reply(max((reply.epoch for reply in replies if reply.epoch is not None), default=None))
 
 
 class Requests:
@@ -123,7 +140,7 @@ class Requests:
     ['a1']
     >>> requests.on_recorded("a1", Epoch(8))
     >>> requests.ask(request)
-    Reply(epoch=8, error=None, is_for_good=False)
+    Reply(epoch=8, error=None, is_for_good=False, is_apart=False)
     """
 
     def __init__(self) -> None:
@@ -141,7 +158,9 @@ class Requests:
         """A client makes or repeats a request. Returns the answer if there is one."""
         if request.id in self.answers:
             return self.answers[request.id]
-        if self._final is not None or self._error is not None:
+        if request.kind is RequestKind.RESCALE and not request.asked:
+            self._answer(request, Reply(is_apart=True))
+        elif self._final is not None or self._error is not None:
             self._answer(request, self._last_answer(request))
         elif request.id not in self.waiting and request not in self.open.values():
             self.waiting[request.id] = request
@@ -207,10 +226,11 @@ class Requests:
             told = f"the run ended before the {request} was complete: {self._error}"
         elif request.kind is RequestKind.RESCALE:
             told = f"the {request} was superseded by the end of the run, with epoch {self._final}"
+            return Reply(error=told, is_for_good=True, is_apart=not self._is_stopped)
         elif self._is_stopped and request.kind is RequestKind.SAVEPOINT:
             told = f"the {request} was superseded by a stop, which ended the run with epoch {self._final}"
         else:
-            return Reply(self._final)
+            return Reply(self._final, is_apart=not self._is_stopped and self.recorded.get(request.id) != self._final)
         return Reply(error=told, is_for_good=True)
 
     def _answer(self, request: Request, answer: Reply) -> None:

@@ -20,7 +20,7 @@ from recovery.orders import (
     Numbered,
     WriteManifest,
 )
-from recovery.requests import TRIES_MAX, Reply, Request, RequestKind, Requests
+from recovery.requests import TRIES_MAX, Asked, Reply, Request, RequestKind, Requests, combined
 from recovery.supervisor import RestartOptions, Supervisor
 from tests.protocol.bench_of_cores import graph
 from tests.protocol.desk import Desk, kinds, manifest_in
@@ -166,8 +166,8 @@ def test_the_final_cut_stands_for_savepoints_and_stops_that_wait():
     desk.coordinator.requests.ask(STOP)
     desk.wait(10)
     desk.complete(1)
-    assert answer_of(desk, MINE) == answer_of(desk, STOP) == Reply(Epoch(1))
-    assert answer_of(desk, OTHER) == Reply(Epoch(1)), "whoever asks later is answered as well"
+    assert answer_of(desk, MINE) == answer_of(desk, STOP) == Reply(Epoch(1), is_apart=True)
+    assert answer_of(desk, OTHER) == Reply(Epoch(1), is_apart=True), "whoever asks later is answered as well"
 
 
 # -- beyond one attempt --------------------------------------------------------------------------------------------
@@ -287,11 +287,66 @@ def test_a_run_that_is_fenced_answers_that_another_has_the_job():
     assert answer is not None and answer.error is not None and "another run has taken over" in answer.error
 
 
+def of_two_pipelines() -> tuple[Requests, Requests]:
+    """One has ended by itself, with a higher epoch than the other one, which goes on, has."""
+    finite, living = Requests(), Requests()
+    finite.on_finished(Epoch(41), is_stopped=False)
+    return finite, living
+
+
+def answered(request: Request, *pipelines: Requests) -> Reply:
+    replies = [requests.ask(request) for requests in pipelines]
+    assert None not in replies
+    return combined([reply for reply in replies if reply is not None])
+
+
+def test_the_answer_of_a_savepoint_is_a_cut_of_a_pipeline_that_goes_on():
+    finite, living = of_two_pipelines()
+    assert living.ask(MINE) is None
+    living.on_recorded(MINE.id, Epoch(14))
+    assert answered(MINE, finite, living) == Reply(Epoch(14))
+
+
+def test_the_answer_of_a_stop_is_the_cut_of_the_pipeline_that_it_stopped():
+    finite, living = of_two_pipelines()
+    living.ask(STOP)
+    living.on_recorded(STOP.id, Epoch(14))
+    living.on_finished(Epoch(14), is_stopped=True)
+    assert answered(STOP, finite, living) == Reply(Epoch(14))
+
+
+@pytest.mark.parametrize("of_finite", [(), (("count", 3),)])
+def test_a_rescale_is_answered_by_the_pipelines_that_go_on(of_finite: Asked):
+    finite, living = of_two_pipelines()
+    rescale = Request("r1", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, (("sum", 3),))
+    assert living.ask(rescale) is None
+    living.on_rescaled(rescale, Epoch(14))
+    replies = [finite.ask(replace(rescale, asked=of_finite)), living.ask(rescale)]
+    assert combined([reply for reply in replies if reply is not None]) == Reply(Epoch(14))
+
+
+def test_a_rescale_of_a_pipeline_that_has_ended_is_refused_though_another_goes_on():
+    finite, living = of_two_pipelines()
+    rescale = Request("r1", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, (("count", 3),))
+    replies = [finite.ask(rescale), living.ask(replace(rescale, asked=()))]
+    reply = combined([reply for reply in replies if reply is not None])
+    assert reply.error is not None and reply.is_for_good and "41" in reply.error
+
+
+def test_a_savepoint_that_a_stop_superseded_in_one_pipeline_is_refused():
+    stopped_one, living = Requests(), Requests()
+    stopped_one.on_finished(Epoch(41), is_stopped=True)
+    living.ask(MINE)
+    living.on_recorded(MINE.id, Epoch(14))
+    reply = answered(MINE, stopped_one, living)
+    assert reply.error is not None and "stop" in reply.error
+
+
 def test_the_first_end_of_a_run_counts():
     requests = Requests()
     requests.on_finished(Epoch(4), is_stopped=False)
     requests.on_failed("its supervisor failed")
-    assert requests.ask(MINE) == Reply(Epoch(4))
+    assert requests.ask(MINE) == Reply(Epoch(4), is_apart=True)
 
 
 def test_a_stop_aborts_the_epochs_that_are_open_beside_it():

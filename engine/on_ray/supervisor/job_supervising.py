@@ -20,7 +20,7 @@ from engine.on_ray.supervisor.crew import needs_of
 from engine.on_ray.supervisor.run_story import Story, united
 from engine.on_ray.supervisor.supervising import Common, Supervising
 from recovery import run_status
-from recovery.requests import Reply, RequestKind
+from recovery.requests import Reply, RequestKind, combined
 from recovery.run_status import RunStatus
 
 
@@ -125,13 +125,13 @@ class JobSupervising:
             pipeline.ask(request_id, kind, name, _own(parallelism, pipeline.spec)) for pipeline in self.pipelines
         ]
         answered = [reply for reply in replies if reply is not None]
-        return _combined(answered) if len(answered) == len(replies) else None
+        return combined(answered) if len(answered) == len(replies) else None
 
     def _answers(self) -> dict[str, Reply]:
         """The answers to all requests, for clients that ask after the end."""
         answers = [pipeline.story.answers for pipeline in self.pipelines]
         common = set(answers[0]).intersection(*answers[1:])
-        return {request: _combined([each[request] for each in answers]) for request in common}
+        return {request: combined([each[request] for each in answers]) for request in common}
 
 
 def _own(parallelism: int | Mapping[str, int] | None, spec: RunSpec) -> int | Mapping[str, int] | None:
@@ -139,14 +139,3 @@ def _own(parallelism: int | Mapping[str, int] | None, spec: RunSpec) -> int | Ma
     if not isinstance(parallelism, Mapping):
         return parallelism
     return {name: tasks for name, tasks in parallelism.items() if name in spec.deployment.plan.operators}
-
-
-def _combined(replies: Sequence[Reply]) -> Reply:
-    """The answer to a request, from those of all pipelines: the last of their cuts, or an error.
-
-    >>> from graphs.ids import Epoch
-    >>> _combined([Reply(Epoch(7)), Reply(Epoch(4))]), _combined([Reply(Epoch(7)), Reply(error="declined")]).error
-    (Reply(epoch=7, error=None, is_for_good=False), 'declined')
-    """
-    failed = next((reply for reply in replies if reply.error is not None), None)
-    return failed or Reply(max((reply.epoch for reply in replies if reply.epoch is not None), default=None))

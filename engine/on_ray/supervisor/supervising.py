@@ -294,7 +294,7 @@ class Supervising(RunObserver[CutDescription]):
     def _accept(self, request: Request) -> None:
         requests = self.driver.supervisor.requests
         known = (*requests.answers, *requests.waiting, *(other.id for other in requests.open.values()))
-        if request.kind is RequestKind.RESCALE and request.id not in known:
+        if request.kind is RequestKind.RESCALE and request.asked and request.id not in known:
             deployment = self.driver.deployment
             wider = resized(deployment, dict(request.sizes_in(deployment.parallelism)))
             if (crowd := crowded(needs_of(wider), needs_of(deployment), cluster.cpus())) is None:
