@@ -324,6 +324,8 @@ def _add_snapshots(snapshots: argparse.ArgumentParser) -> None:
             _add_flow(parser)
             _add_set(parser)
             parser.add_argument("--epoch", type=count, help="the number of the cut; default: the latest")
+            tasks = "the tasks of each operator that the run is to have, as for `backedge run`"
+            parser.add_argument("--parallelism", type=count, metavar="N", help=tasks)
             add_repeated(parser.add_argument, "drop")
             add_repeated(parser.add_argument, "rename")
         parser.add_argument(

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from backedge.arguments import key_from
 from backedge.flows import WrongCallError, flow_at, settings_in
@@ -20,16 +21,21 @@ from backedge.run_flags import new_names
 from engine.on_ray.api.cut_lookup import last_cuts
 from engine.on_ray.api.kept_constants import constant_change, given_values
 from engine.on_ray.api.launch_checks import changes_of, known_names
+from graphs.deployment import Deployment
+from graphs.expansion import expand
 from graphs.graph_errors import GraphError
 from graphs.ids import Epoch, TaskId
 from graphs.pipelines import pipelines_of
 from graphs.plan import Plan
 from graphs.wording import counted, printable
-from recovery.graph_change import Difference, change_from, difference
+from recovery.graph_change import Difference, GraphChange, change_from, difference, fitted
 from recovery.orders import Manifest
+from recovery.protocol_errors import RescaleError
+from recovery.rescale import fitting, plan_restore
 from recovery.stores.cut_store import CutStore
 from recovery.stores.job_identity import jobs_in
 from recovery.stores.manifests import CutDescription
+from recovery.stores.older_cuts import with_divisible_cut
 from recovery.stores.store_errors import StoreError
 from recovery.stores.store_schemes import store_at
 from recovery.stores.task_files import StoredFile
@@ -137,7 +143,28 @@ def _difference_from(store: CutStore, epoch: Epoch, plan: Plan, options: argpars
         parts = pipelines_of(plan, is_divided=True)
         plan = next((part for part in parts if now & part.operators.keys()), plan)
     change = change_from(cut.graph_hash, store.graph(cut.graph_hash), renamed, dropped)
-    return difference(cut.outline, plan, change, constants)
+    found = difference(cut.outline, plan, change, constants)
+    if options.parallelism is None or found.problems:
+        return found
+    is_changed = renamed or dropped or cut.graph_hash != plan.hash
+    problem = _indivisible(store, epoch, expand(plan, options.parallelism), change if is_changed else None)
+    return found if problem is None else replace(found, problems=(problem,))
+
+
+def _indivisible(store: CutStore, epoch: Epoch, deployment: Deployment, change: GraphChange | None) -> str | None:
+    """Why a cut cannot be restored with these tasks; None if it can."""
+
+    def restore(cut: Epoch) -> None:
+        outline = fitted(store.manifest_of(cut).outline, deployment.plan, change)
+        plan_restore(outline, fitting(outline, deployment))
+
+    try:
+        restore(epoch)
+    except RescaleError as error:
+        pipeline = _entry(store, epoch).pipeline
+        cuts = [cut for cut in store.cuts() if _entry(store, cut).pipeline == pipeline]
+        return str(with_divisible_cut(error, epoch, cuts, restore))
+    return None
 
 
 def compare_cuts(options: argparse.Namespace) -> int:

@@ -16,6 +16,8 @@
 - Requests for cuts and stops (`requests.py`) outlive the attempt. The coordinator opens an epoch for each waiting
   request, another one if that epoch is aborted, and ends the run with the cut of a stop. The cut of a rescale is the
   last of its attempt: the next one restores it with other numbers of tasks (`Rescale`).
+- A stop of a flow with iterations waits for the end of a round, too, but not longer than `timeout_ms`, and not for more
+  than a few tries: a run must end when that is asked for. Then its cut is taken in the middle of the round.
 - A probe is opened when a loop may have run dry, one at a time; probes do not count as open epochs. Each probe holds up
   the loop for a moment, so the pause between probes doubles, and is long while records are known to circulate.
 - An epoch has a base, the newest complete cut, and its tasks write what changed since (`state_files.py`). The base of
@@ -59,6 +61,8 @@ from recovery.termination import Termination
 TASKS_NAMED_MAX = 5
 _EXCLUSIVE = (Mode.DRAIN, Mode.BETWEEN_ROUNDS)
 RETRY_PAUSE_MS = 200
+STOP_TRIES_MAX = 5
+"""How often a stop tries to end between two rounds."""
 
 
 class SnapshotOptions(Struct, frozen=True):
@@ -89,7 +93,7 @@ class SnapshotOptions(Struct, frozen=True):
 class OpenCut(Struct):
     """An open epoch, as the coordinator sees it.
 
-    - progress_ms: when its remaining work last shrank.
+    - opened_ms: when it began. progress_ms: when its remaining work last shrank.
     - remaining: task -> what it still has to do, as last reported.
     - base: the cut since which its tasks write what changed.
     - kept: the cuts that its manifest keeps; states: the files that it names. Set when that is composed.
@@ -99,6 +103,7 @@ class OpenCut(Struct):
 
     epoch: Epoch
     mode: Mode
+    opened_ms: int
     progress_ms: int
     request: Request | None = None
     reports: dict[TaskId, Report] = {}
@@ -120,6 +125,11 @@ class OpenCut(Struct):
     def is_stop(self) -> bool:
         """Whether the run ends with it."""
         return self.request is not None and self.request.kind is RequestKind.STOP
+
+    @property
+    def is_stop_between_rounds(self) -> bool:
+        """Whether the run is to end with it after the current round."""
+        return self.is_stop and self.mode is Mode.BETWEEN_ROUNDS
 
 
 def why_never_dry(deployment: Deployment) -> str | None:
@@ -176,6 +186,8 @@ class Coordinator:
         self.unpublished: dict[Epoch, dict[TaskId, tuple[str, ...]]] = {}
         # When a request for a cut between two rounds that has failed is tried again, by its id.
         self.retry_at_ms: dict[str, int] = {}
+        # The stops that do not wait for the end of a round any longer, by id.
+        self.hurried: set[str] = set()
         self.last_start_ms = now_ms
         self.last_close_ms = now_ms
         self.last_probe_ms = now_ms
@@ -194,7 +206,8 @@ class Coordinator:
         for cut in list(self.open.values()):
             if now_ms - cut.progress_ms < self.options.timeout_ms or cut.is_being_recorded:
                 continue
-            if cut.mode is Mode.BETWEEN_ROUNDS and cut.has_moved:
+            is_late = cut.is_stop and now_ms - cut.opened_ms >= self.options.timeout_ms
+            if cut.mode is Mode.BETWEEN_ROUNDS and cut.has_moved and not is_late:
                 # It waits for the end of a round, which goes on as long as records are processed.
                 cut.progress_ms, cut.has_moved = now_ms, False
             else:
@@ -239,7 +252,7 @@ class Coordinator:
             if request.kind is RequestKind.RESCALE and request.is_met_by(self.deployment.parallelism):
                 self.requests.on_rescaled(request, self.latest)
                 continue
-            orders += self._start(request.mode, now_ms, request)
+            orders += self._start(self.options.mode if request.id in self.hurried else request.mode, now_ms, request)
         return orders
 
     def request(self, mode: Mode, now_ms: int, initiators: Iterable[TaskId] | None = None) -> list[Order]:
@@ -422,7 +435,7 @@ class Coordinator:
         self, mode: Mode, now_ms: int, request: Request | None = None, *, starts: list[TaskId] | None = None
     ) -> list[Order]:
         drain = next((c.epoch for c in self.open.values() if c.mode is Mode.DRAIN), None) if mode.is_probe else None
-        cut = OpenCut(self.next_epoch, mode, now_ms, request, within=drain, base=self._base(mode))
+        cut = OpenCut(self.next_epoch, mode, now_ms, now_ms, request, within=drain, base=self._base(mode))
         if request is not None:
             self.retry_at_ms.pop(request.id, None)
             self.requests.on_opened(request, cut.epoch)
@@ -551,15 +564,20 @@ class Coordinator:
         others = [f"{len(owing) - TASKS_NAMED_MAX} others"] if len(owing) > TASKS_NAMED_MAX else []
         waiting = f"it was waiting for {', '.join(named + others)}" if owing else "its manifest waited for another one"
         still_s = self.options.timeout_ms / 1000
+        is_round = cut.is_stop_between_rounds and cut.has_moved
+        why = "its round has not ended within" if is_round else "no progress for"
         return self._fail(
             cut,
-            f"epoch {cut.epoch} was given up: no progress for {still_s:g} s (cut_timeout); {waiting}",
+            f"epoch {cut.epoch} was given up: {why} {still_s:g} s (cut_timeout); {waiting}",
             now_ms,
             cut.has_moved,
         )
 
     def _fail(self, cut: OpenCut, reason: str, now_ms: int, is_tolerated: bool = False) -> list[Order]:
-        orders = [*self._abort(cut, reason), GivenUp(cut.epoch, reason)]
+        aborts = self._abort(cut, reason)
+        if self._hurries(cut, now_ms):
+            reason += "; the stop waits no longer for the end of a round: resume from its cut with the same parallelism"
+        orders = [*aborts, GivenUp(cut.epoch, reason)]
         if cut.mode.is_probe:
             return orders
         if cut.request is not None and cut.mode is Mode.BETWEEN_ROUNDS:
@@ -574,6 +592,16 @@ class Coordinator:
                 FailAttempt(f"{self.failures} cuts failed in a row, more than {tolerated}; the last one: {reason}")
             )
         return orders
+
+    def _hurries(self, cut: OpenCut, now_ms: int) -> bool:
+        """Whether the stop for which this cut has failed takes its next one in the middle of a round."""
+        if cut.request is None or not cut.is_stop_between_rounds or cut.request.id not in self.requests.waiting:
+            return False
+        tries = self.requests.failed_tries[cut.request.id]
+        if tries < STOP_TRIES_MAX and now_ms - cut.opened_ms < self.options.timeout_ms:
+            return False
+        self.hurried.add(cut.request.id)
+        return True
 
     def _abort(self, cut: OpenCut, reason: str) -> list[Order]:
         del self.open[cut.epoch]

@@ -43,7 +43,8 @@ class RequestedCuts:
         return self._ask(RequestKind.SAVEPOINT if is_kept else RequestKind.CUT, mode)
 
     def stop(self) -> bool:
-        return self._ask(RequestKind.STOP, self.world.options.snapshots.mode)
+        mode = Mode.BETWEEN_ROUNDS if self.has_rounds else self.world.options.snapshots.mode
+        return self._ask(RequestKind.STOP, mode)
 
     def _ask(self, kind: RequestKind, mode: Mode) -> bool:
         """Make a request, whatever the run is doing."""

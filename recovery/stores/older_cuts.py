@@ -1,11 +1,13 @@
-"""Finds the cut to resume from in place of one that is damaged."""
+"""Finds the cut to resume from in place of one that is damaged, or that other numbers of tasks cannot restore."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from graphs.graph_errors import GraphError
 from graphs.ids import Epoch
+from recovery.protocol_errors import RescaleError
 from recovery.stores.manifests import CutDescription
 from recovery.stores.store_errors import SnapshotCorruptError, StoreError
 
@@ -30,6 +32,21 @@ def with_older_cut(
                     f"{fault}; cut {epoch} does not need this file: resume={epoch} (--resume {epoch}) continues from "
                     "it, and publishes again what was published since"
                 )
+    return fault
+
+
+def with_divisible_cut(
+    fault: RescaleError, refused: Epoch, cuts: Sequence[Epoch], plan: Callable[[Epoch], object]
+) -> RescaleError:
+    """The same error, which also names the latest older cut that can be restored so, if there is one.
+
+    `plan` plans the restore of one of the `cuts`, and raises if that is impossible.
+    """
+    for epoch in sorted((cut for cut in cuts if cut < refused), reverse=True):
+        with suppress(RescaleError, GraphError, StoreError, OSError):
+            plan(epoch)
+            told = f"{fault}; cut {epoch} can be restored so: resume={epoch} (--resume {epoch}) continues from it"
+            return RescaleError(f"{told}, and publishes again what was published since", is_for_good=fault.is_for_good)
     return fault
 
 

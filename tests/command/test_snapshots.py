@@ -12,9 +12,17 @@ from backedge import Collect, Flow, Items
 from backedge.command import main
 from engine.constant_bytes import constant_bytes
 from engine.simulation.world import World
+from graphs.deployment import Deployment
 from graphs.describing import describe_plan
+from graphs.expansion import expand
+from graphs.ids import Attempt, Epoch, TaskId
 from proof.runner import run_seed
+from recovery.cut import OperatorState, TaskSnapshot
+from recovery.messages import Mode
+from recovery.orders import Manifest
+from recovery.rounds import Phase, Rounds
 from recovery.stores.cut_store import CutStore
+from recovery.stores.task_files import TaskFiles
 from tests.spark.simulated import write_run
 from tests.stores.snapshots import DEPLOYMENT, begin, manifest_for
 
@@ -119,3 +127,48 @@ def test_constants_that_differ_from_those_of_a_cut_are_reported(tmp_path: Path, 
     code, told = check("--drop", "paths", "--drop", "prices", "--set", "prices=2", "--json")
     facts = json.loads(told)
     assert (code, facts["added_constants"], facts["dropped_constants"]) == (0, ["rates"], ["paths", "prices"])
+
+
+def flow_in_rounds() -> Flow:
+    """A flow with an iteration, for the command line."""
+    flow = Flow("rounds")
+    numbers = flow.read(Items([1, 2]), name="in")
+    flow.iterate(numbers, lambda body: body.map(abs, name="abs"), rounds=3, name="iterate").write(Collect(), name="out")
+    return flow
+
+
+def take_cut(store: CutStore, deployment: Deployment, epoch: int, phase: Phase) -> None:
+    """A cut of all tasks, with the heads of the iteration in this phase."""
+    files: dict[TaskId, TaskFiles] = {}
+    for task in deployment.tasks.values():
+        rounds = Rounds(task) if task.depth else None
+        if rounds is not None and rounds.is_head:
+            rounds.phase = phase
+        state = None if rounds is None else rounds.snapshot(bytes)
+        operators = dict.fromkeys(task.operators, OperatorState())
+        snapshot = TaskSnapshot(task.id, Epoch(epoch), Attempt(1), operators, (), (), rounds=state)
+        files[task.id] = store.write_task(Attempt(1), Epoch(epoch), snapshot)
+    own = dict.fromkeys(files, Epoch(epoch))
+    manifest = Manifest(Epoch(epoch), Attempt(1), Mode.ALIGNED, own, dict.fromkeys(files, ()))
+    assert store.create(len(store.chain()) + 1, manifest, files, deployment)
+
+
+def test_a_cut_in_the_middle_of_a_round_does_not_fit_another_parallelism_and_the_newest_that_does_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    store, deployment = CutStore(str(tmp_path), "rounds"), expand(flow_in_rounds().plan(), 2)
+    begin(store)
+    store.describe_graph(deployment.plan.hash, describe_plan(deployment.plan))
+    for epoch, phase in ((1, Phase.CUT), (2, Phase.CUT), (3, Phase.ROUND)):
+        take_cut(store, deployment, epoch, phase)
+
+    def check(*words: str) -> tuple[int, str]:
+        flow = f"{__name__}:flow_in_rounds"
+        code = main(["snapshots", "check", flow, "--snapshots", str(tmp_path), *words])
+        return code, capsys.readouterr().out
+
+    assert check()[0] == check("--parallelism", "2")[0] == check("--parallelism", "3", "--epoch", "2")[0] == 0
+    code, told = check("--parallelism", "3")
+    assert code == 1
+    assert "in the middle of round" in told
+    assert "--resume 2" in told

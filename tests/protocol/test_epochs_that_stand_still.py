@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from graphs.ids import Attempt, Epoch, TaskId
+from recovery.coordinator import RETRY_PAUSE_MS, STOP_TRIES_MAX
 from recovery.effects import Remaining, Stage
 from recovery.messages import Mode
 from recovery.orders import FailAttempt, GivenUp
+from recovery.requests import TRIES_MAX, Request, RequestKind
 from tests.protocol.bench_of_cores import Bench, graph
-from tests.protocol.desk import ATTEMPT, Desk, kinds
+from tests.protocol.desk import ATTEMPT, Desk, kinds, manifest_in
 
 PIPE = graph("source -> middle", "middle -> sink")
 SINK = TaskId("sink", 0)
@@ -163,3 +165,40 @@ def test_a_cut_between_two_rounds_waits_as_long_as_its_round_processes_records()
         assert desk.wait(TIMEOUT_MS) == []
     assert desk.open_epochs() == [1]
     assert any(isinstance(order, GivenUp) for order in desk.wait(TIMEOUT_MS)), "no record moved since"
+
+
+def stop_between_rounds() -> Desk:
+    desk = Desk(PIPE, timeout_ms=TIMEOUT_MS, interval_ms=10**6)
+    desk.coordinator.requests.ask(Request("s1", RequestKind.STOP, "stop", Mode.BETWEEN_ROUNDS))
+    desk.wait(1)
+    return desk
+
+
+def test_a_stop_waits_for_the_end_of_a_round_but_not_longer_than_the_timeout_and_says_so():
+    desk = stop_between_rounds()
+    assert {cut.mode for cut in desk.coordinator.open.values()} == {Mode.BETWEEN_ROUNDS}
+    desk.coordinator.on_records()
+    (given_up,) = kinds(desk.wait(TIMEOUT_MS), GivenUp)
+    assert "parallelism" in given_up.reason
+    desk.wait(RETRY_PAUSE_MS)
+    assert {cut.mode for cut in desk.coordinator.open.values()} == {Mode.ALIGNED}
+    assert manifest_in(desk.acknowledge_all(2)).stops
+
+
+def test_a_stop_that_is_declined_in_rounds_tries_a_few_times_before_it_ends_in_one():
+    desk = stop_between_rounds()
+    modes: list[Mode] = []
+    for epoch in range(1, STOP_TRIES_MAX + 2):
+        modes += [cut.mode for cut in desk.coordinator.open.values()]
+        desk.decline("source", epoch)
+        desk.wait(RETRY_PAUSE_MS)
+    assert modes == [*[Mode.BETWEEN_ROUNDS] * STOP_TRIES_MAX, Mode.ALIGNED]
+
+
+def test_a_savepoint_that_is_declined_in_rounds_never_ends_in_one():
+    desk = Desk(PIPE, timeout_ms=TIMEOUT_MS, interval_ms=10**6)
+    desk.request(Mode.BETWEEN_ROUNDS, savepoint="mine")
+    for epoch in range(1, TRIES_MAX):
+        assert {cut.mode for cut in desk.coordinator.open.values()} == {Mode.BETWEEN_ROUNDS}
+        desk.decline("source", epoch)
+        desk.wait(RETRY_PAUSE_MS)

@@ -225,8 +225,8 @@ class Job:
         """Take a cut that is kept under this name. Returns its epoch; `resume=EPOCH` continues from it.
 
         In a flow with iterations it waits for the end of the current round, so that a run can resume from it at another
-        parallelism; no other cut is taken meanwhile. `stop` and periodic cuts do not wait, and a cut in the middle of a
-        round can be resumed only at the same parallelism.
+        parallelism; no other cut is taken meanwhile. Periodic cuts do not wait, and a cut in the middle of a round can
+        be resumed only at the same parallelism.
 
         Raises `RequestFailedError` if the run ends without it, or after ten failed attempts. The request survives
         restarts of the run.
@@ -250,6 +250,9 @@ class Job:
 
     def stop(self, savepoint: str = "stop") -> RunResult:
         """End the run with a cut of this name and publish its output; a later run can resume from it.
+
+        In a flow with iterations it waits for the end of the current round as `savepoint` does, but not longer than
+        `cut_timeout`. Then the run ends in the middle of the round, and says so: resume it at the same parallelism.
 
         Raises `RequestFailedError` after ten failed attempts to take the cut; the run then goes on. If the run ends by
         itself first, the result is that of a finished run.

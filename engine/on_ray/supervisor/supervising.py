@@ -61,7 +61,7 @@ from recovery.run_status import RunStatus
 from recovery.stores.input_pieces import NO_CUT
 from recovery.stores.manifests import CutDescription
 from recovery.stores.names import constant_file, path_of
-from recovery.stores.older_cuts import with_older_cut
+from recovery.stores.older_cuts import with_divisible_cut, with_older_cut
 from recovery.stores.store_errors import SnapshotCorruptError, StoreError
 from recovery.stores.task_files import TaskFiles
 from recovery.supervisor import Stage, Supervisor, claimant_of, run_of
@@ -422,8 +422,9 @@ class Supervising(RunObserver[CutDescription]):
         if kind is not RequestKind.STOP and not self.driver.is_restorable:
             told = f"the run keeps no snapshots, so {wanted(kind, name)} has no place: give it snapshots="
             return Reply(error=told, is_for_good=True)
-        # A savepoint may be resumed with another parallelism, which is possible only between rounds.
-        in_rounds = kind is RequestKind.RESCALE or (kind is RequestKind.SAVEPOINT and self.has_rounds)
+        # These may be resumed with another parallelism, which is possible only between rounds.
+        is_kept = kind in (RequestKind.SAVEPOINT, RequestKind.STOP)
+        in_rounds = kind is RequestKind.RESCALE or (is_kept and self.has_rounds)
         mode = Mode.BETWEEN_ROUNDS if in_rounds else self.spec.snapshots.mode
         asked: Asked = ()
         if parallelism is not None:
@@ -456,8 +457,13 @@ class Supervising(RunObserver[CutDescription]):
         restored = self.driver.supervisor.restored_from
         if isinstance(error, SnapshotCorruptError) and restored is not None:
             error = with_older_cut(error, restored, self.driver.supervisor.cuts, self.store.manifest)
+        elif isinstance(error, RescaleError) and restored is not None:
+            error = with_divisible_cut(error, restored, self.driver.supervisor.cuts, self._plan)
         self.story.finish("failed", error)
         self.driver.end(RunEnding.FAILED, str(error))
+
+    def _plan(self, epoch: Epoch) -> Placed:
+        return self.place(self.store.manifest(epoch), self.driver.supervisor.sizes)
 
     # -- the actors, a port of the driver ------------------------------------------------------------------------
 
