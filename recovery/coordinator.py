@@ -212,6 +212,7 @@ class Coordinator:
                 cut.progress_ms, cut.has_moved = now_ms, False
             else:
                 orders += self._give_up(cut, now_ms)
+        orders += self._stop_if_recorded()
         if self.final is not None:
             return orders
         if len(self.ended) == len(self.deployment.tasks) and all(e.verified is None for e in self.ended.values()):
@@ -238,12 +239,8 @@ class Coordinator:
 
         A cut between two rounds that was declined is retried after a moment, or all tries would be used up before all
         heads are in rounds.
-
-        If the chain has the cut of a stop, the run ends with the latest one, whether the stop was answered or not.
         """
-        if self.requests.has_stopped and self.latest is not None:
-            return self._stop_with(self.latest) if self.final is None else []
-        orders: list[Order] = []
+        orders = self._stop_if_recorded()
         for request in list(self.requests.waiting.values()):
             if self.final is not None or self._is_exclusive_open():
                 break
@@ -254,6 +251,12 @@ class Coordinator:
                 continue
             orders += self._start(self.options.mode if request.id in self.hurried else request.mode, now_ms, request)
         return orders
+
+    def _stop_if_recorded(self) -> list[Order]:
+        """End the run with the latest cut if the chain has that of a stop, whether the stop was answered or not."""
+        if self.latest is None or self.final is not None or not self.requests.has_stopped:
+            return []
+        return self._stop_with(self.latest)
 
     def request(self, mode: Mode, now_ms: int, initiators: Iterable[TaskId] | None = None) -> list[Order]:
         """Start an epoch now, or after an open drain or cut between two rounds.

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from graphs.ids import Attempt, Epoch
 from recovery.coordinator import RETRY_PAUSE_MS, Coordinator, SnapshotOptions
+from recovery.effects import AcknowledgeEnd
 from recovery.messages import Mode
 from recovery.orders import (
     AppendEntry,
@@ -23,7 +24,7 @@ from recovery.orders import (
 from recovery.requests import TRIES_MAX, Asked, Reply, Request, RequestKind, Requests, combined
 from recovery.supervisor import RestartOptions, Supervisor
 from tests.protocol.bench_of_cores import graph
-from tests.protocol.desk import Desk, kinds, manifest_in
+from tests.protocol.desk import Desk, kinds, manifest_in, report
 
 LOOP = graph("items -> head", "head -> body", "body => head")
 MINE = Request("a1", RequestKind.SAVEPOINT, "mine", Mode.ALIGNED)
@@ -250,6 +251,16 @@ def test_a_successor_ends_the_run_with_the_cut_of_a_stop_that_its_predecessor_an
     coordinator = coordinator_of(supervisor, restored=1)
     assert coordinator.on_tick(10) == [Finished(Epoch(1))]
     assert supervisor.requests.ask(STOP) == Reply(Epoch(1))
+
+
+def test_a_stop_that_found_all_tasks_at_their_ends_is_no_less_one():
+    supervisor = Supervisor("run.ours")
+    supervisor.begin(chain(AttemptStart(Attempt(1), None, "run.former"), stopped("run")))
+    coordinator = coordinator_of(supervisor, restored=1)
+    for task in LOOP.tasks:
+        coordinator.on_task_ended(task, supervisor.attempt, AcknowledgeEnd(report(), Epoch(1), Epoch(0)), 1)
+    assert coordinator.on_tick(10) == [Finished(Epoch(1))]
+    assert coordinator.is_stopping
 
 
 def test_a_stop_ends_the_run_with_a_later_cut_that_completed_beside_it():
