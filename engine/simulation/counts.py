@@ -19,6 +19,8 @@ COUNTED = "6: what was read was sent, and what was written is in transactions"
 
 _COUNTING_SPLIT = re.compile(r"\d+-of-\d+")
 """A split of a source in memory, whose position counts records."""
+_IN_ORDER = re.compile(r"\d+-of-\d+|.*\?size=\d+&.*", re.DOTALL)
+"""A split whose name says that its position is a number of records or of bytes. Others may be tokens, say."""
 
 
 def check_counts(record: Record, cut: Cut, previous: Sequence[Cut]) -> Iterator[Violation]:
@@ -44,6 +46,15 @@ def check_counts(record: Record, cut: Cut, previous: Sequence[Cut]) -> Iterator[
             read = sum(map(pickle.loads, positions.values()))
             if read != counted:
                 yield Violation(COUNTED, f"source {name!r} has sent {counted} records, and read {read}", cut.epoch)
+
+
+def is_in_order(split: str) -> bool:
+    """Whether the position in a split can only grow.
+
+    >>> is_in_order("0-of-2"), is_in_order("a.jsonl?size=12&time_ns=5&start=0&stop=12"), is_in_order("polled")
+    (True, True, False)
+    """
+    return _IN_ORDER.fullmatch(split) is not None
 
 
 def check_held(record: Record) -> Iterator[Violation]:

@@ -42,3 +42,7 @@ def test_a_position_lies_within_its_file_and_never_goes_back(spark: SparkSession
     assert "21, outside the split" in beyond
     (back,) = faults(spark, (BEFORE, RANGE, (207, 3)), (NOW, RANGE, (150, 9)))
     assert "150, before the 207" in back
+
+
+def test_a_position_whose_meaning_only_its_source_knows_may_go_back(spark: SparkSession):
+    assert faults(spark, (BEFORE, "polled", 7), (NOW, "polled", 3)) == []
