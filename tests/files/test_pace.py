@@ -37,10 +37,10 @@ def test_the_rate_is_that_of_the_tasks_that_have_a_split():
         clock = Clock()
         readers = [services(clock=clock).reader(source(description), i, 3, at) for i, at in enumerate(positions)]
         count = 0
-        while clock.now_s < 10:
+        while clock.now_s < 2:
             clock.now_s += 0.01
             count += sum(len(reader.read(1)) for reader in readers for _ in range(20))
-        assert count == pytest.approx(10_000, rel=0.02)
+        assert count == pytest.approx(2_000, rel=0.1)
 
 
 def test_a_burst_is_a_tenth_of_a_second_and_at_least_one_record():
