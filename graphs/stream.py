@@ -105,7 +105,7 @@ class Stream(Generic[T_co]):
     @overload
     def map_async(
         self,
-        function: Callable[[], Callable[[T_co], Awaitable[U]]],
+        function: Callable[[T_co], Awaitable[U]] | Callable[[], Callable[[T_co], Awaitable[U]]],
         *,
         concurrency: int = 100,
         timeout: float | None = None,
@@ -114,16 +114,7 @@ class Stream(Generic[T_co]):
     @overload
     def map_async(
         self,
-        function: Callable[[T_co], Awaitable[U]],
-        *,
-        concurrency: int = 100,
-        timeout: float | None = None,
-        **options: Unpack[Step],
-    ) -> Stream[U]: ...
-    @overload
-    def map_async(
-        self,
-        function: Callable[[T_co], U],
+        function: Callable[[T_co], U] | Callable[[], Callable[[T_co], U]],
         *,
         concurrency: int = 100,
         timeout: float | None = None,

@@ -40,6 +40,16 @@ async def ask(word: str) -> bytes:
     return word.encode()
 
 assert_type(words.map_async(ask), Stream[bytes])
+assert_type(words.map_async(len), Stream[int])
+class Client:
+    async def __call__(self, word: str) -> bytes:
+        return word.encode()
+class Blocking:
+    def __call__(self, word: str) -> bytes:
+        return word.encode()
+
+assert_type(words.map_async(Client), Stream[bytes])
+assert_type(words.map_async(Blocking), Stream[bytes])
 assert_type(flow.loop("again", of=int), Loop[int])
 assert_type(flow.loop("other"), Loop[Any])
 assert_type(flow.iterate(lengths, lambda s: s.map(abs), rounds=3, measure=lambda n: n + 1), Stream[int])
