@@ -3,7 +3,8 @@
 - 8. Entries are numbered without a gap. Attempts increase, and a manifest belongs to the attempt of its pipeline that
   started last, with the same claimant. A claimant that was followed by another appends nothing more.
 - 9. A start restores what the last entry of its pipeline names, unless its supervisor was asked for another cut: a
-  manifest names its own cut, a start the cut that it restored.
+  manifest names its own cut, a start the cut that it restored. Those of a claimant of which no task ever ran do not
+  count for the next one.
 
 Also finds the output that belongs to the last cut: a run that went back to an older cut has published other output,
 too.
@@ -27,6 +28,7 @@ def check_chain(record: Record) -> Iterator[Violation]:
     asked = dict(record.asked)
     attempt, claimant, continues = Attempt(0), "", None
     highest, claimants = Attempt(0), [""]
+    found: dict[str, Epoch | None] = {}
     for place, (number, entry) in enumerate(record.chain, start=1):
         if number != place:
             yield Violation(CHAIN, f"entry {number} is in place {place}")
@@ -40,9 +42,12 @@ def check_chain(record: Record) -> Iterator[Violation]:
             highest = entry.attempt
         if entry.pipeline != record.pipeline:
             continue
+        if entry.claimant not in found:
+            found[entry.claimant] = continues = found[claimant] if claimant in record.in_vain else continues
         if isinstance(entry, AttemptStart):
             expected = asked.pop(entry.claimant, continues)
-            if entry.restored != expected:
+            is_handed_back = entry.claimant in record.in_vain and entry.restored == found[entry.claimant]
+            if entry.restored != expected and not is_handed_back:
                 story = f"entry {number}, the start of attempt {entry.attempt}, restores {entry.restored}"
                 yield Violation(CONTINUES, f"{story} and not {expected}")
             attempt, claimant, continues = entry.attempt, entry.claimant, entry.restored

@@ -28,6 +28,9 @@ RESCALED_RUNS, RESCALED_STEPS, TASKS_MAX = 0.4, 0.03, 4
 GIVEN_UP_STEPS = 0.02
 """The share of the steps of a rescale's restore at which it turns out to be impossible."""
 
+IN_VAIN = 0.25
+"""How many of the runs that go back fail before a task of theirs has run."""
+
 WOKEN_STEPS = 0.02
 """The share of the steps at which a supervisor wakes up that was taken for dead."""
 
@@ -109,6 +112,8 @@ class Faults:
         is_rescaled = plan.rescales and self.rescaling.random() < RESCALED_RUNS
         self.replacing = random.Random(f"replace {outcome.seed}")
         self.sleeping = random.Random(f"sleep {outcome.seed}")
+        self.failing = random.Random(f"fail in vain {outcome.seed}")
+        self.goes_back_in_vain = False
         world.dies_after_stop = plan.coordinator_deaths > 0 and random.Random(f"stop {outcome.seed}").random() < 0.5
         self.rescales = self.rescaling.randint(1, plan.rescales) if is_rescaled else 0
 
@@ -255,9 +260,23 @@ class Faults:
             self.apply(("replace", epoch, self.replacing.random() < 0.5))
         else:
             self.apply(("go_back", epoch))
+            self.goes_back_in_vain = self.failing.random() < IN_VAIN
         if self.rng.random() < 0.5:
             self.crash_steps.append(self.outcome.steps + self.rng.randrange(1, 30))
         return True
+
+    def fail_in_vain_if_due(self) -> None:
+        """Have a run that goes back fail for good before a task of it has run."""
+        supervisor = self.world.supervisor
+        if not self.goes_back_in_vain or supervisor.stage is not Stage.RESTORING:
+            return
+        self.goes_back_in_vain = False
+        # A successor does not know whether a task of its predecessor ran.
+        is_first = supervisor.came_from is not None and not supervisor.has_run
+        if is_first and supervisor.replaces is None and not self.world.siblings:
+            self._keep_zombies()
+            self.outcome.faults["fail_in_vain"] += 1
+            self.apply(("fail_in_vain",))
 
     def _disturb_append(self, kind: str) -> bool:
         if self.world.pending is None:

@@ -158,6 +158,7 @@ class Record:
 
     `replaced` are those that were removed by a run that went back to a cut before them.
     `chain` is the chain of the job, and `asked` the older cut that a supervisor was asked to restore, by claimant.
+    `in_vain` are the claimants that failed for good before a task of theirs had run.
     `pipeline` names the pipeline that was run, if the job has several.
     """
 
@@ -174,6 +175,7 @@ class Record:
     conserved: Conserved | None = None
     chain: Sequence[Numbered] = ()
     asked: dict[str, Epoch] = field(default_factory=dict[str, Epoch])
+    in_vain: set[str] = field(default_factory=set[str])
     pipeline: str | None = None
 
     def written(self, transaction: str) -> tuple[str, list[Any]] | None:

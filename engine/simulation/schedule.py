@@ -135,6 +135,7 @@ class Schedule:
                 faults.left["late_savepoint"] -= 1
             if not is_live:
                 faults.wake_if_due()
+                faults.fail_in_vain_if_due()
                 faults.rescale_if_due()
                 faults.give_up_rescale_if_due()
             event = self._pick(is_live)

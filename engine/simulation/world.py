@@ -15,6 +15,7 @@ from engine.files.file_errors import UnknownTransactionError
 from engine.memory import OutputReplacedError
 from engine.moving import move_whole
 from engine.rerouting import reroute
+from engine.run_ports import RunEnding
 from engine.simulation.host import Host
 from engine.simulation.record import Restored
 from engine.simulation.simulated_store import CreateFault
@@ -344,6 +345,11 @@ class World(WorldPorts):
         """Another run takes over, and is asked to continue from an older cut."""
         self.reports.clear()
         self._begin_again(epoch)
+
+    def _do_fail_in_vain(self) -> None:
+        """The run can never be restored. Its user continues with the latest cut."""
+        self.record.in_vain.add(self.supervisor.claimant)
+        self.driver.end(RunEnding.FAILED, "a function raises where its state is restored")
 
     def _do_replace(self, epoch: Epoch, fails: bool) -> None:
         """The same, and the run removes what was published after that cut. The first attempt at it may fail."""

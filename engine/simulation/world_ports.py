@@ -474,7 +474,12 @@ class WorldPorts(RunObserver[SimulatedCut]):
     def _on_failed(self) -> None:
         """The run has failed. If the cut that it was asked for is gone, its user asks for the latest instead."""
         claimant = self.supervisor.claimant
-        if claimant in self.record.asked and all(entry.claimant != claimant for _, entry in self.store.history):
+        if claimant in self.record.in_vain:
+            self.driver.clean_up()
+            self.hosts.clear()
+            self.reports.clear()
+            self._begin_again()
+        elif claimant in self.record.asked and all(entry.claimant != claimant for _, entry in self.store.history):
             del self.record.asked[claimant]
             self._begin_again()
         else:

@@ -85,6 +85,13 @@ class GoingBackDropsOutput(Supervisor):
         return [order._replace(unpublished=()) if isinstance(order, RestoreTasks) else order for order in orders]
 
 
+class ClaimsInVainCount(Supervisor):
+    """Leaves the chain as it is when no task has run under its claim."""
+
+    def hand_back(self) -> list[Order]:
+        return []
+
+
 class ReplacesOutputOnce(Supervisor):
     """Leaves it to the first attempt to remove the output after the cut that a run goes back to."""
 
@@ -191,6 +198,11 @@ CHAIN = {
     ),
     "going-back-drops-output": Break(
         "output of a complete cut is dropped by a run that goes back", supervisor(GoingBackDropsOutput)
+    ),
+    "claims-in-vain-count": Break(
+        "a run that went back and failed before a task ran changes which cut is the latest",
+        supervisor(ClaimsInVainCount),
+        go_backs=8,
     ),
     "replaces-output-once": Break(
         "an attempt that fails while it removes output is not repeated", supervisor(ReplacesOutputOnce), go_backs=8
