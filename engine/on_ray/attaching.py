@@ -166,6 +166,16 @@ def _listens(host_and_port: tuple[str, int]) -> bool:
     return True
 
 
+def may_answer(address: str) -> bool:
+    """Whether something listens at an address, or it is none that can be asked.
+
+    >>> may_answer("127.0.0.1:1"), may_answer("auto")
+    (False, True)
+    """
+    host_and_port = _host_and_port(address)
+    return host_and_port is None or _listens(host_and_port)
+
+
 def check_address(environment: Mapping[str, str] = os.environ) -> None:
     """Raise `ClusterError` unless a cluster answers at RAY_ADDRESS, if that names a host and a port.
 

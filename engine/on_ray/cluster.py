@@ -212,6 +212,21 @@ def is_connected() -> bool:
     return "ray" in sys.modules and bool(ray.is_initialized())
 
 
+def address() -> str:
+    """The address of the cluster that this process is connected to; empty if it is not."""
+    return str(ray.get_runtime_context().gcs_address) if is_connected() else ""
+
+
+def abandon() -> None:
+    """The cluster is gone: let nothing at the end of this process wait for it, until Ray ends it after a minute."""
+    from ray._private import worker as untyped_driver
+
+    driver = cast(Any, untyped_driver)
+    # Ray reports uncaught errors to the cluster before it shows them. It has no setting for this.
+    if sys.excepthook is getattr(driver, "custom_excepthook", None):
+        sys.excepthook = driver.normal_excepthook
+
+
 def disconnect() -> None:
     """Leave the cluster; a local one that we started ends."""
     if "ray" in sys.modules:

@@ -173,7 +173,8 @@ class RunOptions:
     process that is inside a function of yours. A supervisor whose process is stopped is replaced after this time."""
     on_silence: OnSilence = "report"
     """What to do about a silent process: "report" names it and the function that it is in, "restart" restarts the
-    attempt as well."""
+    attempt as well. That holds from the beginning of an attempt: an `on_start` that takes longer needs a longer
+    `silence_timeout`. A process that reads a large state is only named."""
     credit_bytes: Count = 4_000_000
     """Bytes that may be on their way in one channel; fewer where the receiving task is slow."""
     loop_bytes: CountOrZero = 64_000_000

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from backedge import Job, start
+from backedge import Job, RunFailedError, start
 from engine.on_ray import cluster
 from engine.on_ray.api import starting
 from graphs.flow import Flow
@@ -58,6 +58,19 @@ def wait(folder: str) -> None:
         cluster.is_over(job._over, LOOK_S)
     say(epoch=job.status().last_epoch, pids=job.status().pids)
     say(state=job.wait().state)
+
+
+def lose(folder: str) -> None:
+    """Run `trips`, whose cluster is lost, and wait for its end."""
+    job = start(
+        long_trips(Path(folder)), snapshots=folder, every=0.1, actors="slice", silence_timeout=3, progress=False
+    )
+    until(job, lambda story: story.last_epoch, "there is a cut")
+    say(epoch=job.status().last_epoch)
+    try:
+        say(state=job.wait().state)
+    except RunFailedError as error:
+        say(error=str(error))
 
 
 def resume(folder: str) -> None:
@@ -129,5 +142,5 @@ def next_line(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    scenarios = (follow, resume, wait, detach, race)
+    scenarios = (follow, lose, resume, wait, detach, race)
     {scenario.__name__: scenario for scenario in scenarios}[sys.argv[1]](*sys.argv[2:])

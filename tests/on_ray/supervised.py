@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from engine.on_ray.run_spec import RunSpec
 from engine.on_ray.supervisor import supervising
 from engine.on_ray.supervisor.actor_starter import ActorStarter
 from engine.on_ray.supervisor.job_supervising import JobSupervising
+from engine.on_ray.supervisor.silence import Doing
 from engine.on_ray.supervisor.supervising import Supervising
 from engine.on_ray.transport.control_messages import Outcome, Restored, TaskOptions, TaskReport
 from graphs import Flow, Print, Range, expand
@@ -48,6 +50,15 @@ class NoCrew:
     def __init__(self) -> None:
         self.arrivals: dict[str, Any] = {}
         self.is_superseded = False
+        self.doing = Doing("nothing")
+
+    def look(self, actor: str) -> Future[Doing]:
+        answer: Future[Doing] = Future()
+        answer.set_result(self.doing)
+        return answer
+
+    def dismiss(self, actor: str) -> None:
+        pass
 
     def fill_spares(self) -> None:
         pass

@@ -121,3 +121,38 @@ def test_a_process_that_follows_late_is_told_how_many_messages_were_not_kept(
     follow(Supervisors([0], [story])).wait()
     told = [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()]
     assert told == ["two supervisors", "1 message before these were not kept", "first went on"]
+
+
+class Silent:
+    """A supervisor that answers once, and is then silent for a number of looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+        self.answered = 0
+        self.run = Method(lambda: None, lambda: False)
+        self.look = Method(self._look, self._answers)
+
+    def _look(self, *_: int) -> Story:
+        self.answered += 1
+        return Story("job")
+
+    def _answers(self) -> bool:
+        if self.answered == 0:
+            return True
+        self.looks -= 1
+        return self.looks < 0
+
+
+@pytest.mark.parametrize(("looks", "may_replace", "replaced"), [(100, True, 1), (79, True, 0), (100, False, 0)])
+def test_a_supervisor_that_is_silent_for_twice_the_timeout_is_replaced_once(
+    monkeypatch: pytest.MonkeyPatch, looks: int, may_replace: bool, replaced: int
+):
+    supervisor = Silent(looks)
+    kills: list[object] = []
+    monkeypatch.setattr(cluster, "get", lambda call, *_: call.answer(*call.arguments))
+    monkeypatch.setattr(cluster, "is_over", lambda call, _: call.is_over())
+    monkeypatch.setattr(cluster, "replace", kills.append)
+    job = Job(supervisor, "one supervisor", progress=False, silence_s=10.0, may_replace=may_replace)
+    for _ in range(2):
+        job.status()
+    assert kills == [supervisor] * replaced

@@ -49,3 +49,23 @@ def test_a_run_whose_cluster_is_lost_goes_on_in_another_one(
     assert told["restored"][0] >= epoch
     evidence.same(map(tuple, told["done"]), trips_made(COUNT))
     evidence.cuts(tmp_path)
+
+
+def test_a_driver_whose_cluster_is_lost_says_so_within_the_silence_timeout_and_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for variable, value in QUIET_RAY.items():
+        monkeypatch.setenv(variable, value)
+    with short_folder() as folder:
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        with driver("tests.on_ray.drivers", "lose", str(tmp_path), address=None) as left:
+            assert next_line(left)["epoch"]
+            below = commands_below(left.pid)
+            for pid in below:
+                end(pid)
+            told = next_line(left)["error"]
+            assert "Ray cluster" in told and "--resume latest" in told
+            # By itself, not by Ray, which would do so after a minute with another code.
+            assert left.wait(GONE_S) == 0
+        check_gone(set(below))

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Job, Range, start
-from engine.on_ray.supervisor.silence import Silences, place_of
+from engine.on_ray.run_options import RunOptions
+from engine.on_ray.supervisor.silence import Doing, Silences, place_of
 from tests.on_ray.flows import expect, trips, trips_made, until
+from tests.on_ray.supervised import Supervised
 
 LIMIT_S = 1.0
 
@@ -53,10 +55,10 @@ def test_a_thread_outside_of_any_operator_is_placed_by_its_function():
     thread.start()
     begun.wait()
     assert thread.ident is not None
-    assert place_of(thread.ident).startswith("it is in ")
+    assert place_of(thread.ident).told.startswith("it is in ")
     done.set()
     thread.join()
-    assert place_of(thread.ident) == "it has left the attempt"
+    assert place_of(thread.ident) == Doing("it has left the attempt")
 
 
 def hanging_once(marker: Path):
@@ -76,6 +78,27 @@ def numbers_through(function: Any) -> Flow:
         Collect(), name="done"
     )
     return flow
+
+
+@pytest.mark.parametrize(
+    ("doing", "attempts"),
+    [
+        (Doing("operator 'shown' is busy: it is in on_start", is_operator=True), [1, 2]),
+        (Doing("it is in Backedge itself, in read of stored.py"), [1]),
+    ],
+)
+def test_an_actor_that_is_silent_while_it_is_restored_is_named_and_only_a_function_is_restarted(
+    monkeypatch: pytest.MonkeyPatch, doing: Doing, attempts: list[int]
+):
+    run = Supervised(monkeypatch, run=RunOptions(on_silence="restart", silence_timeout=LIMIT_S))
+    run.run.driver.begin()
+    run.turn()
+    run.actors.waiting.clear()  # the actor does not say that its tasks are restored
+    run.actors.crew.doing = doing
+    run.turn(int(LIMIT_S * 1000))
+    run.turn()
+    assert f"said nothing for 1 s: {doing.told}" in run.lines
+    assert [attempt for attempt, _ in run.actors.attempts] == attempts
 
 
 def lines_of(job: Job, word: str) -> list[str]:

@@ -220,6 +220,9 @@ class ActorLoop:
                 restored = None if plan is None else self.take_back(plan)
                 driver = self.drivers[task.id] = self._driver(task, restored)
                 self.clock.at_least(driver.runtime.restored_ms)
+                # The restore of many tasks may take long, and is no silence.
+                self._tell_progress()
+                self.links[SUPERVISOR].flush()
         self.receiving = {
             index: partial(self.drivers[channel.id.receiver].receive, channel.id, self.attempt)
             for index, channel in enumerate(self.channels)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.on_ray import cluster
 
 if TYPE_CHECKING:
+    from engine.on_ray.supervisor.silence import Doing
     from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Outcome
 
 
@@ -41,7 +42,7 @@ class TaskActor:
         """Open the mailbox of the next attempt."""
         return self._host.arrive(meeting)
 
-    def look(self) -> str:
+    def look(self) -> Doing:
         """What this process is doing; called from another thread than the one that runs the tasks."""
         return self._host.look()
 

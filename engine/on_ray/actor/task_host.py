@@ -19,7 +19,7 @@ from engine.on_ray.actor.task_actor import RunSupervisor
 from engine.on_ray.actor.task_memory import keep_freed_memory, prefer_huge_pages
 from engine.on_ray.job_store import TasksInFolder, open_services, open_store
 from engine.on_ray.supervisor.shared_constants import share_constants
-from engine.on_ray.supervisor.silence import place_of
+from engine.on_ray.supervisor.silence import Doing, place_of
 from engine.on_ray.transport.control_messages import SUPERVISOR, Arrival, Begin, Meeting, Outcome
 from engine.on_ray.transport.mailbox import Mailbox
 from engine.services import Services
@@ -107,7 +107,7 @@ class TaskHost:
         self._mailbox = Mailbox(place, cluster.own_address() if meeting.on_network else None, meeting.keys, folder)
         return Arrival(os.getpid(), place, self._mailbox.address, cluster.own_address(), cluster.own_log())
 
-    def look(self) -> str:
+    def look(self) -> Doing:
         """What this process is doing; called from another thread than the one that runs the tasks."""
         return place_of(self._thread)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, cast
@@ -15,6 +15,7 @@ from msgspec import structs
 from engine.on_ray import cluster
 from engine.on_ray.api.html_tables import html_table, outputs_table
 from engine.on_ray.api.progress_line import Display, print_lines
+from engine.on_ray.attaching import may_answer
 from engine.on_ray.ray_data import to_ray_data
 from engine.on_ray.run_spec import RequestFailedError, RunFailedError
 from engine.on_ray.supervisor.audit_process import AuditFailedError, Auditor
@@ -30,6 +31,56 @@ LOOK_S = 0.25
 REPEAT_S = 0.05
 SILENCE_TOLD_S = 10.0
 CANCEL_TIMEOUT_S = 30.0
+SILENCE_S = 30.0
+SILENCES = 2
+"""A supervisor that is silent for so many times the timeout is replaced, if its actors do not do so before."""
+
+LOST_AFTER_S_MAX = 45.0
+"""Ray itself ends a process that has not reached its cluster for a minute."""
+
+
+class ClusterWatch:
+    """Notices that the cluster is gone, of which Ray says nothing until it ends this process.
+
+    >>> times = iter([0.0, 29.0, 31.0])
+    >>> watch = ClusterWatch("127.0.0.1:1", 30.0, clock_s=lambda: next(times))
+    >>> watch.check(), watch.check()
+    (None, None)
+    >>> watch.check()
+    Traceback (most recent call last):
+    ...
+    engine.on_ray.run_spec.RunFailedError: the Ray cluster at 127.0.0.1:1 is gone, ...
+    """
+
+    def __init__(self, address: str, silence_s: float, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._address = address
+        self._silence_s = min(silence_s, LOST_AFTER_S_MAX)
+        self._clock_s = clock_s
+        self._gone_s: float | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing listens at its address now."""
+        return not may_answer(self._address)
+
+    def check(self) -> None:
+        """Nothing is heard of the cluster. Raises `RunFailedError` if nothing has listened at its address for long."""
+        if not self.is_gone:
+            self._gone_s = None
+            return
+        now_s = self._clock_s()
+        if self._gone_s is None:
+            self._gone_s = now_s
+        if now_s - self._gone_s >= self._silence_s:
+            raise self.lost()
+
+    def lost(self) -> RunFailedError:
+        """The run is lost with the cluster."""
+        cluster.abandon()
+        return RunFailedError(
+            f'the Ray cluster at {self._address} is gone, and the run with it: if it kept snapshots, resume="latest" '
+            "(--resume latest) continues from the last one, on any cluster"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +152,8 @@ class Job:
     A detached run goes on without this process, and its supervisor ends by itself. `detached_as` is the name of its
     job. `has_ended`: whether it had ended when it was found. `prints`: whether this process prints what `Print` sinks
     write. `actors` are those of a run that this process has started; without a reference to them Ray ends them.
+    `silence_s`: how long the cluster may be gone before the run counts as lost. `may_replace`: whether a supervisor
+    that has been silent for twice as long is replaced: before the first attempt its actors do not watch it.
     """
 
     def __init__(
@@ -115,6 +168,8 @@ class Job:
         detached_as: str | None = None,
         has_ended: bool = False,
         prints: bool = True,
+        silence_s: float = SILENCE_S,
+        may_replace: bool = False,
     ) -> None:
         self._supervisor = supervisor
         self._auditor = auditor
@@ -123,6 +178,9 @@ class Job:
         self._has_ended = has_ended
         self._prints = prints
         self._over = self._wait_for_end()
+        self._cluster = ClusterWatch(cluster.address(), silence_s)
+        self._silence_s = silence_s
+        self._may_replace = may_replace
         self._planned = tuple(planned)
         self._progress = Display(progress)
         self._answers: dict[str, Reply] = {}
@@ -166,6 +224,7 @@ class Job:
             try:
                 story = cast(Story, self._answer(self._supervisor.look.remote(*first)))
             except cluster.ActorUnavailableError:
+                self._cluster.check()
                 if not self._follow_successor():
                     time.sleep(REPEAT_S)
                 continue
@@ -191,9 +250,24 @@ class Job:
             return True
 
     def _answer(self, asked: cluster.Pending) -> Any:
-        """The answer of the supervisor. Says so if it takes long: its process may be stopped, or be replaced."""
-        if not cluster.is_over(asked, SILENCE_TOLD_S):
-            self._progress.say(f"the supervisor of the run has not answered for {SILENCE_TOLD_S:.0f} s; waiting for it")
+        """The answer of the supervisor. Says so if it takes long: its process may be stopped, or be replaced.
+
+        Raises `RunFailedError` if the cluster is lost.
+        """
+        # In parts, because this process may have been stopped itself: that counts as one part, however long it took.
+        parts, parts_told = 0, round(SILENCE_TOLD_S / LOOK_S)
+        parts_max = max(parts_told + 1, round(SILENCES * self._silence_s / LOOK_S))
+        while not cluster.is_over(asked, LOOK_S):
+            self._cluster.check()
+            parts += 1
+            if parts == parts_told:
+                self._progress.say(
+                    f"the supervisor of the run has not answered for {SILENCE_TOLD_S:.0f} s; waiting for it"
+                )
+            # One that has never answered may still be starting.
+            if parts == parts_max and self._may_replace and self._seen is not None:
+                self._progress.say(f"the supervisor has not answered for {parts * LOOK_S:.0f} s; it is replaced")
+                cluster.replace(self._supervisor)
         return cluster.get(asked)
 
     def _is_over(self, timeout_s: float) -> bool:
@@ -286,6 +360,7 @@ class Job:
                     # The supervisor is being ended, and may or may not still answer.
                     answer = self._last_answer(request_id, kind, name, "")
             except cluster.ActorUnavailableError:
+                self._cluster.check()
                 self._follow_successor()
                 answer = None
             except cluster.RayError as error:
@@ -320,6 +395,8 @@ class Job:
 
     def _end_supervisor(self) -> None:
         """The run is over. The supervisor of a detached run still answers others, and ends by itself."""
+        if self._cluster.is_gone:
+            return  # with all processes; Ray would wait for it
         if not self.is_detached or self.result is None:
             cluster.kill(self._supervisor)
             for actor in self._actors:
@@ -357,6 +434,8 @@ class Job:
             self._note_audit("failed")
             raise
         except cluster.RayError as error:
+            if self._cluster.is_gone:
+                raise self._cluster.lost() from error
             cause = getattr(error, "cause", None)
             why = f"died: {cluster.first_line(error)}" if cause is None else f"failed: {describe(cause)}"
             self._end_supervisor()

@@ -167,7 +167,17 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
                 raise RunAliveError(f"job {plan.name!r} was started by another process, too: start it again") from taken
             return living
         detached_as = plan.name if options.detached else None
-        return Job(supervisor, description, options.progress, planned, auditor, actors=actors, detached_as=detached_as)
+        return Job(
+            supervisor,
+            description,
+            options.progress,
+            planned,
+            auditor,
+            actors=actors,
+            detached_as=detached_as,
+            silence_s=options.silence_timeout,
+            may_replace=run.takeovers_max > 0,
+        )
 
 
 def _check(plan: Plan, options: RunOptions, faults: Faults, what: str) -> None:

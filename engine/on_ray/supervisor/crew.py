@@ -20,6 +20,7 @@ from engine.on_ray import cluster
 from engine.on_ray.cluster import Needs
 from engine.on_ray.supervisor.actor_starter import ActorStarter
 from engine.on_ray.supervisor.deaths import WatchedProcess, tell_death
+from engine.on_ray.supervisor.silence import Doing
 from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Outcome
 from engine.on_ray.transport.mailbox import Keys
 from engine.task_errors import describe
@@ -95,7 +96,7 @@ class Crew:
             is_spare = bool(self._spares) and wanted.are_none
             self._actors[name] = self._spares.pop() if is_spare else self._starter.start(name, wanted)
 
-    def prepare(self, needs: Mapping[str, Needs]) -> dict[str, Future[str]]:
+    def prepare(self, needs: Mapping[str, Needs]) -> dict[str, Future[Doing]]:
         """Start the actors that are missing for a rescale, and leave the run alone meanwhile.
 
         Returns an answer of each, which comes when its process is there.
@@ -216,7 +217,7 @@ class Crew:
         """A planned fault is about to kill the process of this actor."""
         self._planned.add(name)
 
-    def look(self, name: str) -> Future[str] | None:
+    def look(self, name: str) -> Future[Doing] | None:
         """What an actor is doing, once its process answers; None if it is dead."""
         actor = self._actors.get(name)
         return None if actor is None else cluster.future(actor.look.remote())

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from engine.on_ray.cluster import Needs
 from engine.on_ray.supervisor.crew import PLACE_TIMEOUT_S, Crew, needs_of
+from engine.on_ray.supervisor.silence import Doing
 from graphs.deployment import Deployment
 from graphs.wording import counted
 from recovery.requests import Request
@@ -51,7 +52,7 @@ class Preparation(Struct):
     """A rescale whose processes are starting. `answers` come from those that are there."""
 
     request: Request
-    answers: dict[str, Future[str]]
+    answers: dict[str, Future[Doing]]
     began_ms: int
     is_told: bool = False
 

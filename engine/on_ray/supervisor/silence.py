@@ -17,6 +17,13 @@ from engine.operators.base import OperatorRuntime
 _OWN_FOLDER = str(Path(__file__).parents[2])
 
 
+class Doing(NamedTuple):
+    """What a process is doing, in words, and whether an operator is: one of its functions, or what that waits for."""
+
+    told: str
+    is_operator: bool = False
+
+
 class Silent(NamedTuple):
     """An actor that has reported nothing for that long."""
 
@@ -61,27 +68,27 @@ class Silences:
         return found
 
 
-def place_of(thread: int) -> str:
+def place_of(thread: int) -> Doing:
     """What a thread is doing: the operator, and the current line of the user's function.
 
     >>> import threading
-    >>> place_of(threading.get_ident()).startswith("it is in Backedge itself")
+    >>> place_of(threading.get_ident()).told.startswith("it is in Backedge itself")
     True
     """
     # Python has no public name for this.
     innermost = frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
     if innermost is None:
-        return "it has left the attempt"
+        return Doing("it has left the attempt")
     function: FrameType | None = None
     while frame is not None and not frame.f_code.co_filename.startswith(_OWN_FOLDER):
         function, frame = frame, frame.f_back
     if function is None:
         code = innermost.f_code
-        return f"it is in Backedge itself, in {code.co_name} of {code.co_filename}"
+        return Doing(f"it is in Backedge itself, in {code.co_name} of {code.co_filename}")
     where = f"it is in {function.f_code.co_name}, {function.f_code.co_filename}:{function.f_lineno}"
     while frame is not None:
         owner = frame.f_locals.get("self")
         if isinstance(owner, OperatorRuntime):
-            return f"operator {owner.name!r} is busy: {where}"
+            return Doing(f"operator {owner.name!r} is busy: {where}", is_operator=True)
         frame = frame.f_back
-    return where
+    return Doing(where)

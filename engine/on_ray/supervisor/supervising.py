@@ -32,7 +32,7 @@ from engine.on_ray.supervisor.restore_plan import place
 from engine.on_ray.supervisor.run_figures import RunFigures
 from engine.on_ray.supervisor.run_story import LINES_MAX, Story
 from engine.on_ray.supervisor.shared_constants import SharedConstants
-from engine.on_ray.supervisor.silence import Silences
+from engine.on_ray.supervisor.silence import Doing, Silences
 from engine.on_ray.supervisor.switchboard import STOP_TIMEOUT_S, Switchboard
 from engine.on_ray.transport.control_messages import (
     Compacted,
@@ -69,7 +69,7 @@ from recovery.supervisor import Stage, Supervisor, claimant_of, run_of
 TICK_MS = 10
 LONG_TURN_MS = 2_000
 LOOK_MS = 3_000
-NO_ANSWER = "its process does not answer; it is stopped, or in native code that lets no other thread run"
+NO_ANSWER = Doing("its process does not answer; it is stopped, or in native code that lets no other thread run", True)
 WAIT_TOLD_S, WAIT_TOLD_AGAIN_S = 5.0, 60.0
 STATUS_KEPT_MS = 10_000
 WATCHED_MS = 5_000
@@ -83,7 +83,7 @@ class CancelledError(RuntimeError):
 class Look(NamedTuple):
     """A question to a silent actor, with the duration of its silence and the deadline for its answer."""
 
-    answer: Future[str]
+    answer: Future[Doing]
     silent_ms: int
     until_ms: int
 
@@ -336,8 +336,10 @@ class Supervising(RunObserver[CutDescription]):
             del self.looks[actor]
             has_answered = look.answer.done() and look.answer.exception() is None
             doing = look.answer.result() if has_answered else NO_ANSWER
-            told = f"actor {actor} has said nothing for {look.silent_ms // 1000} s: {doing}"
-            if self.spec.run.on_silence == "restart" and not self.driver.is_over:
+            told = f"actor {actor} has said nothing for {look.silent_ms // 1000} s: {doing.told}"
+            # To read a large state takes long, and would take as long again.
+            is_reading = self.driver.supervisor.stage is Stage.RESTORING and not doing.is_operator
+            if self.spec.run.on_silence == "restart" and not is_reading and not self.driver.is_over:
                 self.actors.crew.dismiss(actor)
                 self.driver.on_failure(self.driver.supervisor.attempt, told)
                 return
@@ -506,6 +508,7 @@ class Supervising(RunObserver[CutDescription]):
             self.actors.begin(
                 attempt, deployment, placed.restores, files, options, kills, processed, epoch, leader, constants
             )
+            self.silences.begin(self.actors.actors(), self.now_ms)
         except CancelledError:
             return  # the next turn ends the run
         except (CrewError, OSError) as error:
@@ -594,7 +597,7 @@ class Supervising(RunObserver[CutDescription]):
         self.figures.on_attempt(attempt, self.driver.deployment, epoch, in_loops, time.monotonic())
 
     def on_running(self) -> None:
-        """Record that all tasks have started; from now on watch for silence and strike planned faults."""
+        """Record that all tasks have started; from now on strike planned faults."""
         self.heard_ms = {}
         self.silences.begin(self.actors.actors(), self.now_ms)
         self.actors.crew.fill_spares()
