@@ -13,12 +13,17 @@ import pytest
 
 from backedge import AuditFailedError, Collect, Flow, Generate, JavaError, RunOptions, start
 from backedge.faults import Faults, run_with_faults, start_with_faults
+from engine.on_ray.supervisor.audit_process import Auditor
 from graphs.graph_errors import BadOptionError
+from graphs.ids import Epoch
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.spark_errors import UnreadableError
+from recovery.stores.cut_store import CutStore
 from tests.command.endless import MODULE
 from tests.jobs.rays import LOOK_S, check_gone, commands_below, descendants, processes, short_folder
 from tests.spark.cuts import job_of_cuts
+from tests.stores.layered import Cuts
+from tests.stores.snapshots import DEPLOYMENT, begin, entries_of, manifest_for, snapshots_of, write
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120.0
@@ -87,6 +92,38 @@ def test_a_cut_that_is_held_stays_when_retention_removes_it(tmp_path: Path):
     assert JobFolder.open(held).manifest(last) == manifest
     with pytest.raises(UnreadableError, match="was removed"):
         hold_cut(str(path), held, first)
+
+
+@pytest.mark.slow
+def test_a_cut_is_held_with_the_earlier_files_that_it_needs_and_with_its_constants(tmp_path: Path):
+    from recovery.spark.audit.live_audit import hold_cut
+
+    graph = {"name": "job", "operators": [], "edges": []}
+    layered = Cuts(tmp_path / "layered")
+    layered.store.describe_graph("abc", graph)
+    layered.complete(1, entries_of({7: 1, 8: [2]}))
+    layered.complete(2, entries_of({7: 2}), base=1)
+    with_constant = CutStore(str(tmp_path / "with a constant"), "job")
+    with_constant.describe_graph("abc", graph)
+    begin(with_constant)
+    (rates,) = with_constant.constants.keep([b"value"], "r1")
+    files = write(with_constant, snapshots_of(1))
+    with_constant.create(2, manifest_for(files, 1), files, DEPLOYMENT, {"rates": rates})
+    for path, epoch, needed in ((layered.store.path, 2, "epoch=1/"), (with_constant.path, 1, rates.name)):
+        held = tmp_path / f"held {epoch}" / "job"
+        hold_cut(path, str(held), epoch)
+        files_of_cut = CutStore(str(held.parent), "job").manifest_of(Epoch(epoch)).files
+        assert any(file.name.startswith(needed) for file in files_of_cut)
+        assert [file.name for file in files_of_cut if not (held / file.name).is_file()] == []
+
+
+def test_an_audit_whose_process_died_at_once_is_told_as_such(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    auditor = Auditor(str(tmp_path), "job", "every-cut", None)
+    for _ in range(2):  # the second time, it is dead before it is told that the run is over
+        with pytest.raises(AuditFailedError, match="its process died"):
+            auditor.finish()
+    auditor.close()
 
 
 # -- on Ray --------------------------------------------------------------------------------------------------------

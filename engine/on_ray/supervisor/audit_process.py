@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -101,8 +101,9 @@ class Auditor:
     def close(self) -> None:
         """End the process and its Java, whether or not it has finished."""
         stdin = self._process.stdin
-        if stdin is not None and not stdin.closed:
-            stdin.close()
+        if stdin is not None:
+            with suppress(BrokenPipeError):  # it has ended before it has read everything
+                stdin.close()
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -114,11 +115,9 @@ class Auditor:
     def _tell(self, line: str) -> None:
         stdin = self._process.stdin
         if stdin is not None:
-            try:
+            with suppress(BrokenPipeError):  # it has ended, and its earlier output says why
                 stdin.write(f"{line}\n")
                 stdin.flush()
-            except BrokenPipeError:
-                pass  # it has ended, and its earlier output says why
 
     def _take(self, fact: dict[str, Any]) -> list[str]:
         match fact:

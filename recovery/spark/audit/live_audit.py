@@ -19,19 +19,22 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from threading import Event, Thread
 from typing import Any, TextIO
 
 from pyspark.errors import PySparkException
 
-from graphs.ids import Epoch
 from recovery.orders import Manifest
 from recovery.spark.audit.audit_job import audit
 from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
 from recovery.spark.sessions.spark_session import close_session, open_session, reason_of
 from recovery.spark.spark_errors import SparkJobError, UnreadableError
-from recovery.stores.names import CHAIN, JOB, PAST, Parts, attempt_folder, epoch_folder, graph_file
+from recovery.stores.links import Link
+from recovery.stores.names import CHAIN, JOB, PAST, graph_file, path_of
 
 OVER = "over"
 LOOK_S = 0.1
@@ -52,6 +55,8 @@ class Watch:
         self._is_each = False
         self._is_done = False
         self._audited: set[int] = set()
+        # Pipeline -> the files of its last cut that was held, with which the next one is compared.
+        self._named: dict[str | None, frozenset[str]] = {}
         self._session: Any = None
 
     def listen(self, commands: TextIO) -> None:
@@ -79,7 +84,7 @@ class Watch:
             for pipeline, epoch in self._last_cuts().items():
                 if epoch > self._seen_of(pipeline):
                     self._skip_before(pipeline, epoch)
-                    self._audit_held(epoch)
+                    self._audit_held(pipeline, epoch)
         self.last_cut()
 
     def last_cut(self) -> None:
@@ -111,17 +116,19 @@ class Watch:
         """The last cut of a pipeline that was audited or skipped."""
         return self._seen.get(pipeline, self._since)
 
-    def _audit_held(self, epoch: int) -> None:
+    def _audit_held(self, pipeline: str | None, epoch: int) -> None:
         try:
-            hold_cut(self._path, self._held, epoch, self._key)
+            named = hold_cut(self._path, self._held, epoch, self._key)
         except (UnreadableError, OSError):
             if epoch in JobFolder.open(self._path, self._key).cuts():
                 raise
             self._skip([epoch])
             return
         self._audit(self._held, epoch)
-        for other in set(JobFolder.open(self._held, self._key).cuts()) - {epoch}:
-            shutil.rmtree(os.path.join(self._held, epoch_folder(Epoch(other))))
+        before = self._named.get(pipeline, frozenset())
+        self._named[pipeline] = named
+        for name in before.difference(*self._named.values()):
+            os.remove(os.path.join(self._held, name))
 
     def _audit(self, path: str, epoch: int) -> None:
         # The previous cut is held as well: statement 8 compares with it.
@@ -151,34 +158,45 @@ class Watch:
         print(json.dumps(fact), file=self._said, flush=True)
 
 
-def hold_cut(path: str, held: str, epoch: int, key: bytes | None = None) -> None:
+def hold_cut(path: str, held: str, epoch: int, key: bytes | None = None) -> frozenset[str]:
     """Link everything that belongs to a cut into another folder, or copy it if that is on another disk.
 
-    Raises `OSError` or `UnreadableError` if part of the cut has just been removed.
+    Returns the names of its manifest and of all files that this names, also of earlier cuts. Raises `OSError` or
+    `UnreadableError` if part of the cut has just been removed.
     """
     folder = JobFolder.open(path, key)
-    attempts = {link.entry.attempt for link in folder.links()}
     document = folder.manifest(epoch)
+    manifests = {link.manifest.name for link in folder.links() if link.manifest is not None and _is_of(link, epoch)}
+    files = [*constants_in(document), *(file for task in document["tasks"] for _, file in layered_files(task))]
+    named = manifests.union(file["name"] for file in files)
     # PAST after CHAIN: it covers entries that are removed from the chain meanwhile.
-    parts: list[Parts] = [(JOB,), (CHAIN,), (PAST,), graph_file(document["graph_hash"]), (epoch_folder(Epoch(epoch)),)]
-    parts += [attempt_folder(attempt, None) for attempt in attempts]
-    for names in parts:
-        _link(os.path.join(path, *names), os.path.join(held, *names))
+    for name in chain((path_of(graph_file(document["graph_hash"])),), _below(path, CHAIN), _below(path, PAST)):
+        with suppress(FileNotFoundError):
+            _link(path, held, name)
+    for name in (JOB, *named):
+        _link(path, held, name)
+    return frozenset(named)
 
 
-def _link(source: str, target: str) -> None:
+def _is_of(link: Link, epoch: int) -> bool:
+    return isinstance(link.entry, Manifest) and link.entry.epoch == epoch
+
+
+def _below(path: str, folder: str) -> Iterator[str]:
+    """The files of a folder of the job, which may not exist."""
+    with suppress(FileNotFoundError):
+        yield from (f"{folder}/{entry.name}" for entry in os.scandir(os.path.join(path, folder)))
+
+
+def _link(path: str, held: str, name: str) -> None:
+    source, target = os.path.join(path, name), os.path.join(held, name)
     if os.path.isfile(target):
         return
-    if os.path.isfile(source):
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        try:
-            os.link(source, target)
-        except OSError:
-            shutil.copyfile(source, target)
-        return
-    with suppress(FileNotFoundError):
-        for entry in os.scandir(source):
-            _link(entry.path, os.path.join(target, entry.name))
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def watch(path: str, mode: str, since: int, temporary: str, reports: TextIO, commands: TextIO) -> int:
