@@ -7,8 +7,8 @@
   keys change.
 - A list has two limits: its number of files, and its deltas hold less than the file below them. A task that has come
   close to a limit is not given a base, so the limits hold even if no compaction ever succeeds, and a restore reads at
-  most twice the state. (The next delta has one key in eight at most, see `engine/touched_keys.py`; `FEW_KEYS` cost
-  nothing.)
+  most twice the keys, which are counted, not their bytes. (The next delta has one key in eight at most, see
+  `engine/touched_keys.py`; `FEW_KEYS` cost nothing.)
 - A compaction reads the list of a complete cut and writes one new file. It takes that leading part's place in the next
   manifest whose list begins with exactly that part. If none does, it is forgotten, and a sweep removes it.
 - A compaction decodes the entries a second time. So of a large state only the deltas are put into one, and the file
