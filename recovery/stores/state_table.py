@@ -88,9 +88,9 @@ _ARRAY_BYTES_MAX = (1 << 31) - 1
 Array = npt.NDArray[Any]
 
 
-_PICKLED = ("kind", "key_group", "key_int", "key_str", "value_int", "data")
+PICKLED = ("kind", "key_group", "key_int", "key_str", "value_int", "data")
 _Row = tuple[Any, ...]
-"""A row with `data`: its values in the columns `_PICKLED`. All other columns are null."""
+"""A row with `data`: its values in the columns `PICKLED`. All other columns are null."""
 
 
 class _TakesItems(type):
@@ -245,7 +245,7 @@ class _Rows:
         """Build the table of all rows: first the rows without `data`, then the others."""
         tables = [typed.table() for typed in self.typed.values() if typed.keys]
         if self.single:
-            columns = zip(_PICKLED, zip(*self.single, strict=True), strict=True)
+            columns = zip(PICKLED, zip(*self.single, strict=True), strict=True)
             tables.append(_table(len(self.single), dict(columns)))
         return pa.concat_tables(tables) if tables else _MADE.empty_table()
 
@@ -273,6 +273,19 @@ def fits(value: Any) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def pickled_row(group: int, data: bytes) -> tuple[Any, ...]:
+    """The row of a single entry that stays pickled, in the columns `PICKLED`: what a store has written, or would.
+
+    >>> pickled_row(3, pickle.dumps(("a", [1]), 5))[:5]
+    ('value', 3, None, 'a', None)
+    """
+    try:
+        entry: Any = PlainUnpickler(io.BytesIO(data)).load()
+    except Exception:  # noqa: BLE001  # as in `_Rows.add_group`
+        return _pickled("value", group, data)
+    return _row(group, cast("tuple[Any, ...]", entry) if type(entry) is tuple else (), data)
 
 
 def _row(group: int, parts: tuple[Any, ...], data: bytes) -> _Row:
@@ -440,6 +453,66 @@ def has_span(table: Any, span: tuple[int, int] | None) -> bool:
         return span is None and groups.null_count == len(groups)
     found = numbers_in(groups)
     return (found.min(), found.max()) == span if len(found) else False
+
+
+KINDS = ("value", "timer", "gone", "pending", "whole")
+_WITH_KEY = KINDS[:3]
+_VALUES = ("value_int", "value_float", "value_str", "value_bytes")
+
+
+class OddRows(NamedTuple):
+    """Rows that no store writes: what they are, how many there are, and where the first is."""
+
+    what: str
+    rows: int
+    first: int
+
+
+def odd_rows(table: Any) -> Iterator[OddRows]:
+    """The rows of a part that could be read in two ways, as their columns show: an audit or a restore refuses them.
+
+    The pickles are not looked at. What must be in the columns beside one, `pickled_row` says.
+    """
+    kinds = table.column("kind").combine_chunks().dictionary_encode()
+    listed: list[Any] = kinds.dictionary.to_pylist()
+    if listed == ["value"] and not kinds.null_count and _are_typed_alike(table):
+        return
+    places = numbers_in(pa.chunked_array([kinds.indices.fill_null(-1)]))
+    of_kind = {kind: places == (listed.index(kind) if kind in listed else -2) for kind in KINDS}
+    there = {name: _is_there(table, name) for name in table.schema.names if name != "kind"}
+    has_data, in_group = there["data"], there["key_group"]
+    with_key = np.logical_or.reduce([of_kind[kind] for kind in _WITH_KEY])
+    alone = of_kind["pending"] | of_kind["whole"]
+    keys = there["key_int"].astype(np.int8) + there["key_str"]
+    values = np.add.reduce([there[name].astype(np.int8) for name in _VALUES if name in there])
+    typed, pickled = with_key & ~has_data, with_key & has_data
+    # A timer has its time beside the pickle.
+    beside = values - (of_kind["timer"] & there["value_int"])
+    found = {
+        "row of an unknown kind of state": ~with_key & ~alone,
+        "key without a group": with_key & ~in_group,
+        "row of a value without a key": typed & (keys == 0),
+        "row with two keys": with_key & (keys > 1),
+        "row with no value, or several": typed & (values != 1),
+        "row without the pickle of its kind": ((typed & ~of_kind["value"]) | (alone & ~has_data)),
+        "row with a value beside its pickle": pickled & (beside != 0),
+        "row in a group that its kind does not have": alone & (in_group | (keys != 0) | (values != 0)),
+    }
+    for what, rows in found.items():
+        if rows.any():
+            yield OddRows(what, int(np.count_nonzero(rows)), int(np.argmax(rows)))
+    wholes = np.flatnonzero(of_kind["whole"])
+    if len(wholes) > 1:
+        yield OddRows("second state of the task itself", len(wholes) - 1, int(wholes[1]))
+
+
+def _are_typed_alike(table: Any) -> bool:
+    """Whether all rows have their key in one column and their value in another, as most files have."""
+    full = [name for name in table.schema.names if table.column(name).null_count == 0]
+    empty = [name for name in table.schema.names if table.column(name).null_count == len(table)]
+    if len(full) + len(empty) < table.num_columns or "key_group" not in full:
+        return False
+    return {name for name in full if name not in {"kind", "key_group"}} in map(set, _TYPED.values())
 
 
 def groups_of(table: Any, wanted: range | None = None) -> StoredGroups:

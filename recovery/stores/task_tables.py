@@ -215,7 +215,10 @@ class TaskReader:
         pending, whole = (), None
         for file in self._state_files(self._folder, operator, groups):
             if file.groups is None:
-                pending, whole = states.rest_of(self.state_part(operator, file))
+                rows = self.state_part(operator, file)
+                if pending or whole is not None:
+                    raise self._contradicts(f"two files of {operator} without key groups")
+                pending, whole = states.rest_of(rows)
             else:
                 keyed.append(file)
         below = [
@@ -259,6 +262,8 @@ class TaskReader:
             part = decode_rows(self._read(file), file.name)
         else:
             part = self._decoded(file, states.STATE, states.ADDED)
+            if odd := next(states.odd_rows(part), None):
+                raise self._contradicts(f"{operator}: {odd.what}")
         if not states.has_span(part, file.groups):
             raise self._contradicts(f"key groups of {operator}")
         return part

@@ -77,11 +77,31 @@ FORGERIES: dict[str, tuple[Callable[[list[Row]], Any], str]] = {
     "a text twice": (lambda rows: rows.append(dict(of_key(rows, key_str="a"))), "duplicate key; first: 'a'"),
     "another key twice": (lambda rows: rows.append(dict(pickled(rows))), "duplicate key"),
     "a number as a float": (lambda rows: rows.append(entry(7.0, 1)), "duplicate key; first: 7"),
-    "an unknown kind": (lambda rows: rows[0].update(kind="other"), "unknown kind of state; first: 'other'"),
+    "an unknown kind": (lambda rows: rows[0].update(kind="other"), "unknown kind of state"),
     "no kind": (lambda rows: rows[0].update(kind=None), "column kind"),
     "a key unlike its pickle": (
         lambda rows: of_key(rows, key_str="ä").update(key_str="zz"),
         "differs from its pickle",
+    ),
+    "a value beside its pickle": (
+        lambda rows: of_key(rows, key_str="ä").update(value_int=5),
+        "value beside its pickle",
+    ),
+    "two keys": (lambda rows: of_key(rows, key_int=7).update(key_str="a"), "row with two keys"),
+    "a key that is gone, without its pickle": (lambda rows: of_key(rows, key_int=7).update(kind="gone"), "its kind"),
+    "a value that is called a timer": (lambda rows: of_key(rows, key_str="ä").update(kind="timer"), "differs from its"),
+    "a second entry behind the first": (
+        lambda rows: pickled(rows).update(data=pickled(rows)["data"] + pickle.dumps((7, 1))),
+        "is not all of it",
+    ),
+    "many entries in one": (
+        lambda rows: rows.append(entry("columns", 1) | {"data": pickle.dumps(("columns", "i", "i", b"", b""), 5)}),
+        "differs from its pickle",
+    ),
+    "a key that is a list": (lambda rows: rows.append(entry(1, 1) | {"data": pickle.dumps(([1], 1), 5)}), "cannot be"),
+    "a number and a float that is as large": (
+        lambda rows: rows.extend((entry(1 << 62, 1) | {"key_int": 1 << 62}, entry(float(1 << 62), 1))),
+        "duplicate key",
     ),
     "no key": (lambda rows: of_key(rows, key_int=7).update(key_int=None), "without a key"),
 }

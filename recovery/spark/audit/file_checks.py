@@ -2,7 +2,8 @@
 
 The rows of a state file are of known kinds. Each key occurs once, with a value or as one that is gone, in the key group
 computed from its value, and the groups are those that the manifest names for the file; as each group is in one file, no
-key is in two places. The typed columns of a key agree with its pickle. A value that is not pickled is in one column.
+key is in two places. Each row is one that a store would have written (`odd_rows`, `pickled_row`): what its columns show
+is what a restore reads from its pickle.
 """
 
 from __future__ import annotations
@@ -19,22 +20,20 @@ from graphs.routing import key_group, key_groups
 from graphs.wording import counted
 from recovery.spark.audit.page_checks import ColumnPages, Leaf, pages_of
 from recovery.spark.audit.row_checks import row_faults
-from recovery.spark.cut_tables.decoding import json_of
-from recovery.spark.cut_tables.plain_pickles import UnreadablePickleError, load
+from recovery.spark.cut_tables.decoding import PARTS, identity_of
+from recovery.spark.cut_tables.plain_pickles import BrokenPickleError, UnreadablePickleError, load
 from recovery.stores.parquet_tables import ROWS_KINDS, ROWS_NAMES, pa, parquet
 from recovery.stores.record_tables import LOG, REPEATING_IN_LOG, ROUNDS, TRANSACTIONS
-from recovery.stores.state_table import ADDED, REPEATING, STATE
+from recovery.stores.state_table import ADDED, PICKLED, REPEATING, STATE, odd_rows, pickled_row
 
 compute: Any = import_module("pyarrow.compute")
 
 VALUE_BYTES_MAX = 64 << 20
 """Largest value that the audit reads."""
 
-KINDS = ("value", "timer", "gone", "pending", "whole")
 _KEYED = ("value", "timer", "gone")
 _BATCH_ROWS = 10_000
 _AT_ONCE_BYTES = 256 << 20
-_VALUES = {"value_int", "value_float", "value_str", "value_bytes"}
 _LARGE = ("data", "payload", "key_str", "value_str", "value_bytes")
 
 # Table -> the statement that needs its columns, and the columns that must not be null.
@@ -144,7 +143,8 @@ class _State:
         self._counts: dict[str, int] = {}
         self._numbers: list[Numbers] = []
         self._texts: set[str] = set()
-        self._others: set[Any] = set()
+        self._others: set[str] = set()
+        self._has_whole = False
 
     def faults(self, opened: Any, at_once: int) -> list[Fault]:
         """All faults of the file."""
@@ -167,28 +167,27 @@ class _State:
 
     def _look_at(self, rows: Any) -> None:
         self._groups.update(compute.unique(rows["key_group"]).to_pylist())
-        unknown = rows.filter(compute.invert(compute.is_in(rows["kind"], pa.array(KINDS))))
-        if len(unknown):
-            self._find("row of an unknown kind of state", unknown["kind"][0].as_py(), len(unknown))
+        for odd in odd_rows(rows):
+            self._find(odd.what, _shown_key(rows, odd.first), odd.rows)
+        self._add_wholes(rows)
         keyed = rows.filter(compute.is_in(rows["kind"], pa.array(_KEYED)))
-        without = keyed.filter(compute.is_null(keyed["key_group"]))
-        if len(without):
-            self._find("key without a group", _shown_key(without), len(without))
         keyed = keyed.filter(compute.is_valid(keyed["key_group"]))
-        is_typed, names = compute.is_null(keyed["data"]), {*rows.schema.names}
+        is_typed = compute.is_null(keyed["data"])
         typed = keyed.filter(is_typed)
         for column in ("key_int", "key_str"):
             of_type = typed.filter(compute.is_valid(typed[column]))
             if len(of_type):
                 self._add_typed(column, of_type)
-        count = sum(compute.cast(compute.is_valid(typed[name]), pa.int8()).to_numpy() for name in _VALUES & names)
-        odd = np.flatnonzero(count != 1)
-        if len(odd):
-            self._find("row with no value, or several", _shown_key(typed.slice(int(odd[0]))), len(odd))
-        nothing = compute.and_(compute.is_null(typed["key_int"]), compute.is_null(typed["key_str"]))
-        if compute.any(nothing).as_py():
-            self._find("row of a value without a key", None, int(compute.sum(nothing).as_py()))
         self._add_pickled(keyed.filter(compute.invert(is_typed)))
+        for data in rows.filter(compute.is_null(rows["key_group"]))["data"].to_pylist():
+            self._entry_in(data or b"", None)
+
+    def _add_wholes(self, rows: Any) -> None:
+        """One row at most has the state of the task itself. `odd_rows` sees those of one batch."""
+        count = int(compute.sum(compute.cast(compute.equal(rows["kind"], "whole"), pa.int64())).as_py() or 0)
+        if count and self._has_whole:
+            self._find("second state of the task itself", None, count)
+        self._has_whole |= count > 0
 
     def _add_typed(self, column: str, rows: Any) -> None:
         values = rows[column].to_numpy()
@@ -202,57 +201,69 @@ class _State:
             self._add(text, self._texts)
 
     def _add_pickled(self, rows: Any) -> None:
-        columns = (rows[name].to_pylist() for name in ("kind", "key_group", "key_int", "key_str", "data"))
-        for kind, group, key_int, key_str, data in zip(*columns, strict=True):
-            key = _key_in(data)
-            if key is _UNKNOWN:
-                continue  # reported when an invariant reads this key
-            typed = key_int if key_int is not None else key_str
-            if typed is not None and (type(typed), typed) != (type(key), key):
-                self._find("key that differs from its pickle", typed)
-            try:
-                right = key_group(key)
-            except UnkeyableError:
-                continue  # an object of a user's class: its group cannot be computed without that class
-            if right != group:
-                self._find("key in the wrong group", key)
-            if kind == "timer":
+        for row in zip(*(rows[name].to_pylist() for name in PICKLED), strict=True):
+            kind, group, key_int, key_str, _, data = row
+            shown = key_int if key_int is not None else key_str
+            entry = self._entry_in(data, shown)
+            if row != pickled_row(group, data) or (entry is not None and len(entry) != PARTS[kind]):
+                self._find("row that differs from its pickle", shown)
                 continue
-            if type(key) is int and -(1 << 63) <= key < 1 << 63:
-                self._numbers.append(np.array([key], np.int64))
-            elif type(key) is str:
-                self._add(key, self._texts)
-            else:
-                self._add(key if key == key else json_of(key), self._others)
+            if entry is None:
+                continue  # reported when an invariant reads this key
+            if (right := _group_of(entry[0])) not in {None, group}:
+                self._find("key in the wrong group" if right != _NO_KEY else "key that cannot be one", entry[0])
+            if kind != "timer":
+                self._add_key(entry[0], identity_of(entry[0], len(data)))
 
-    def _add(self, key: Any, seen: set[Any]) -> None:
+    def _entry_in(self, data: bytes, key: Any) -> tuple[Any, ...] | None:
+        """The items of a pickled entry; None if they cannot be read. A broken pickle, or two of them, are a fault."""
+        try:
+            entry = load(data)
+        except UnreadablePickleError as error:
+            if isinstance(error, BrokenPickleError):
+                self._find("row whose pickle is broken, or is not all of it", key)
+            return None
+        return cast("tuple[Any, ...]", entry) if type(entry) is tuple else ()
+
+    def _add_key(self, key: Any, identity: str | None) -> None:
+        """Note a key by what makes it equal to others: numbers of all types, texts and what extends them."""
+        if identity is None:
+            return
+        if identity[:1] == '"':
+            self._add(identity[1:-1], self._texts)
+        elif identity.lstrip("-").isdecimal() and -(1 << 63) <= int(identity) < 1 << 63:
+            self._numbers.append(np.array([int(identity)], np.int64))
+        else:
+            self._add(identity, self._others, key)
+
+    def _add(self, key: Any, seen: set[str], shown: Any = None) -> None:
         if key in seen:
-            self._find("duplicate key", key)
+            self._find("duplicate key", key if shown is None else shown)
         seen.add(key)
 
     def _check_numbers(self) -> None:
-        # Equal numbers are the same key, even if their types differ.
-        equal = (key for key in self._others if type(key) is bool or (type(key) is float and key.is_integer()))
-        others = np.array([int(key) for key in equal if abs(key) < 1 << 62], np.int64)
-        numbers = np.sort(np.concatenate([*self._numbers, others])) if self._numbers or len(others) else others
+        if not self._numbers:
+            return
+        numbers = np.sort(np.concatenate(self._numbers))
         doubled = numbers[1:][numbers[1:] == numbers[:-1]]
         if len(doubled):
             self._find("duplicate key", int(doubled[0]), len(doubled))
 
 
-_UNKNOWN = object()
+_NO_KEY = -1
 
 
-def _key_in(data: bytes) -> Any:
-    """The key in a pickled entry."""
+def _group_of(key: Any) -> int | None:
+    """The group of a key. None for an object of a user's class, without which it cannot be computed."""
     try:
-        entry = load(data)
-    except UnreadablePickleError:
-        return _UNKNOWN
-    parts = list(cast("tuple[Any, ...]", entry)) if type(entry) is tuple else []
-    return parts[0] if parts else _UNKNOWN
+        hash(key)
+        return key_group(key)
+    except UnkeyableError:
+        return None
+    except TypeError:
+        return _NO_KEY
 
 
-def _shown_key(rows: Any) -> Any:
-    key = rows["key_int"][0].as_py()
-    return rows["key_str"][0].as_py() if key is None else key
+def _shown_key(rows: Any, place: int) -> Any:
+    key = rows["key_int"][place].as_py()
+    return rows["key_str"][place].as_py() if key is None else key

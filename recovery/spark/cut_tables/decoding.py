@@ -110,15 +110,16 @@ def pair_of(kind: str, data: bytes) -> Pair:
     Pair(key='"a"', value='[1,2]')
     """
     found, budget = _loaded(data), Budget(len(data))
-    if kind in _PARTS:
+    if kind in PARTS:
         parts = list(cast("tuple[Any, ...]", found)) if type(found) is tuple else []
-        if len(parts) != _PARTS[kind]:
+        if len(parts) != PARTS[kind]:
             return Pair(None, None)
         return Pair(json_of(parts[0], budget), None if len(parts) == 1 else json_of(parts[1], budget))
     return Pair(None, json_of(found, budget))
 
 
-_PARTS = {"value": 2, "timer": 3, "gone": 1}
+PARTS = {"value": 2, "timer": 3, "gone": 1}
+"""The number of items in an entry of each kind."""
 
 
 def identity_in(kind: str, data: bytes) -> str | None:
@@ -132,10 +133,15 @@ def identity_in(kind: str, data: bytes) -> str | None:
     ['10000000000000000', '1', '"NaN"', 'nan', '(1:13:"a")', '2']
     """
     found = _loaded(data)
-    if type(found) is not tuple or len(cast("Any", found)) != _PARTS.get(kind):
+    if type(found) is not tuple or len(cast("Any", found)) != PARTS.get(kind):
         return None
+    return identity_of(cast("tuple[Any, ...]", found)[0], len(data))
+
+
+def identity_of(key: Any, size: int) -> str | None:
+    """The same for a key that was read from a pickle of this size."""
     try:
-        return _identity(cast("tuple[Any, ...]", found)[0], Budget(len(data)))
+        return _identity(key, Budget(size))
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError):
         return None  # a forged key can fail in any way
 

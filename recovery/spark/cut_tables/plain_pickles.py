@@ -42,6 +42,10 @@ class UnreadablePickleError(ValueError):
     """The bytes are not a pickle, or not one that we accept."""
 
 
+class BrokenPickleError(UnreadablePickleError):
+    """The bytes are no pickle, or more than one: nothing that we have written."""
+
+
 class Named:
     """Stands for an object of a class that the pickle names, or for the result of a function that it names.
 
@@ -93,7 +97,7 @@ class Named:
 
 
 def load(data: bytes) -> Any:
-    """The value of a pickle. Raises `UnreadablePickleError`, and no other exception, if it cannot be read.
+    """The value of a pickle, which must be all of the bytes. Raises `UnreadablePickleError`, and no other exception.
 
     >>> import io, pickle
     >>> load(pickle.dumps({"many": [1, 2]}, 5))
@@ -103,44 +107,47 @@ def load(data: bytes) -> Any:
     (True, '_io.StringIO')
     >>> load(bytes.fromhex("960000000100000000"))
     Traceback (most recent call last):
-    recovery.spark.cut_tables.plain_pickles.UnreadablePickleError: opcode 0x96 asks for 16,777,216 bytes, and 0 follow
+    recovery.spark.cut_tables.plain_pickles.BrokenPickleError: opcode 0x96 asks for 16,777,216 bytes, and 0 follow
     """
-    check_pickle(data)
+    if (end := check_pickle(data)) != len(data):
+        raise BrokenPickleError(f"it ends at byte {end:,} of {len(data):,}")
     try:
         return _Unpickler(io.BytesIO(data)).load()
+    except (pickle.UnpicklingError, EOFError) as error:
+        raise BrokenPickleError(str(error)) from error
     except Exception as error:
         raise UnreadablePickleError(f"{type(error).__name__}: {error}") from error
 
 
-def check_pickle(data: bytes) -> None:
-    """Raise unless the opcodes show that memory use is proportional to the size of the pickle."""
+def check_pickle(data: bytes) -> int:
+    """Where the pickle ends. Raises unless its opcodes show that memory use is proportional to its size."""
     place, end, sizes = 0, len(data), _SIZES
     for count in range(OPCODES_MAX):
         if place >= end:
-            raise UnreadablePickleError("it has no end")
+            raise BrokenPickleError("it has no end")
         code = data[place]
         place += 1
         size = sizes[code]
         if size >= 0:
             if code == _LONG_BINPUT and int.from_bytes(data[place : place + 4], "little") > count:
-                raise UnreadablePickleError("it uses a place in the memo that is far beyond its own")
+                raise BrokenPickleError("it uses a place in the memo that is far beyond its own")
             if code == _STOP:
-                return
+                return place
             place += size
         elif code in _COUNT_SIZES:
             size = _COUNT_SIZES[code]
             asked, left = int.from_bytes(data[place : place + size], "little"), end - place - size
             if asked > left:
-                raise UnreadablePickleError(f"opcode {code:#04x} asks for {asked:,} bytes, and {max(left, 0):,} follow")
+                raise BrokenPickleError(f"opcode {code:#04x} asks for {asked:,} bytes, and {max(left, 0):,} follow")
             place += size + asked
         elif code in _LINE_COUNTS:
             for _ in range(_LINE_COUNTS[code]):
                 start, place = place, data.find(b"\n", place) + 1
                 if not place:
-                    raise UnreadablePickleError("it has a line without an end")
+                    raise BrokenPickleError("it has a line without an end")
                 line = data[start : place - 1]
                 if code == _PUT and not (line.isdigit() and len(line) < 10 and int(line) <= count):
-                    raise UnreadablePickleError("it uses a place in the memo that is far beyond its own")
+                    raise BrokenPickleError("it uses a place in the memo that is far beyond its own")
         else:
             raise UnreadablePickleError(f"opcode {code:#04x} refers to something outside of it")
     raise UnreadablePickleError(f"it has more than {OPCODES_MAX:,} opcodes")
