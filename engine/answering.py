@@ -126,7 +126,7 @@ class Awaited:
 def _event_loop(pid: int) -> asyncio.AbstractEventLoop:
     """That of the process `pid`: a forked process has the loop of its parent, but not its thread."""
     loop = asyncio.new_event_loop()
-    threading.Thread(target=_run_for_ever, args=(loop,), name="calls", daemon=True).start()
+    threading.Thread(target=_run_for_ever, args=(loop,), name="event loop", daemon=True).start()
     return loop
 
 
