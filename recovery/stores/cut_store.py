@@ -504,18 +504,19 @@ class CutStore:
             self._chain.shorten(lambda cut: CutId(cut.epoch, cut.attempt) in kept and self.keeps(cut))
 
     def _drop_files(self, dropped: Manifest) -> None:
-        """Remove what the tasks have written for a cut, except for what others name, and what only this one names.
+        """Remove what the tasks have written for a cut, and earlier files that it needs, unless another cut needs them.
 
-        What others name is known without a look at the store: a later cut names no more of the keyed state than the cut
-        that it is based on.
+        What the others name is known without a look at the store: a later cut names no more of the keyed state than the
+        cut that it is based on. And no cut names a file that is later than itself: there may be a thousand savepoints.
         """
+        oldest = min((file.epoch for file in dropped.named if file.epoch is not None), default=dropped.epoch)
         others: set[FileId] = set()
         for cut in self._kept(besides=dropped.epoch):
-            others |= cut.named
+            if cut.epoch >= oldest:
+                others |= cut.named
         places = {(dropped.epoch, dropped.attempt)}
         places |= {(file.epoch, file.attempt) for file in dropped.named - others if file.epoch is not None}
-        for epoch, attempt in places:
-            self._remove_unnamed(epoch, attempt, others)
+        each(self._store, lambda place: self._remove_unnamed(*place, others), places)
 
     def _drop_inputs(self, pipeline: str | None) -> None:
         """Remove the kept inputs of a pipeline that follow no cut that still exists."""
