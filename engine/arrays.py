@@ -7,7 +7,7 @@ see.
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from functools import cache
 from itertools import chain
 from typing import Any, cast
@@ -249,6 +249,6 @@ def comes_back(value: Any, found: Any) -> bool:
         return len(value) == len(found) and all(map(comes_back, value, found))
     if kinds == {dict}:
         return value.keys() == found.keys() and all(comes_back(part, found[key]) for key, part in value.items())
-    if kinds == {datetime} and (value.utcoffset() != found.utcoffset() or value.fold != found.fold):
+    if kinds <= {datetime, time} and (value.utcoffset() != found.utcoffset() or value.fold != found.fold):
         return False
     return bool(value == found) or bool(value != value and found != found)

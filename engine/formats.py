@@ -194,17 +194,17 @@ def _to_column(name: str, values: list[Any]) -> Any:
             return column
     try:
         column = arrow().array(values)
-        changed = next(
-            (value for value, found in zip(values, column.to_pylist(), strict=True) if not comes_back(value, found)),
-            None,
-        )
+        changed = [
+            value for value, found in zip(values, column.to_pylist(), strict=True) if not comes_back(value, found)
+        ]
+        if not changed:
+            return column
     except (ValueError, TypeError, OverflowError, arrow().ArrowException):
-        column, changed = None, next((value for value in values if type(value) is not type(values[0])), values[0])
-    if changed is None:
-        return column
+        known = [value for value in values if value is not None]
+        changed = [value for value in known if type(value) is not type(known[0])] or known
     types = ", ".join(sorted({type(value).__name__ for value in values}))
     raise MisuseError(
-        f"column {name!r} has values of type {types}, such as {show(changed)}, which a table of Arrow cannot hold "
+        f"column {name!r} has values of type {types}, such as {show(changed[0])}, which a table of Arrow cannot hold "
         'unchanged: convert them first, or use batch_format="numpy" or "records"'
     )
 

@@ -11,7 +11,7 @@ their rows are written like records. Tensors are converted to lists.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, time
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
@@ -32,6 +32,10 @@ DICTIONARY_BYTES_MAX = 128 * 1024
 
 _ALIKE = ((int, float, Decimal, np.number), (str,), (bytes, bytearray), (list, tuple, np.ndarray), (dict,))
 """Python types that may share a column unchanged."""
+
+
+_NO_COLUMN = (ValueError, TypeError, OverflowError, NotImplementedError)
+"""What Arrow raises for values that no column holds."""
 
 
 class ParquetPart:
@@ -157,11 +161,11 @@ class ParquetPart:
     def _array(self, name: str, values: list[Any], kind: Any) -> Any:
         try:
             array = _converted(values, kind)
-        except (ValueError, TypeError, OverflowError) as error:
+        except _NO_COLUMN as error:
             try:
                 array = _converted(values, None)
                 array = array.cast(_united(kind, array.type))
-            except (ValueError, TypeError, OverflowError):
+            except _NO_COLUMN:
                 raise self._misfit(name, values, kind, error) from error
         return array.cast(self._types[name]) if array.type == arrow().null() and name in self._types else array
 
@@ -173,7 +177,7 @@ class ParquetPart:
             try:
                 _converted(values[:middle], kind)
                 fits = middle
-            except (ValueError, TypeError, OverflowError):
+            except _NO_COLUMN:
                 fails = middle
         columns = {key: column[fails - 1] for key, column in self._columns.items()}
         before = f" as {kind}, the type of the rows before" if kind is not None else " with the rows before"
@@ -345,3 +349,5 @@ def _check_alike(values: list[Any]) -> None:
         raise TypeError(f"it mixes {' and '.join(sorted(kind.__name__ for kind in kinds))}")
     if kinds == {datetime} and len({value.tzinfo is None for value in values if value is not None}) > 1:
         raise TypeError("it mixes times that have a time zone and times that have none")
+    if kinds == {time} and any(value.tzinfo is not None for value in values if value is not None):
+        raise TypeError("it has times of a day with a time zone")

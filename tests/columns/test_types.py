@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -70,6 +70,8 @@ OTHERS: dict[str, list[Any]] = {
     "complex numbers": [1j, 2 + 1j],
     "lists of numbers and texts": [[1, "1"], [2.5]],
     "spans beyond 64 bits": [timedelta.max, timedelta(1)],
+    "times of a day": [time(1, tzinfo=UTC), time(2, fold=1)],
+    "numbers that are infinite, and None": [Decimal("Infinity"), None],
     "half of a character": ["\ud800", "a"],
     "sets": [{1}, {2}],
 }

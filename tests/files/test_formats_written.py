@@ -7,7 +7,7 @@ import json
 import math
 import os
 import threading
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -253,12 +253,17 @@ def test_a_value_that_does_not_go_with_the_rows_before_is_told(tmp_path: Path, v
         (date(2020, 1, 1), datetime(2020, 1, 1, 5)),
         (datetime(2020, 1, 1, 5), datetime(2020, 1, 1, 5, tzinfo=UTC)),
         (2**60 + 1, 0.5),
+        (time(1), time(1, tzinfo=UTC)),
     ],
 )
 def test_values_that_one_type_would_hold_changed_are_told(tmp_path: Path, before: Any, value: Any):
     said = refusal(tmp_path, Parquet, [{"v": before}, {"v": None}, {"v": value}, {"v": before}])
     assert "column 'v' does not go with the rows before" in said
     assert f"record: { ({'v': value})!r}" in said
+
+
+def test_numbers_that_arrow_has_no_type_for_are_told(tmp_path: Path):
+    assert "column 'v' does not go with the rows before" in refusal(tmp_path, Parquet, [{"v": np.longdouble(1)}])
 
 
 def test_values_of_one_column_that_no_type_holds_are_told(tmp_path: Path):
