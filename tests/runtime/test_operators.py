@@ -182,7 +182,7 @@ def test_a_key_error_in_stateful_map_is_not_taken_for_a_new_key(before: list[int
 
 
 def test_a_key_error_of_a_function_that_changes_its_key_is_told():
-    class Number:
+    class Number(int):
         def __init__(self, n: int) -> None:
             self.n = n
 
