@@ -319,10 +319,12 @@ def _check_values(column_type: str, values: list[Any]) -> None:
     if not all(issubclass(kind, _PLAIN) for kind in kinds):
         raise TypeError("SQLite holds numbers, text, bytes and None")
     check_texts(values, kinds)
-    integers: list[Any] = [value for value in values if isinstance(value, (int, np.integer))]
-    if integers and not _INTEGER_MIN <= min(integers) <= max(integers) <= _INTEGER_MAX:
-        raise OverflowError("SQLite holds integers of 64 bits")
-    if any(map(ne, values, values)):
+    integers: set[type] = {kind for kind in kinds if issubclass(kind, (int, np.integer))}
+    if integers:
+        found: list[Any] = [value for value in values if type(value) in integers]
+        if not _INTEGER_MIN <= min(found) <= max(found) <= _INTEGER_MAX:
+            raise OverflowError("SQLite holds integers of 64 bits")
+    if len(integers) < len(kinds) and any(map(ne, values, values)):
         raise ValueError("SQLite holds no NaN, and would write NULL in its place")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
 from typing import Any, cast
 
 from engine.columns import Records, as_records
@@ -53,7 +54,7 @@ class RowCheck:
             self._check_shape(shapes[shape])
             self._known.add(shape)
         for name in dict.fromkeys(chain.from_iterable(shapes)):
-            self._check_column(name, found)
+            self._check_column(name, found if len(shapes) == 1 else [record for record in found if name in record])
         return found
 
     def _check_shape(self, record: dict[Any, Any]) -> None:
@@ -70,11 +71,10 @@ class RowCheck:
     def _check_column(self, name: str, records: list[dict[str, Any]]) -> None:
         column_type = self._columns[name].type
         try:
-            self._takes(column_type, [record[name] for record in records if name in record])
+            self._takes(column_type, list(map(itemgetter(name), records)))
         except Exception:  # whatever a driver raises for a value
             for record in records:
-                if name in record:
-                    self._check_value(name, column_type, record)
+                self._check_value(name, column_type, record)
             raise
 
     def _check_value(self, name: str, column_type: str, record: dict[str, Any]) -> None:

@@ -270,15 +270,24 @@ def _plain(value: Any) -> Any:
 
 def _check_names(values: list[Any]) -> None:
     """Raise if two keys of a dict in these values become the same text: a reader would find one of them."""
-    while values:
-        dicts: list[dict[Any, Any]] = [value for value in values if isinstance(value, dict)]
+    while True:
+        kinds = set(map(type, values))
+        dicts: list[dict[Any, Any]] = _of_kinds(values, kinds, dict)
+        lists: list[Sequence[Any]] = _of_kinds(values, kinds, (list, tuple))
+        if not dicts and not lists:
+            return
         if not set(map(type, chain.from_iterable(dicts))) <= {str}:
             for each in dicts:
                 if len(json.loads(json.dumps(dict.fromkeys(each)))) < len(each):
                     raise ValueError("two keys become the same text")
-        lists: list[Sequence[Any]] = [value for value in values if isinstance(value, (list, tuple))]
-        inner = chain(chain.from_iterable(map(dict[Any, Any].values, dicts)), chain.from_iterable(lists))
-        values = [value for value in inner if isinstance(value, (dict, list, tuple))]
+        values = [*chain.from_iterable(map(dict[Any, Any].values, dicts)), *chain.from_iterable(lists)]
+
+
+def _of_kinds(values: list[Any], kinds: set[type], wanted: type | tuple[type, ...]) -> list[Any]:
+    found = {kind for kind in kinds if issubclass(kind, wanted)}
+    if not found:
+        return []
+    return values if len(found) == len(kinds) else [value for value in values if type(value) in found]
 
 
 def _csv(rows: list[Any]) -> str:
