@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 from engine.cut_view import Transactions
@@ -43,8 +44,10 @@ class Output:
         self._sinks = {o.name: o for o in plan.operators.values() if o.kind.is_sink}
         self._is_durable = options.root is not None
         self._services: FileServices = open_services(options, self.publish, Attempt(0))
-        # The names of transactions that were received and may come again.
+        # The names of transactions that were received and may come again. The loop adds names while others are
+        # forgotten beside it.
         self._published: set[str] = set()
+        self._lock = Lock()
         # Without a folder, the only copy of what sinks keep.
         self._held: dict[str, list[Any]] = {}
         self.printed = printed
@@ -53,9 +56,10 @@ class Output:
 
     def publish(self, sink: str, transaction: str, records: list[Any]) -> None:
         """Receive what a sink sends to the driver when it commits: records to keep, or lines to print."""
-        if transaction in self._published:
-            return
-        self._published.add(transaction)
+        with self._lock:
+            if transaction in self._published:
+                return
+            self._published.add(transaction)
         if not self._sinks[sink].function.keeps:
             self.printed.add(records)
         elif not self._is_durable:
@@ -64,7 +68,8 @@ class Output:
     def roll_back(self, sweep: Sweep) -> None:
         """Remove leftovers of attempts, for all sinks; raises the first `OSError` after removing everything else."""
         forgets = SweepOfSinks(sweep).forgets
-        self._published = {name for name in self._published if not forgets(name)}
+        with self._lock:
+            self._published = {name for name in self._published if not forgets(name)}
         errors: list[OSError] = []
         for operator in self._sinks.values():
             try:
