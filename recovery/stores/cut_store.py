@@ -540,8 +540,8 @@ class CutStore:
     def _drop_constants(self, entry: Manifest, dropped: frozenset[StoredFile] | None) -> None:
         """Remove those of a dropped cut's constants that no other cut names, if all of these can be read."""
         self._named.pop(entry.epoch, None)
-        last = next(cut for cut in reversed(self._manifests()) if cut.pipeline == entry.pipeline)
-        if not dropped or dropped <= self._named.get(last.epoch, frozenset()):
+        last = max((cut.epoch for cut in self._manifests() if cut.pipeline == entry.pipeline), default=entry.epoch)
+        if not dropped or dropped <= self._named.get(last, frozenset()):
             return
         # Other pipelines may name them, too.
         self._chain.links_by_name()
