@@ -156,6 +156,14 @@ def test_a_key_that_cannot_be_read_is_left_to_the_invariants():
     assert judged(rows) == []
 
 
+def test_a_pickle_that_asks_for_more_than_it_holds_is_not_loaded():
+    rows = rows_of_state()
+    of_key(rows, key_str="ä")["data"] = b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little") + b"."
+    assert judged(rows) == [(5, "1 row whose pickle is broken, or is not all of it; first: 'ä'")]
+    of_key(rows, key_str="ä")["data"] = b"\x82\x01."
+    assert judged(rows) == [(5, "1 row that differs from its pickle; first: 'ä'")]
+
+
 def test_a_file_that_two_cuts_list_differently_is_checked_as_each_of_them_says():
     sound = {"name": "a", "size": 5, "digest": "blake3:00", "groups": [0, 9]}
     wrong = [sound | {"size": 6}, sound | {"digest": "blake3:11"}, sound | {"groups": [0, 8]}]

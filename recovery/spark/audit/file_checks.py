@@ -9,6 +9,7 @@ is what a restore reads from its pickle.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, cast
 
@@ -21,7 +22,13 @@ from graphs.wording import counted
 from recovery.spark.audit.page_checks import ColumnPages, Leaf, pages_of
 from recovery.spark.audit.row_checks import row_faults
 from recovery.spark.cut_tables.decoding import PARTS, identity_of
-from recovery.spark.cut_tables.plain_pickles import BrokenPickleError, UnreadablePickleError, load
+from recovery.spark.cut_tables.plain_pickles import (
+    OPCODES_MAX,
+    BrokenPickleError,
+    UncheckedPickleError,
+    UnreadablePickleError,
+    load,
+)
 from recovery.stores.parquet_tables import ROWS_KINDS, ROWS_NAMES, pa, parquet
 from recovery.stores.record_tables import LOG, REPEATING_IN_LOG, ROUNDS, TRANSACTIONS
 from recovery.stores.state_table import ADDED, PICKLED, REPEATING, STATE, odd_rows, pickled_row
@@ -180,7 +187,8 @@ class _State:
                 self._add_typed(column, of_type)
         self._add_pickled(keyed.filter(compute.invert(is_typed)))
         for data in rows.filter(compute.is_null(rows["key_group"]))["data"].to_pylist():
-            self._entry_in(data or b"", None)
+            with suppress(UnreadablePickleError):
+                self._loaded(data or b"", None)
 
     def _add_wholes(self, rows: Any) -> None:
         """One row at most has the state of the task itself. `odd_rows` sees those of one batch."""
@@ -204,31 +212,41 @@ class _State:
         for row in zip(*(rows[name].to_pylist() for name in PICKLED), strict=True):
             kind, group, key_int, key_str, _, data = row
             shown = key_int if key_int is not None else key_str
-            entry = self._entry_in(data, shown)
+            try:
+                entry = self._loaded(data, shown)
+            except UncheckedPickleError:
+                # One that is not too long refers to something outside of it, and a store finds no key in it.
+                if shown is not None and len(data) <= OPCODES_MAX:
+                    self._find("row that differs from its pickle", shown)
+                continue
+            except BrokenPickleError:
+                continue
             if row != pickled_row(group, data) or (entry is not None and len(entry) != PARTS[kind]):
                 self._find("row that differs from its pickle", shown)
                 continue
-            if entry is None:
+            identity = None if entry is None else identity_of(entry[0], len(data))
+            if entry is None or identity is None:
                 continue  # reported when an invariant reads this key
             if (right := _group_of(entry[0])) not in {None, group}:
                 self._find("key in the wrong group" if right != _NO_KEY else "key that cannot be one", entry[0])
             if kind != "timer":
-                self._add_key(entry[0], identity_of(entry[0], len(data)))
+                self._add_key(entry[0], identity)
 
-    def _entry_in(self, data: bytes, key: Any) -> tuple[Any, ...] | None:
+    def _loaded(self, data: bytes, key: Any) -> tuple[Any, ...] | None:
         """The items of a pickled entry; None if they cannot be read. A broken pickle, or two of them, are a fault."""
         try:
             entry = load(data)
-        except UnreadablePickleError as error:
-            if isinstance(error, BrokenPickleError):
-                self._find("row whose pickle is broken, or is not all of it", key)
+        except BrokenPickleError:
+            self._find("row whose pickle is broken, or is not all of it", key)
+            raise
+        except UncheckedPickleError:
+            raise
+        except UnreadablePickleError:
             return None
         return cast("tuple[Any, ...]", entry) if type(entry) is tuple else ()
 
-    def _add_key(self, key: Any, identity: str | None) -> None:
+    def _add_key(self, key: Any, identity: str) -> None:
         """Note a key by what makes it equal to others: numbers of all types, texts and what extends them."""
-        if identity is None:
-            return
         if identity[:1] == '"':
             self._add(identity[1:-1], self._texts)
         elif identity.lstrip("-").isdecimal() and -(1 << 63) <= int(identity) < 1 << 63:

@@ -46,6 +46,10 @@ class BrokenPickleError(UnreadablePickleError):
     """The bytes are no pickle, or more than one: nothing that we have written."""
 
 
+class UncheckedPickleError(UnreadablePickleError):
+    """The pickle has more opcodes than are checked, or refers to something outside of it: nothing may load it."""
+
+
 class Named:
     """Stands for an object of a class that the pickle names, or for the result of a function that it names.
 
@@ -149,8 +153,8 @@ def check_pickle(data: bytes) -> int:
                 if code == _PUT and not (line.isdigit() and len(line) < 10 and int(line) <= count):
                     raise BrokenPickleError("it uses a place in the memo that is far beyond its own")
         else:
-            raise UnreadablePickleError(f"opcode {code:#04x} refers to something outside of it")
-    raise UnreadablePickleError(f"it has more than {OPCODES_MAX:,} opcodes")
+            raise UncheckedPickleError(f"opcode {code:#04x} refers to something outside of it")
+    raise UncheckedPickleError(f"it has more than {OPCODES_MAX:,} opcodes")
 
 
 class _Unpickler(pickle.Unpickler):
