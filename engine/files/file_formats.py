@@ -193,9 +193,8 @@ class FileSink(Files, Sink[Any]):
         return is_new
 
     def release(self, place: SinkPlace) -> None:
-        """Release the claims."""
-        for output in self._outputs(place):
-            output.release()
+        """Release the claim."""
+        self._output(place).release()
 
     def open_writer(self, place: SinkPlace) -> SinkWriter:
         """A writer of files."""

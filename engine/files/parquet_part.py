@@ -111,12 +111,16 @@ class ParquetPart:
         self._rows += len(records)
 
     def _check(self, records: list[Any]) -> None:
+        known: set[Any] = set(self._columns)
         for record in records:
             if not isinstance(record, dict) or not record:
                 raise unwritable(self._sink, "Parquet", record, "it has no columns", "map records to dicts")
-            if not all(type(key) is str for key in cast("dict[Any, Any]", record)):
-                what = "a column whose name is not text"
-                raise unwritable(self._sink, "Parquet", record, what, "map records to dicts with text as keys")
+            keys = cast("dict[Any, Any]", record).keys()
+            if not keys <= known:
+                if not all(type(key) is str for key in keys):
+                    what = "a column whose name is not text"
+                    raise unwritable(self._sink, "Parquet", record, what, "map records to dicts with text as keys")
+                known.update(keys)
 
     def _flush(self) -> None:
         table = arrow().concat_tables(self._tables) if self._tables else self._table_of_records()

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from engine.files.checks import claim_output
-from engine.files.file_errors import UnknownTransactionError
+from engine.files.file_errors import OutputError, UnknownTransactionError
 from engine.files.file_formats import CSV, FileSink, JsonLines
 from engine.rolling_back import LaterOutput
 from graphs.ids import Attempt, Epoch
-from tests.files.opened import reader, rest, services, sink, swept_by, transaction, visible, writer
+from tests.files.opened import SINK, reader, rest, services, sink, swept_by, transaction, visible, writer
 
 CUTS = "cuts"
 
@@ -94,6 +94,19 @@ def test_output_is_replaced_in_the_former_place_too(tmp_path: Path):
     opened(tmp_path, "b", 2)
     its = services(tmp_path / CUTS, attempt=Attempt(2))
     its.withdraw(sink(JsonLines(str(tmp_path / "b"))), LaterOutput(Attempt(2), Epoch(1), Attempt(1), frozenset()))
+    assert numbers(tmp_path / "a") == [1]
+
+
+def test_a_run_that_is_refused_another_place_keeps_its_claim_to_the_former_one(tmp_path: Path):
+    before = opened(tmp_path, "a", 1)
+    before.write(batch(1))
+    before.prepare(transaction(1))
+    opened(tmp_path / "other", "../taken", 1, run="77aa")
+    its = services(tmp_path / CUTS, attempt=Attempt(2))
+    sinks = [sink(JsonLines(str(tmp_path / path)), name) for path, name in (("b", SINK), ("taken", "second"))]
+    with pytest.raises(OutputError, match="77aa"):
+        claim_output([(operator, its.place(operator)) for operator in sinks])
+    opened(tmp_path, "b", 2).commit(transaction(1))
     assert numbers(tmp_path / "a") == [1]
 
 
