@@ -10,9 +10,9 @@ import pytest
 
 from backedge import CSV, JsonLines, OutcomeUnknownError, Parquet
 from engine.columns import as_records
-from engine.files.checks import check_sink
+from engine.files.checks import check_sink, claim_output
 from engine.files.file_errors import OutputError, UnknownTransactionError
-from graphs.ids import Attempt
+from graphs.ids import Attempt, TaskId
 from recovery.stores.object_client import Repeats
 from recovery.stores.object_store import PIECE_BYTES, ObjectStore
 from tests.faults.evidence import Evidence
@@ -308,3 +308,27 @@ def test_a_place_that_cannot_be_written_to_is_refused(place: Place, out: str, mo
 
 def test_replacing_output_is_refused_by_name_before_anything_runs(out: str):
     assert not JsonLines(out).can_withdraw(sink_place())
+
+
+@pytest.mark.parametrize("is_published", [True, False])
+def test_what_the_cut_lists_of_another_place_is_published_there_once(
+    place: Place, out: str, tmp_path: Any, is_published: bool
+):
+    def opened(path: str, attempt: int) -> Any:
+        its = services(tmp_path, attempt=Attempt(attempt))
+        operator = sink(JsonLines(path))
+        claim_output([(operator, its.place(operator))])
+        return its.writer(operator, TaskId("out", 0))
+
+    before = opened(out, 1)
+    for epoch in (1, 2):
+        before.write(batch(epoch))
+        before.prepare(transaction(epoch))
+    if is_published:
+        before.commit_together([transaction(1), transaction(2)])
+        before.close()
+    for attempt, path in ((2, f"{place.location}/other"), (3, str(tmp_path / "local"))):
+        later = opened(path, attempt)
+        assert not later.commit_together([transaction(1), transaction(2)])
+        later.close()
+    assert numbers(out) == [1, 2] and not list(tmp_path.glob("local/part-*"))
