@@ -82,6 +82,20 @@ COLUMNS_OF_VALUES = st.one_of(
 )
 """A column of one kind, of one kind and None, of numbers, or of anything."""
 
+NUMBERS = st.one_of(
+    st.lists(INTEGERS, min_size=1, max_size=3),
+    st.lists(FLOATS, min_size=1, max_size=3),
+    st.lists(INTEGERS | FLOATS, min_size=1, max_size=3),
+    *(
+        st.lists(_numbers(kind), min_size=1, max_size=3).map(lambda n, kind=kind: [*np.array(n, kind)])
+        for kind in _TYPES[:9]
+    ),
+)
+"""Columns of numbers."""
+
+VERTICES = st.lists(_near(2**24, 2**53, 2**60) | st.integers(0, 9), min_size=2, max_size=4, unique=True)
+"""Numbers of vertices."""
+
 ARROW_TYPES = [
     *("int8", "int32", "int64", "uint64", "halffloat", "float", "double", "bool", "string", "large_string", "binary"),
     *("date32", "date64", "time32[s]", "time64[us]", "timestamp[s]", "timestamp[us]", "timestamp[ns]", "duration[ms]"),
