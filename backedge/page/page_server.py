@@ -1,12 +1,11 @@
 """Serves the live page over HTTP, on this machine only and to those who know its token.
 
-- It listens on the loopback address. The address that is printed contains a random token; opening it sets a cookie, and
-  nothing is served without one of the two.
+- It listens on the loopback address. The address that is printed contains a random token behind a `#`, which browsers
+  send to no server. The page keeps it for its own origin, which includes the port, and sends it as a header with each
+  request for data. A cookie would be sent to every server of this machine.
 - Requests that name another host are refused, so that no foreign page can reach it under a name of its own.
-- No request is logged, because it may hold the token.
-- Nothing here changes a cut, and a run only with `--control`. A button sends a POST with a second token, which the page
-  gets by a request of its own. A page of another origin, as that of another port of this machine, can read neither that
-  answer nor send such a header, and none can show this one in a frame.
+- Nothing here changes a cut, and a run only with `--control`. A button sends a POST with the token. A page of another
+  origin, as that of another port of this machine, cannot send such a header, and none can show this one in a frame.
 - The page loads nothing from anywhere else (Content-Security-Policy).
 - Statuses are pushed as server-sent events. What blocks runs in threads.
 """
@@ -43,7 +42,7 @@ POLICY = (
     "frame-ancestors 'none'"
 )
 NOT_FOUND = (WrongCallError, NoSuchNameError, GraphError, StoreError)
-CONTROL_HEADER = "Backedge-Control"
+TOKEN_HEADER = "Backedge-Token"
 STEERING_MAX = 32
 """How many buttons may wait for their answers; each has a thread, so that the page goes on meanwhile."""
 
@@ -59,7 +58,6 @@ class PageServer:
         self._source = source
         self._steer = steer
         self._steering = ThreadPoolExecutor(STEERING_MAX, "steering")
-        self._control_token = secrets.token_urlsafe(TOKEN_BYTES)
         self._port = port
         self._token = secrets.token_urlsafe(TOKEN_BYTES)
         self._loop = asyncio.new_event_loop()
@@ -91,14 +89,13 @@ class PageServer:
             self._loop.close()
 
     async def _serve(self, started: threading.Event) -> None:
-        # The first line of a request may hold the token, which a log at level INFO would keep.
         runner = web.AppRunner(self._app(), shutdown_timeout=1.0, access_log=None)
         await runner.setup()
         try:
             site = web.TCPSite(runner, HOST, self._port)
             await site.start()
             _, self._port = runner.addresses[0][:2]
-            self.address = f"http://{HOST}:{self._port}/?token={self._token}"
+            self.address = f"http://{HOST}:{self._port}/#token={self._token}"
             started.set()
             await self._is_over.wait()
         finally:
@@ -112,7 +109,7 @@ class PageServer:
             [
                 web.get("/", self._index),
                 web.get("/assets/{name}", self._asset),
-                web.get("/api/control", self._told(lambda request: {"token": self._steer and self._control_token})),
+                web.get("/api/control", self._told(lambda request: self._steer is not None)),
                 web.get("/api/jobs", self._told(lambda request: self._source.jobs())),
                 web.get("/api/jobs/{job}/status", self._told(lambda r: self._source.status(_word(r, "job")))),
                 web.get("/api/jobs/{job}/events", self._events),
@@ -147,15 +144,9 @@ class PageServer:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.host not in (f"{HOST}:{self._port}", f"localhost:{self._port}"):
             raise web.HTTPForbidden(text="this page is served under its own address only\n")
-        cookie = f"backedge-{self._port}"
-        given = request.query.get("token") or request.cookies.get(cookie, "")
-        if not _is_same(given, self._token):
-            raise web.HTTPForbidden(text="open the address that `backedge` has printed: it contains the token\n")
-        if "token" in request.query and request.path == "/":
-            # The token leaves the address, and with it the history of the browser.
-            leave = web.HTTPSeeOther("/")
-            leave.set_cookie(cookie, self._token, httponly=True, samesite="Strict", path="/")
-            raise leave
+        if request.path.startswith("/api/") and not _is_same(request.headers.get(TOKEN_HEADER, ""), self._token):
+            error = "open the address that `backedge` has printed: it contains the token"
+            return web.json_response({"error": error}, status=403)
         return await handler(request)
 
     async def _index(self, request: web.Request) -> web.StreamResponse:
@@ -182,8 +173,7 @@ class PageServer:
 
     async def _act(self, steer: Steer, request: web.Request) -> web.StreamResponse:
         """Do what a button of this page asks for."""
-        token = request.headers.get(CONTROL_HEADER, "")
-        if request.headers.get("Origin") != f"http://{request.host}" or not _is_same(token, self._control_token):
+        if request.headers.get("Origin") != f"http://{request.host}":
             raise web.HTTPForbidden(text="only the buttons of this page steer a run\n")
         asked = _word(request, "run"), _word(request, "action")
         try:

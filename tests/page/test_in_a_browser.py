@@ -9,8 +9,10 @@ import json
 import os
 import re
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +272,63 @@ def test_it_is_accessible_and_fits_the_window(browser: Browser, made: Made, name
     wide = visit.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide == 0, "the page scrolls sideways"
     visit.close()
+
+
+class Another:
+    """Another server of this machine, whose page asks the live page for all that it wants. `heard`: what it is sent."""
+
+    def __init__(self, address: str) -> None:
+        script = f"""
+            const ask = (path, options) => fetch("{address}" + path, options).then((r) => r.text(), () => "refused");
+            const post = {{ method: "POST", credentials: "include" }};
+            Promise.all([
+                ask("/api/jobs", {{ credentials: "include" }}),
+                ask("/api/runs/4f/cancel", post),
+                ask("/api/runs/4f/cancel", {{ ...post, mode: "no-cors" }}),
+                ask("/api/runs/4f/cancel", {{ ...post, headers: {{ "Backedge-Token": "guessed" }} }}),
+            ]).then((answers) => document.title = JSON.stringify(answers));
+        """
+        heard = self.heard = list[str]()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                heard.append(f"{self.path}\n{self.headers}")
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(f"<title>asking</title><script>{script}</script>".encode())
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Into no output of a test."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.address = f"http://127.0.0.1:{self.server.server_port}/"
+
+
+def test_another_server_of_this_machine_gets_no_token_and_presses_no_button(browser: Browser, tmp_path: Path):
+    two_cuts(tmp_path)
+    pressed: list[tuple[str, ...]] = []
+    page = PageServer(PageSource(str(tmp_path), None, list), steer=lambda *asked: pressed.append(asked) or "done")
+    page.start()
+    another = Another(page.address.partition("/#")[0])
+    visit = Visit(browser, page.address)
+    expect(visit.page.locator("#job")).to_have_text("job")
+    token = page.address.partition("token=")[2]
+    assert token not in visit.page.url
+    foreign = visit.page.context.new_page()
+    foreign.goto(another.address)
+    expect(foreign).to_have_title(re.compile("refused"))
+    assert json.loads(foreign.title()) == ["refused", "refused", "", "refused"]
+    assert another.heard and token not in "".join(another.heard)
+    assert pressed == []
+    visit.page.reload()
+    expect(visit.page.locator("#job")).to_have_text("job")
+    foreign.goto(page.address.partition("#")[0])
+    expect(foreign.locator("#fault")).to_contain_text("it contains the token")
+    visit.close()
+    another.server.shutdown()
+    another.server.server_close()
+    page.stop()
 
 
 def test_a_machine_without_a_browser_is_told_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPResponse
@@ -11,7 +10,7 @@ from pathlib import Path
 from socket import create_connection
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urlsplit
-from urllib.request import HTTPCookieProcessor, build_opener
+from urllib.request import urlopen
 
 import pytest
 from msgspec.structs import replace
@@ -20,7 +19,7 @@ from backedge import ui_command
 from backedge.command import main
 from backedge.flows import WrongCallError
 from backedge.page.page_control import PageControl
-from backedge.page.page_server import ASSETS, CONTROL_HEADER, PageServer, Steer
+from backedge.page.page_server import ASSETS, TOKEN_HEADER, PageServer, Steer
 from backedge.page.page_source import PageSource
 from engine.on_ray import cluster
 from engine.on_ray.api.job_handle import Job
@@ -45,8 +44,8 @@ class Page:
         self.server = PageServer(PageSource(str(root), None, lambda: self.alive), steer=steer)
         self.server.start()
         self.address = urlsplit(self.server.address)
-        self.token = self.address.query.removeprefix("token=")
-        self.cookie = f"backedge-{self.address.port}={self.token}"
+        self.token = self.address.fragment.removeprefix("token=")
+        self.headers = {TOKEN_HEADER: self.token}
 
     def stream(self, path: str, method: str = "GET", body: str | bytes = "", **headers: str) -> HTTPResponse:
         """The beginning of an answer."""
@@ -60,8 +59,8 @@ class Page:
             return Answer(reply.status, dict(reply.headers), reply.read().decode())
 
     def get(self, path: str, status: int = 200) -> Any:
-        """JSON, as a client with the cookie gets it."""
-        reply = self.ask(path, Cookie=self.cookie)
+        """JSON, as a client with the token gets it."""
+        reply = self.ask(path, **self.headers)
         assert reply.status == status, reply.text
         return json.loads(reply.text)
 
@@ -88,48 +87,43 @@ def test_it_is_served_on_the_loopback_address_only(page: Page):
     assert places == ["0100007F"]
 
 
-@pytest.mark.parametrize("path", ["/", "/api/jobs", "/assets/app.js", "/api/jobs/job/events"])
-def test_nothing_is_served_without_the_token(page: Page, path: str):
-    for headers in ({}, {"Cookie": page.cookie[:-1]}, {"Cookie": f"backedge-{page.address.port}="}):
+@pytest.mark.parametrize("path", ["/api/jobs", "/api/control", "/api/jobs/job/events", "/api/nothing"])
+def test_nothing_is_told_without_the_token(page: Page, path: str):
+    for headers in (
+        {},
+        {TOKEN_HEADER: page.token[:-1]},
+        {TOKEN_HEADER: ""},
+        {"Cookie": f"{TOKEN_HEADER}={page.token}"},
+    ):
         reply = page.ask(path, **headers)
-        assert reply.status == 403 and "token" in reply.text
-    assert page.ask(f"{path}?token=wrong").status == 403
+        assert reply.status == 403 and "contains the token" in json.loads(reply.text)["error"]
+    assert page.ask(f"{path}?token={page.token}").status == 403
 
 
-def test_the_address_with_the_token_sets_a_cookie_and_leaves_the_token_out(page: Page):
-    reply = page.ask(f"/?token={page.token}")
-    assert (reply.status, reply.headers["Location"]) == (303, "/")
-    cookie = reply.headers["Set-Cookie"]
-    assert page.cookie in cookie and "HttpOnly" in cookie and "SameSite=Strict" in cookie
-    assert page.ask("/", Cookie=page.cookie).status == 200
+def test_the_page_itself_holds_nothing_and_sets_no_cookie(page: Page):
+    for path in ("/", *(f"/assets/{name}" for name in ASSETS)):
+        reply = page.ask(path)
+        assert reply.status == 200 and page.token not in reply.text and "Set-Cookie" not in reply.headers
 
 
 def test_a_request_under_another_name_is_refused_even_with_the_token(page: Page):
-    assert page.ask("/", Host="backedge.example:80", Cookie=page.cookie).status == 403
-    assert page.ask("/", Host=f"localhost:{page.address.port}", Cookie=page.cookie).status == 200
+    assert page.ask("/api/jobs", Host="backedge.example:80", **page.headers).status == 403
+    assert page.ask("/api/jobs", Host=f"localhost:{page.address.port}", **page.headers).status == 200
 
 
 def test_bytes_that_are_no_text_are_no_token(page: Page):
     with create_connection(("127.0.0.1", page.address.port or 0), timeout=20) as connection:
-        head = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{page.address.port}\r\nConnection: close\r\n".encode()
-        connection.sendall(head + f"Cookie: backedge-{page.address.port}=".encode() + b"\xff\xfe\r\n\r\n")
+        head = f"GET /api/jobs HTTP/1.1\r\nHost: 127.0.0.1:{page.address.port}\r\nConnection: close\r\n".encode()
+        connection.sendall(head + f"{TOKEN_HEADER}: ".encode() + b"\xff\xfe\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 403")
-
-
-def test_the_token_is_in_no_log(page: Page, caplog: pytest.LogCaptureFixture):
-    with caplog.at_level("DEBUG"):
-        assert page.ask(f"/?token={page.token}").status == 303
-        assert page.ask(f"/api/jobs?token={page.token}").status == 200
-        logging.getLogger("aiohttp.access").info("the log is read")
-    assert "the log is read" in caplog.text and page.token not in caplog.text
 
 
 def test_the_page_asks_nobody_else(page: Page):
     for name in ("", *(f"assets/{asset}" for asset in ASSETS)):
-        reply = page.ask(f"/{name}", Cookie=page.cookie)
+        reply = page.ask(f"/{name}")
         assert reply.headers["Content-Security-Policy"].startswith("default-src 'none'")
         assert set(re.findall(r"https?://[^\"'` ]+", reply.text)) <= {"http://www.w3.org/2000/svg"}
-    assert page.ask("/assets/../page_server.py", Cookie=page.cookie).status == 404
+    assert page.ask("/assets/../page_server.py").status == 404
 
 
 # -- what it tells -------------------------------------------------------------------------------------------------
@@ -155,7 +149,7 @@ def test_a_run_that_is_alive_is_pushed_as_it_changes(page: Page):
     run = RunStatus("fresh", "4f", "running", True, 1.0, 5.0, None, 1, None, 0)
     page.alive.append(run)
     try:
-        with page.stream("/api/jobs/fresh/events", Cookie=page.cookie) as reply:
+        with page.stream("/api/jobs/fresh/events", **page.headers) as reply:
             assert reply.headers["Content-Type"] == "text/event-stream"
             assert _next_event(reply)["records"] == 0
             page.alive[0] = replace(run, records=70)
@@ -237,9 +231,8 @@ class Steered:
     def press(self, action: str, given: str | bytes = "", method: str = "POST", **changed: str | None) -> Answer:
         """What the page sends for a button, but for headers that are changed or, with None, left out."""
         headers: dict[str, str | None] = {
-            "Cookie": self.page.cookie,
             "Origin": f"http://127.0.0.1:{self.page.address.port}",
-            CONTROL_HEADER: self.page.get("/api/control")["token"],
+            TOKEN_HEADER: self.page.token,
         }
         sent = {name: value for name, value in (headers | changed).items() if value is not None}
         return self.page.ask(f"/api/runs/4f/{action}", method, given, **sent)
@@ -253,8 +246,8 @@ def steered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steered]:
 
 
 def test_a_page_without_control_has_no_way_to_steer(page: Page):
-    assert page.get("/api/control") == {"token": None}
-    assert page.ask("/api/runs/4f/cancel", "POST", Cookie=page.cookie).status == 404
+    assert page.get("/api/control") is False
+    assert page.ask("/api/runs/4f/cancel", "POST", **page.headers).status == 404
 
 
 def test_a_button_asks_for_one_thing_and_is_answered_with_the_outcome(steered: Steered):
@@ -268,9 +261,8 @@ def test_a_button_asks_for_one_thing_and_is_answered_with_the_outcome(steered: S
 @pytest.mark.parametrize(
     "changed",
     [
-        {"Cookie": None},
-        {CONTROL_HEADER: None},
-        {CONTROL_HEADER: "wrong"},
+        {TOKEN_HEADER: None},
+        {TOKEN_HEADER: "wrong"},
         {"Origin": None},
         {"Origin": "null"},
         {"Origin": "http://127.0.0.1:1"},
@@ -291,11 +283,9 @@ def test_looking_at_an_address_steers_nothing(steered: Steered):
     assert steered.asked == []
 
 
-def test_the_token_of_the_address_is_not_the_one_of_the_buttons(steered: Steered):
-    assert steered.press("cancel", **{CONTROL_HEADER: steered.page.token}).status == 403
-    assert (
-        "frame-ancestors 'none'" in steered.page.ask("/", Cookie=steered.page.cookie).headers["Content-Security-Policy"]
-    )
+def test_the_page_cannot_be_shown_in_a_frame(steered: Steered):
+    assert steered.page.get("/api/control") is True
+    assert "frame-ancestors 'none'" in steered.page.ask("/").headers["Content-Security-Policy"]
 
 
 class SteeredJob:
@@ -360,7 +350,7 @@ def test_the_command_serves_the_page_until_it_is_interrupted(
         seen.append(capsys.readouterr().err)
         address = re.search("http://[^ ]+", seen[0])
         assert address is not None
-        with build_opener(HTTPCookieProcessor()).open(address[0].strip()) as reply:
+        with urlopen(address[0].strip()) as reply:
             seen.append(reply.read().decode())
         raise KeyboardInterrupt
 

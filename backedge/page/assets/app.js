@@ -10,14 +10,32 @@ const EPOCHS_LISTED = 15;
 const BUSY_MIN = 0.8;
 const HELD_MIN = 0.5;
 const byId = (id) => document.getElementById(id);
-const query = (path) => fetch(path).then((reply) => reply.json());
+const RECONNECT_MS = 3000;
+const TOKEN = /^#token=(.+)$/;
+
+// The token leaves the address, and with it the history of the browser. What is kept for the session is for this origin
+// alone, and that includes the port.
+if (TOKEN.test(location.hash)) {
+  sessionStorage.setItem("token", TOKEN.exec(location.hash)[1]);
+  history.replaceState(null, "", location.pathname);
+}
+addEventListener("hashchange", () => TOKEN.test(location.hash) && location.reload());
+const token = sessionStorage.getItem("token") ?? "";
+const call = (path, options = {}) => fetch(path, { ...options, headers: { "Backedge-Token": token } });
+
+async function query(path) {
+  const reply = await call(path);
+  const found = await reply.json();
+  if (reply.status === 403) throw new Error(found.error);
+  return found;
+}
 
 let job = null;
 let events = null;
 let drawn = "";
 let opened = null;
 let kept = [];
-let controlToken = null;
+let canSteer = false;
 let asked = 0;
 
 // -- amounts ------------------------------------------------------------------------------------------------------
@@ -113,12 +131,36 @@ function choose(name) {
   drawn = "";
   location.hash = encodeURIComponent(name);
   closeCut();
-  events?.close();
-  events = new EventSource(`/api/jobs/${encodeURIComponent(name)}/events`);
-  events.addEventListener("status", (event) => show(JSON.parse(event.data)));
-  events.addEventListener("fault", (event) => fault(JSON.parse(event.data).error));
-  events.addEventListener("error", () => fault("the server does not answer; it may have ended"));
+  events?.abort();
+  events = new AbortController();
+  follow(name, events.signal);
   showJobs().catch(() => {});
+}
+
+// Server-sent events by fetch: an EventSource sends no headers.
+async function follow(name, signal) {
+  while (!signal.aborted) {
+    try {
+      const reply = await call(`/api/jobs/${encodeURIComponent(name)}/events`, { signal });
+      const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = "";
+      for (let part = await reader.read(); !part.done; part = await reader.read()) {
+        const blocks = (rest + part.value).split("\n\n");
+        rest = blocks.pop();
+        for (const block of blocks) if (!signal.aborted) take(block);
+      }
+    } catch {
+      // It is aborted, or the server has ended.
+    }
+    if (!signal.aborted) fault("the server does not answer; it may have ended");
+    await new Promise((done) => setTimeout(done, RECONNECT_MS));
+  }
+}
+
+function take(block) {
+  const [, event, data] = /^event: (.*)\ndata: (.*)$/.exec(block) ?? [];
+  if (event === "status") show(JSON.parse(data));
+  else if (event === "fault") fault(JSON.parse(data).error);
 }
 
 function fault(text) {
@@ -485,7 +527,7 @@ let steered = null;
 // The buttons are for the run that is shown; those that wait for an answer keep their focus and do nothing.
 function showControl(status) {
   steered = status;
-  byId("control").hidden = controlToken === null || !status.is_live;
+  byId("control").hidden = !canSteer || !status.is_live;
   for (const button of controls) button.setAttribute("aria-disabled", String(waiting.has(`${status.run} ${button.dataset.action}`)));
 }
 
@@ -495,12 +537,11 @@ async function steer(button) {
   const pressed = `${run} ${action}`;
   if (waiting.has(pressed) || (SURE[action] && !confirm(`${job}: ${SURE[action]}`))) return;
   const given = byId(action === "rescale" ? "tasks-wanted" : "cut-name").value;
-  const call = { method: "POST", headers: { "Backedge-Control": controlToken }, body: given };
   waiting.add(pressed);
   showControl(steered);
   say(byId("steered"), `${job}: ${button.textContent} …`);
   try {
-    const found = await (await fetch(`/api/runs/${run}/${action}`, call)).json();
+    const found = await (await call(`/api/runs/${run}/${action}`, { method: "POST", body: given })).json();
     say(byId("steered"), `${job}: ${found.done ?? found.error}`);
   } catch {
     say(byId("steered"), `${job}: the server does not answer; it may have ended`);
@@ -511,7 +552,7 @@ async function steer(button) {
 
 byId("control").addEventListener("submit", (event) => event.preventDefault());
 for (const button of controls) button.addEventListener("click", () => steer(button));
-query("/api/control").then(({ token }) => (controlToken = token));
+query("/api/control").then((found) => (canSteer = found)).catch(() => {});
 
 byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -520,5 +561,5 @@ byId("ask").addEventListener("submit", (event) => {
 byId("what").addEventListener("change", ask);
 byId("close").addEventListener("click", closeCut);
 
-showJobs().catch((error) => fault(String(error)));
+showJobs().catch((error) => fault(error.message));
 setInterval(() => showJobs().catch(() => {}), 5000);
