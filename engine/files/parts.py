@@ -29,6 +29,7 @@ from engine.reading_back import check_reads_back
 from engine.task_errors import describe, show
 
 _FRAME = struct.Struct("<Q16s")
+"""The length of a batch, and its digest."""
 _COPIED_BYTES = 1 << 20
 _CSV_SCALARS = frozenset({type(None), bool, int, float, Decimal, UUID, time})
 _CSV_FAMILIES: tuple[type, ...] = (
@@ -160,16 +161,16 @@ class CsvPart:
 
 
 class PicklePart:
-    """Batches of any records, each after its length and a digest, which is keyed if a key is given."""
+    """Batches of any records, each after its length and a digest."""
 
-    def __init__(self, disk: Disk, path: Path, sink: str, key: bytes = b"") -> None:
+    def __init__(self, disk: Disk, path: Path, sink: str) -> None:
         self._sink = sink
-        self._key = key
-        self._stream = disk.open(path, is_private=True)
+        self._stream = disk.open(path)
 
     def write(self, records: Records) -> None:
         """Add a batch."""
-        self._stream.write(pickle_frame(self._sink, records, self._key))
+        payload = pickled_batch(self._sink, records)
+        self._stream.write(_FRAME.pack(len(payload), _digest(payload)) + payload)
 
     def close(self) -> None:
         """Close the file."""
@@ -213,8 +214,8 @@ def csv_header(path: Path) -> bytes:
     return header
 
 
-def pickle_frame(sink: str, records: Records, key: bytes) -> bytes:
-    """A batch of any records, behind its length and its digest."""
+def pickled_batch(sink: str, records: Records) -> bytes:
+    """A batch of any records, if it reads back."""
     records = as_records(records)
     try:
         payload = pickle.dumps(records, 5)
@@ -222,24 +223,23 @@ def pickle_frame(sink: str, records: Records, key: bytes) -> bytes:
     except Exception as error:
         fix = "map it to values that pickle: numbers, text, lists, dicts, arrays, objects of importable classes"
         raise unwritable(sink, "pickle", _culprit(records, copy_value), describe(error), fix) from error
-    return _FRAME.pack(len(payload), _digest(payload, key)) + payload
+    return payload
 
 
-def read_pickles(path: Path, key: bytes = b"") -> Iterator[list[Any]]:
-    """The batches that a `PicklePart` wrote. A batch is verified before it is decoded."""
+def read_pickles(path: Path) -> Iterator[list[Any]]:
+    """The batches that a `PicklePart` wrote."""
     with path.open("rb") as file:
-        yield from pickles_in(file, str(path), key)
+        yield from pickles_in(file, str(path))
 
 
-def pickles_in(file: BinaryIO, path: str, key: bytes = b"") -> Iterator[list[Any]]:
+def pickles_in(file: BinaryIO, path: str) -> Iterator[list[Any]]:
     """The batches in a file of frames. Each is verified before it is decoded."""
     while frame := file.read(_FRAME.size):
         length, digest = _FRAME.unpack(frame) if len(frame) == _FRAME.size else (0, b"")
         payload = file.read(length)
-        if len(payload) != length or _digest(payload, key) != digest:
+        if len(payload) != length or _digest(payload) != digest:
             raise DamagedOutputError(
-                f"{path} is not what was written: it is torn or altered, or written with another key; restore it "
-                "from a backup, or start a new run"
+                f"{path} is not what was written: it is torn or altered; restore it from a backup, or start a new run"
             )
         yield pickle.loads(payload)
 
@@ -302,5 +302,5 @@ def _csv(rows: list[Any]) -> str:
     return text
 
 
-def _digest(payload: bytes, key: bytes) -> bytes:
-    return hashlib.blake2b(payload, digest_size=16, key=key).digest()
+def _digest(payload: bytes) -> bytes:
+    return hashlib.blake2b(payload, digest_size=16).digest()

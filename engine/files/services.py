@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from engine.files.checks import check_source
 from engine.files.disk import Disk
 from engine.files.kept_in_store import KeptInStore
-from engine.files.kept_output import Deliver, KeptInRun
+from engine.files.kept_output import Deliver, KeptInMemory
 from engine.files.names import path_name
 from engine.files.pace import Bucket, PacedReader
 from engine.memory import ListStore
@@ -21,8 +20,7 @@ from graphs.ids import Attempt, TaskId
 from graphs.io import Sink, SinkPlace, SinkWriter, Source, rate_of
 from graphs.plan import Operator
 from recovery.orders import Sweep
-from recovery.stores.folder_store import local_path
-from recovery.stores.store_schemes import scheme_of, store_at
+from recovery.stores.store_protocol import Store
 
 FIRST = Attempt(1)
 
@@ -32,13 +30,13 @@ class FileServices(Services):
 
     - run: names the run; the same for every attempt and every run that resumes it. Part of the name of each file.
     - attempt: part of the name of all unpublished output.
-    - staging: where the output is kept that the run itself keeps: a folder, or the URI of a store. None: the run cannot
-      be restored, and the output is kept in memory.
+    - kept_at: the store for the output that the run itself keeps. None: the run cannot be restored, and the output is
+      kept in memory.
     - deliver: receives what sinks send to the driver.
     - clock: seconds, for the rates of sources.
     - splits: source -> its splits, as returned by `check_source`. A source that is missing here is listed by every
       task.
-    - key: with a key, the output in staging is signed, and unsigned output is never decoded. At most 64 bytes.
+    - key: with a key, that output is signed, and unsigned output is never decoded. At most 64 bytes.
 
     >>> services = FileServices("squares", None, lambda sink, transaction, records: print(sink, records), run="5f3a")
     >>> from graphs.sources_and_sinks import Collect
@@ -54,7 +52,7 @@ class FileServices(Services):
     def __init__(
         self,
         job: str,
-        staging: str | None,
+        kept_at: Store | None,
         deliver: Deliver,
         clock: Callable[[], float] = time.monotonic,
         *,
@@ -67,9 +65,7 @@ class FileServices(Services):
         self._job = job
         self._run = run
         self._attempt = attempt
-        is_folder = staging is not None and scheme_of(staging) == "file"
-        self._folder = Path(local_path(staging)) if staging is not None and is_folder else None
-        self._kept_at = store_at(staging) if staging is not None and not is_folder else None
+        self._kept_at = kept_at
         self._deliver = deliver
         self._clock = clock
         self._splits = dict(splits or {})
@@ -99,22 +95,13 @@ class FileServices(Services):
 
     def place(self, operator: Operator, index: int = 0) -> SinkPlace:
         """The place of one task of a sink."""
-        return SinkPlace(operator.name, self._job, self._run, self._attempt, index, self.kept(operator.name, index))
+        return SinkPlace(operator.name, self._job, self._run, self._attempt, index, self.kept(operator.name))
 
-    def kept(self, sink: str, index: int = 0) -> KeptInRun | KeptInStore:
+    def kept(self, sink: str) -> KeptInMemory | KeptInStore:
         """The output of a sink that the run itself keeps."""
-        if self._kept_at is not None:
-            return KeptInStore(sink, self._kept_at.below(path_name(sink)), self._deliver, self._key)
-        return KeptInRun(
-            sink,
-            self._folder,
-            self._store,
-            self._deliver,
-            attempt=self._attempt,
-            task=index,
-            disk=self.disk,
-            key=self._key,
-        )
+        if self._kept_at is None:
+            return KeptInMemory(sink, self._store, self._deliver)
+        return KeptInStore(sink, self._kept_at.below(path_name(sink)), self._deliver, self._key)
 
     def writer(self, operator: Operator, task: TaskId) -> SinkWriter:
         """The writer of one sink task."""

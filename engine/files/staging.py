@@ -164,17 +164,6 @@ class Staging:
                 "writes to this folder; move that file away, and give each job a folder of its own"
             )
 
-    def move(self, name: str, target: Path) -> bool:
-        """Move a prepared transaction to its place, durably. Returns False if it is not found."""
-        self._disk.make_folder(target.parent)
-        try:
-            self._disk.rename(self.path_of(name), target)
-        except FileNotFoundError:
-            return False
-        self._disk.sync_folder(target.parent)
-        self._disk.sync_folder(self._prepared)
-        return True
-
     def prepared_names(self) -> list[str]:
         """The transactions that are prepared but not committed."""
         return [staged_name(file).transaction for file in self._disk.names(self._prepared)]
@@ -186,35 +175,28 @@ class Staging:
                 self._disk.remove(self._prepared / file)
         self.sync_prepared()
 
-    def roll_back(self, rollback: Rollback, notes: Path | None = None) -> None:
-        """Remove leftovers of attempts. If something cannot be removed, go on with the rest, then raise.
-
-        `notes`: another folder with notes of published transactions.
-        """
+    def roll_back(self, rollback: Rollback) -> None:
+        """Remove leftovers of attempts. If something cannot be removed, go on with the rest, then raise."""
         errors: list[OSError] = []
-        for path in self._dead(rollback, notes):
+        for path in self._dead(rollback):
             try:
                 self._disk.remove(path)
             except OSError as error:
                 errors.append(error)
         if rollback.is_over:
             # Not earlier, because a task that is about to write would find its folder gone.
-            folders = (self._open, self._prepared, self.rolls, self.joining, self._noted, notes)
+            folders = (self._open, self._prepared, self.rolls, self.joining, self._noted)
             for folder in (*folders, self.replacing, self.contents.folder, self.folder):
-                if folder is not None:
-                    self._disk.remove_empty(folder)
+                self._disk.remove_empty(folder)
         if errors:
             raise errors[0]
 
-    def _dead(self, rollback: Rollback, notes: Path | None) -> list[Path]:
+    def _dead(self, rollback: Rollback) -> list[Path]:
         dead: list[Path] = []
         for name in self._disk.names(self._open):
             found = attempt_in(name)
             if found is not None and rollback.removes_open(found):
                 dead.append(self._open / name)
-        folders = [(self._prepared, rollback.removes), (self._noted, rollback.forgets)]
-        if notes is not None:
-            folders.append((notes, rollback.forgets))
-        for folder, goes in folders:
+        for folder, goes in ((self._prepared, rollback.removes), (self._noted, rollback.forgets)):
             dead += [folder / path for path in self._disk.names(folder) if goes(staged_name(path).transaction)]
         return dead + self.contents.settled(rollback)

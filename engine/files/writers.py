@@ -3,7 +3,7 @@
 - Files: prepared parts become a visible file, alone or several together (`rolls.py`), and then notes of that. Exactly
   once, however often and by whichever task they are committed; it never replaces another file, and a consumer may have
   moved the published file away.
-- Collect: a prepared part becomes a committed one, and its records are delivered.
+- Collect: a prepared transaction becomes a committed one, and its records are delivered (`kept_in_store.py`).
 - Print and Call: the records are delivered, and then a note is made. At least once: a process that dies between the two
   leaves the delivery to be repeated.
 
@@ -18,10 +18,9 @@ from time import monotonic
 from typing import Any, Generic, Protocol, TypeVar
 
 from engine.columns import Records
-from engine.files.disk import Disk
 from engine.files.file_errors import UnfinishedOutputError, UnknownTransactionError
-from engine.files.names import path_name, staged_name
-from engine.files.parts import Part, PicklePart, read_pickles
+from engine.files.names import staged_name
+from engine.files.parts import Part
 from engine.files.rolls import RollLimits, Rolls, TargetOf
 from engine.files.staging import Staging
 from engine.memory import ListStore, ListWriter
@@ -268,65 +267,6 @@ class FileWriter(StagedWriter[Staging]):
             raise self._named(error, self._published) from error
 
 
-class KeptWriter(StagedWriter[Staging]):
-    """Transactions of any records, in files of pickles. `receive` gets each one when it is published."""
-
-    def __init__(
-        self,
-        sink: str,
-        attempt: Attempt,
-        index: int,
-        staging: Staging,
-        disk: Disk,
-        receive: Receive,
-        key: bytes,
-        keeps: bool,
-    ) -> None:
-        def new_part(path: Path) -> Part:
-            return PicklePart(disk, path, sink, key)
-
-        self._committed = committed_folder(staging)
-        super().__init__(sink, attempt, index, staging, new_part, str(self._committed))
-        self._disk = disk
-        self._receive = receive
-        self._key = key
-        self._keeps = keeps
-
-    def commit(self, name: str) -> None:
-        """Publish: if records are kept, move them, then deliver them each time; otherwise deliver them and note it."""
-        if self._keeps:
-            self._move(name)
-            self._receive(name, self._records(self._place_of(name)))
-            return
-        try:
-            records = self._records(self._staging.path_of(name))
-        except FileNotFoundError:
-            if not self._place_of(name).exists():
-                raise self._unknown(name) from None
-            return
-        self._receive(name, records)
-        self._move(name)
-        self._disk.truncate(self._place_of(name))
-
-    def _is_published(self, name: str) -> bool:
-        return self._place_of(name).exists()
-
-    def _place_of(self, name: str) -> Path:
-        return self._committed / path_name(name)
-
-    def _move(self, name: str) -> None:
-        place = self._place_of(name)
-        if self._staging.move(name, place):
-            return
-        if not place.exists():
-            raise self._unknown(name)
-        # The task that moved it may have died before that was durable.
-        self._disk.sync_folder(place.parent)
-
-    def _records(self, path: Path) -> list[Any]:
-        return [record for batch in read_pickles(path, self._key) for record in batch]
-
-
 class MemoryWriter(ListWriter):
     """Transactions in memory, for a run that cannot be restored."""
 
@@ -344,8 +284,3 @@ class MemoryWriter(ListWriter):
         self._receive(name, records)
         if not self._keeps:
             self._store.committed[name] = (sink, [])
-
-
-def committed_folder(staging: Staging) -> Path:
-    """The folder of committed transactions, or of their notes, for a sink that writes no files."""
-    return staging.folder / "committed"

@@ -29,6 +29,8 @@ from recovery.stores.cut_store import CutStore
 from recovery.stores.keys import derived_key
 from recovery.stores.manifests import CutDescription
 from recovery.stores.store_errors import NoSuchCutError
+from recovery.stores.store_protocol import Store
+from recovery.stores.store_schemes import store_at
 from recovery.stores.task_files import StoredFile, TaskFiles
 from recovery.taking_back import CutFiles, take_back
 
@@ -278,8 +280,9 @@ def open_services(
     options: TaskOptions, deliver: Callable[[str, str, list[Any]], None], attempt: Attempt
 ) -> FileServices:
     """The services for the sources and sinks of an attempt."""
-    key, staging = derived_key(options.key, "output"), staging_of(options)
-    return FileServices(options.job, staging, deliver, run=options.run, attempt=attempt, splits=options.splits, key=key)
+    # The name of the run is part of the key: no output of another run is taken for output of this one.
+    key, kept_at = derived_key(options.key, f"output of run {options.run}"), _output_of(options)
+    return FileServices(options.job, kept_at, deliver, run=options.run, attempt=attempt, splits=options.splits, key=key)
 
 
 def run_name(options: TaskOptions) -> str:
@@ -289,6 +292,10 @@ def run_name(options: TaskOptions) -> str:
     return CutStore(options.root, options.job, options.key).job_id[:RUN_LETTERS]
 
 
-def staging_of(options: TaskOptions) -> str | None:
-    """The folder for output that the run itself keeps: collected and printed records."""
-    return None if options.root is None else f"{options.root}/{options.job}/output"
+def _output_of(options: TaskOptions) -> Store | None:
+    """The place of output that the run itself keeps, collected and printed records: within that of the job's cuts."""
+    if options.root is None:
+        return None
+    job = store_at(options.root).below(options.job)
+    job.prepare(is_signed=options.key is not None)
+    return job.below("output")

@@ -7,14 +7,12 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from engine.batch import copy_records
 from engine.columns import Columns, Records
-from engine.files.disk import Disk
 from engine.files.file_errors import OutputError
-from engine.files.kept_output import KeptInRun
+from engine.files.kept_output import KeptInMemory
 from engine.files.names import path_name
 from engine.memory import ListStore, ListWriter, MemoryServices
 from engine.rolling_back import LaterOutput, SweepOfSinks
@@ -76,6 +74,7 @@ class SimulatedServices(MemoryServices):
         self.attempt = Attempt(0)
         self._folder: str | None = None
         self._rehearsed: dict[str, Sink[Any] | None] = {}
+        self._kept = ListStore()
 
     def writer(self, operator: Operator, task: TaskId) -> SinkWriter:
         """The writer of one sink task."""
@@ -129,8 +128,7 @@ class SimulatedServices(MemoryServices):
         return self._rehearsed[name]
 
     def _place(self, name: str, index: int = 0) -> SinkPlace:
-        folder = None if self._folder is None else Path(self._folder, "kept")
-        kept = KeptInRun(name, folder, ListStore(), _to_nobody, attempt=self.attempt, task=index, disk=Disk(), key=b"")
+        kept = KeptInMemory(name, self._kept, _to_nobody)
         return SinkPlace(name, _RUN, _RUN, self.attempt, index, kept)
 
 

@@ -135,6 +135,13 @@ class Folder:
                     os.close(descriptor)
             opened.sync()
 
+    def move(self, parts: Parts, to: Parts) -> None:
+        """Rename a file durably, in one step, in place of a file of the new name."""
+        with self._opened() as opened, self._naming(parts):
+            source, target = opened.at(parts[:-1]), opened.at(to[:-1], make=True)
+            os.rename(parts[-1], to[-1], src_dir_fd=source, dst_dir_fd=target)
+            opened.sync()
+
     def create(self, parts: Parts, data: bytes) -> bool:
         """Create a file exclusively and durably. False if its name is taken.
 

@@ -76,6 +76,10 @@ class FolderStore(Store):
         """Write a file piece by piece."""
         self._folder.write_pieces(self._full(name), pieces)
 
+    def move(self, name: str, to: str) -> None:
+        """Rename a file, durably and in one step. Other stores cannot."""
+        self._folder.move(self._full(name), self._full(to))
+
     def create(self, name: str, data: bytes) -> bool:
         """Create a file by a link to its name."""
         return self._folder.create(self._full(name), data)

@@ -21,7 +21,7 @@ from engine.files.services import FileServices
 from engine.memory import ListStore, ListWriter
 from graphs import Collect, Flow
 from tests.columns.given import columns
-from tests.files.opened import AT_ONCE, JOB, Deliveries, reader, transaction, visible, writer
+from tests.files.opened import AT_ONCE, JOB, Deliveries, folder_store, reader, transaction, visible, writer
 from tests.runtime.tasks import Tasks
 
 
@@ -53,7 +53,7 @@ def test_a_file_whose_values_are_no_columns_is_read_as_records(tmp_path: Path):
 
 def run(flow: Flow, folder: Path, parallelism: int = 2) -> Tasks:
     """Run a flow between files to its end and publish what it wrote."""
-    services: Any = FileServices(JOB, str(folder / "staging"), Deliveries(), run="5f3a")
+    services: Any = FileServices(JOB, folder_store(folder / "staging"), Deliveries(), run="5f3a")
     for operator in flow.plan().operators.values():
         if operator.name == "out":
             check_sink(operator, services.place(operator))
@@ -100,7 +100,7 @@ def test_from_parquet_to_parquet_no_row_is_looked_at(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("kind", [JsonLines, CSV, Parquet, Collect])
 def test_every_sink_takes_columns(tmp_path: Path, kind: Any):
     given = Deliveries()
-    services = FileServices(JOB, str(tmp_path / "staging"), given, run="5f3a")
+    services = FileServices(JOB, folder_store(tmp_path / "staging"), given, run="5f3a")
     opened = writer(kind() if kind is Collect else kind(str(tmp_path / "out"), **AT_ONCE), opened=services)
     opened.write(columns(n=[1, 2], s=["a", "b"]))
     opened.write(columns(n=[3], s=["c"])[1:])

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from backedge import PostgresTable, SinkPlace, SqliteTable
-from engine.files.disk import Disk
-from engine.files.kept_output import KeptInRun
-from engine.memory import ListStore
-from graphs.ids import Attempt
+from engine.files.kept_in_store import KeptInStore
 from tests.databases.postgres_process import PostgresProcess
+from tests.files.opened import folder_store
 
 SINK = "booked"
 COLUMNS = "id integer PRIMARY KEY, name text DEFAULT 'nameless'"
@@ -26,16 +24,8 @@ def transaction(epoch: int, *, task: int = 0, attempt: int = 1) -> str:
 
 
 def place_in(folder: Path, *, attempt: int = 1, task: int = 0, run: str = "5f3a", job: str = "transfers") -> SinkPlace:
-    kept = KeptInRun(
-        SINK,
-        folder / "kept",
-        ListStore(),
-        lambda sink, transaction, records: None,
-        attempt=Attempt(attempt),
-        task=task,
-        disk=Disk(),
-        key=b"",
-    )
+    store = folder_store(folder / "kept").below(SINK)
+    kept = KeptInStore(SINK, store, lambda sink, transaction, records: None)
     return SinkPlace(SINK, job, run, attempt, task, kept)
 
 

@@ -56,6 +56,7 @@ def test_a_commit_whose_note_was_lost_is_found_by_its_marker(rows: Rows):
     writer.commit(transaction(1))
     writer.close()
     # The process died before it noted the delivery: what was prepared is still there.
+    staged.parent.mkdir()
     staged.write_bytes(content)
     next(rows.folder.glob("kept/*/committed/*")).unlink()
     later = rows.writer(attempt=2)

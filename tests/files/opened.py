@@ -21,6 +21,8 @@ from graphs.ids import Attempt, TaskId
 from graphs.kinds import Read, Write
 from graphs.plan import Operator
 from recovery.orders import Sweep
+from recovery.stores.folder_store import FolderStore
+from recovery.stores.store_protocol import Store
 
 JOB = "job"
 RUN = "5f3a"
@@ -74,9 +76,18 @@ def sink(description: Sink[Any], name: str = SINK) -> Operator:
     return Operator(name, Write(description))
 
 
-def services(staging: Path | None = None, deliver: Any = None, disk: Disk | None = None, **more: Any) -> FileServices:
-    folder = None if staging is None else str(staging)
-    return FileServices(JOB, folder, deliver or Deliveries(), disk=disk, **{"run": RUN, **more})
+def folder_store(folder: Path) -> FolderStore:
+    """The store of a folder, which is made."""
+    store = FolderStore(str(folder))
+    store.prepare(is_signed=True)
+    return store
+
+
+def services(
+    staging: Path | Store | None = None, deliver: Any = None, disk: Disk | None = None, **more: Any
+) -> FileServices:
+    kept_at = folder_store(staging) if isinstance(staging, Path) else staging
+    return FileServices(JOB, kept_at, deliver or Deliveries(), disk=disk, **{"run": RUN, **more})
 
 
 def swept(keep: Iterable[str] = (), noted: Iterable[str] = ()) -> Sweep:
@@ -100,8 +111,8 @@ def file_reader(source: Source[Any], positions: Mapping[Split, Position]) -> Sou
 
 
 def place(name: str = SINK, job: str = JOB, run: str = RUN, staging: Path | None = None) -> SinkPlace:
-    folder = None if staging is None else str(staging)
-    return FileServices(job, folder, Deliveries(), run=run).place(sink(Collect(), name))
+    kept_at = None if staging is None else folder_store(staging)
+    return FileServices(job, kept_at, Deliveries(), run=run).place(sink(Collect(), name))
 
 
 def claim(*operators: Operator, job: str = JOB, run: str = RUN) -> None:

@@ -12,7 +12,7 @@ from engine.files.file_formats import CSV, JsonLines, Parquet
 from engine.files.services import FileServices
 from graphs import Collect, Flow
 from graphs.ids import Attempt, Epoch
-from tests.files.opened import JOB, RUN, Deliveries, collected, place, reader, rest, swept, write_json
+from tests.files.opened import JOB, RUN, Deliveries, collected, folder_store, place, reader, rest, swept, write_json
 from tests.runtime.tasks import States, Tasks, encoded
 
 
@@ -43,7 +43,7 @@ class Attempts:
     def start(self, states: States | None) -> Tasks:
         """The next attempt, from a cut: what that lists is committed, and the rest is rolled back."""
         self.number += 1
-        self.services = FileServices(JOB, self.staging, self.delivered, run=RUN, splits=self.splits)
+        self.services = FileServices(JOB, folder_store(Path(self.staging)), self.delivered, run=RUN, splits=self.splits)
         listed = [t for task in (states or {}).values() for state in task.values() for t in state.transactions]
         for operator in self.sinks:
             self.services.sweep(operator, swept({transaction.name for transaction in listed}))

@@ -20,9 +20,9 @@ from backedge import (
     run,
 )
 from backedge.command import main
-from engine.files.parts import read_pickles
+from engine.files.kept_in_store import KeptInStore
 from engine.on_ray.supervisor.run_story import Story
-from recovery.stores.keys import derived_key
+from recovery.stores.folder_store import FolderStore
 from tests.jobs.rays import descendants
 from tests.on_ray.flows import begin, expect, finish, trips, trips_made, until, watch
 from tests.on_ray.leftovers import name_of, processes
@@ -75,10 +75,9 @@ def test_a_signed_run_goes_on_with_its_key_alone(tmp_path: Path, capfd: pytest.C
     assert result.audit is not None and result.audit["state"] == "consistent"
     assert result.restores, "the signed cut was restored"
 
-    committed = list((folder / "trips" / "output" / "done" / "committed").iterdir())
-    assert any(list(read_pickles(path, derived_key(KEY, "output"))) for path in committed)
+    output = KeptInStore("done", FolderStore(str(folder / "trips" / "output" / "done")), lambda *_: None)
     with pytest.raises(DamagedOutputError, match="written with another key"):
-        [list(read_pickles(path)) for path in committed]
+        output.committed({})
     everything = [path for path in folder.rglob("*") if path.is_file()]
     assert not [path for path in everything if KEY in path.read_bytes() or KEY.hex().encode() in path.read_bytes()]
     assert {path.stat().st_mode & 0o077 for path in everything} == {0}
