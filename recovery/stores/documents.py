@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -22,6 +23,9 @@ FORMAT = 9
 """Version of the layout. A store reads only this version."""
 
 Document = dict[str, Any]
+
+_SEAL = re.compile(rb',"seal":\{(?:"hmac_sha256":"([0-9a-f]{64})",)?"sha256":"([0-9a-f]{64})"\}')
+"""The seal in an encoded document. It is never the first field, and no text can hold it: there, quotes are escaped."""
 
 
 def sealed(document: Document, key: bytes | None, shape: Shape | None = None) -> bytes:
@@ -56,16 +60,22 @@ def opened(data: bytes, key: bytes | None, path: str, shape: Shape) -> Document:
     Traceback (most recent call last):
     recovery.stores.store_errors.SnapshotCorruptError: manifest.json is torn or was changed: restore it from a backup
     """
+    torn = f"{path} is torn or was changed: restore it from a backup"
+    seal = _SEAL.search(data)
+    if seal is None:
+        raise SnapshotCorruptError(torn)
+    # Nothing is parsed before its seal is verified: what nobody has signed could take a lot of memory.
+    _check_seal(seal, data[: seal.start()] + data[seal.end() :], key, path)
     try:
         document: Any = json.loads(data.decode("ascii"))
         readable = isinstance(document, dict) and _encoded(cast(Document, document)) == data
     except (ValueError, RecursionError):
         readable, document = False, None
     if not readable:
-        raise SnapshotCorruptError(f"{path} is torn or was changed: restore it from a backup")
+        raise SnapshotCorruptError(torn)
     body = cast(Document, document)
-    seal = body.pop("seal", None)
-    _check_seal(seal if isinstance(seal, dict) else {}, body, key, path)
+    if body.pop("seal", None) is None:
+        raise SnapshotCorruptError(torn)
     if body.get("format") != FORMAT:
         raise StoreError(
             f"{path} has format {shown(body.get('format'))}, and this version reads {FORMAT}: use the version that "
@@ -86,9 +96,9 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _check_seal(seal: Any, body: Document, key: bytes | None, path: str) -> None:
-    right = _seal(_encoded(body), key)
-    signature = seal.get("hmac_sha256")
+def _check_seal(seal: re.Match[bytes], body: bytes, key: bytes | None, path: str) -> None:
+    right = _seal(body, key)
+    signature, digest = (None if given is None else given.decode() for given in seal.groups())
     if key is None and signature is not None:
         raise SnapshotAuthError(f"{path} is signed, and no key is given: give the key that the job was started with")
     if key is not None and signature is None:
@@ -96,11 +106,11 @@ def _check_seal(seal: Any, body: Document, key: bytes | None, path: str) -> None
             f"{path} is not signed, and a key is given: it is forged, or the job was started without a key; nothing "
             "of it is read"
         )
-    if key is not None and not hmac.compare_digest(ascii(signature), ascii(right["hmac_sha256"])):
+    if signature is not None and not hmac.compare_digest(signature, right["hmac_sha256"]):
         raise SnapshotAuthError(
             f"{path} is not signed with this key: it is forged, or the key is another one; nothing of it is read"
         )
-    if seal.get("sha256") != right["sha256"]:
+    if digest != right["sha256"]:
         raise SnapshotCorruptError(f"{path} was changed: its digest is wrong; restore it from a backup")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
@@ -100,12 +101,50 @@ def records_in_batch(payload: bytes) -> int | None:
         return 0
     try:
         if payload[:1] == b"A":
-            return pa.ipc.open_stream(payload[_COLUMNS_HEADER_BYTES:]).read_next_batch().num_rows
+            return columns_in(payload).num_rows
         batch = PlainUnpickler(io.BytesIO(payload)).load()
     except Exception:  # noqa: BLE001  # bytes of an unknown encoding may raise anything
         return None
     records, _ = cast("tuple[Any, Any]", batch) if _is_pair(batch) else (None, None)
     return len(cast("list[Any]", records)) if type(records) is list else None
+
+
+def columns_in(payload: bytes) -> Any:
+    """The Arrow batch in an encoded batch of columns, which takes no more memory than the payload.
+
+    Raises `ValueError` if it is compressed: ours never are, and a forged one could become a thousand times as large.
+    """
+    stream = payload[_COLUMNS_HEADER_BYTES:]
+    for message in pa.ipc.MessageReader.open_stream(stream):
+        if message.type not in ("schema", "dictionary", "record batch"):
+            raise ValueError(f"a batch of columns has a message of type {message.type}")
+        if message.type != "schema" and _is_compressed(memoryview(message.metadata), message.type == "dictionary"):
+            raise ValueError("a batch of columns is compressed")
+        if message.type == "record batch":
+            return pa.ipc.open_stream(stream).read_next_batch()
+    raise ValueError("a batch of columns has no rows and no end")
+
+
+def _is_compressed(metadata: memoryview, is_dictionary: bool) -> bool:
+    """Whether the metadata of a message, a flatbuffer, says that the buffers behind it are compressed."""
+    (message,) = _OFFSET.unpack_from(metadata, 0)
+    batch = _field_of(metadata, message, _HEADER)
+    if batch is not None and is_dictionary:
+        batch = _field_of(metadata, batch, _DATA)
+    return batch is None or _field_of(metadata, batch, _COMPRESSION) is not None
+
+
+def _field_of(metadata: memoryview, table: int, number: int) -> int | None:
+    """Where a field of a table leads to that is a table itself; None if the table lacks it."""
+    place = table - _SIGNED_OFFSET.unpack_from(metadata, table)[0]
+    (size,), entry = _SHORT.unpack_from(metadata, place), 4 + 2 * number
+    (offset,) = _SHORT.unpack_from(metadata, place + entry) if entry < size else (0,)
+    return table + offset + _OFFSET.unpack_from(metadata, table + offset)[0] if offset else None
+
+
+_OFFSET, _SIGNED_OFFSET, _SHORT = struct.Struct("<I"), struct.Struct("<i"), struct.Struct("<H")
+_HEADER, _DATA, _COMPRESSION = 2, 1, 3
+"""The numbers of these fields in Arrow's tables Message, DictionaryBatch and RecordBatch."""
 
 
 def _is_pair(value: Any) -> bool:

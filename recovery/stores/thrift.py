@@ -67,7 +67,7 @@ def _of_value(kind: int, value: Any) -> Iterator[bytes]:
         count = len(items)
         yield bytes([count << 4 | of]) if count < 15 else bytes([0xF0 | of]) + _varint(count)
         for item in items:
-            yield from _of_value(of, item)
+            yield from [bytes([TRUE if item else FALSE])] if of in (TRUE, FALSE) else _of_value(of, item)
     elif kind not in (TRUE, FALSE):  # these are in the type
         raise ValueError(f"the compact protocol has no values of type {kind} in a Parquet file")
 
@@ -117,6 +117,9 @@ class _Reader:
         if kind == LIST:
             head = self._byte()
             count = self._no_more_than_left(head >> 4 if head >> 4 < 15 else self._varint())
+            # In a list, a boolean is a byte; as a field, it is in the type.
+            if head & 15 in (TRUE, FALSE):
+                return head & 15, [self._byte() == TRUE for _ in range(count)]
             return head & 15, [self._value(head & 15) for _ in range(count)]
         if kind == STRUCT:
             return self.struct()

@@ -23,8 +23,11 @@ import pyarrow as pa
 import pytest
 
 from recovery.messages import Marker, encode_marker
+from recovery.spark.audit.digests import digests
 from recovery.spark.cut_tables import plain_pickles
 from recovery.spark.cut_tables.decoding import Budget, Pair, Record, json_of, pair_of, pairs, records, records_of
+from recovery.spark.cut_tables.plain_pickles import UnreadablePickleError
+from recovery.stores.record_tables import records_in_batch
 from tests.stores.snapshots import RANK
 
 
@@ -331,3 +334,44 @@ def test_arrays_of_rows_keep_their_places():
     assert pairs(kinds, datas).to_pylist() == [{"key": '"a"', "value": "1"}, None, {"key": '"b"', "value": "2"}]
     many = records(pa.array([batch(1, 2), b"M"], pa.binary()), pa.array([0, 0]))
     assert many.to_pylist() == [[{"record": "1", "hops": 0}, {"record": "2", "hops": 0}], []]
+
+
+DEEP = b")" + b"\x85" * 300_000
+"""A tuple in a tuple in a tuple. To hash it, Python calls itself in C without a limit."""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x05}" + DEEP + b"K\x01s.",
+        b"\x80\x05]}" + DEEP + b"K\x01saK\x00\x86.",
+        b"\x80\x05\x8f(" + DEEP + b"\x90.",
+        b"\x80\x05})" + b"\x94\x85" * 300_000 + b"K\x01s.",
+        b"\x80\x05})" + b"\x85Nb" * 300_000 + b"K\x01s.",
+    ],
+    ids=["key", "batch", "set", "by the memo", "built in between"],
+)
+def test_a_tuple_that_is_nested_too_deep_is_not_hashed(data: bytes):
+    with pytest.raises(UnreadablePickleError, match="nested"):
+        plain_pickles.load(data)
+    assert digests(pa.array([data]), pa.array([0])).field("records").to_pylist() == [None]
+
+
+def test_many_tuples_beside_each_other_are_not_deep():
+    batch = [(number, (str(number), None)) for number in range(plain_pickles.NESTED_TUPLES_MAX)]
+    assert plain_pickles.load(pickle.dumps(batch, 5)) == batch
+
+
+@pytest.mark.parametrize("as_dictionary", [False, True])
+def test_a_compressed_batch_of_columns_is_not_decoded(as_dictionary: bool):
+    column = pa.array([b"\0" * (64 << 20)], pa.large_binary())
+    rows = pa.record_batch({"b": column.dictionary_encode() if as_dictionary else column})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        stream.write_batch(rows)
+    payload = b"A" + bytes(15) + sink.getvalue().to_pybytes()
+    assert len(payload) < 64 << 10
+    before = pa.total_allocated_bytes()
+    assert records_of(payload) == [Record(None, None)]
+    assert records_in_batch(payload) is None
+    assert pa.default_memory_pool().max_memory() < before + (80 << 20), "nothing was decompressed beside the original"

@@ -13,6 +13,7 @@ from graphs.ids import Attempt, Epoch
 from recovery.orders import AttemptStart, Manifest
 from recovery.stores import documents
 from recovery.stores.cut_store import CutStore
+from recovery.stores.schema import ENTRY
 from recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from tests.stores.snapshots import DEPLOYMENT, RANK, SINK, begin, complete, manifest_for, snapshots_of, write
 
@@ -200,6 +201,15 @@ def test_an_entry_of_another_key_is_not_believed(tmp_path: Path):
     (tmp_path / "here" / "job" / "chain" / "00000001.json").write_bytes(forged)
     with pytest.raises(SnapshotAuthError, match=r"00000001\.json is not signed\b"):
         CutStore(str(tmp_path / "here"), "job", b"key").chain()
+
+
+@pytest.mark.parametrize("seal", [b"", b',"seal":{"sha256":"%s"}' % (b"0" * 64)], ids=["none", "unsigned"])
+def test_what_is_not_signed_is_not_parsed(seal: bytes, monkeypatch: pytest.MonkeyPatch):
+    parsed: list[str] = []
+    monkeypatch.setattr(documents.json, "loads", parsed.append)
+    with pytest.raises((SnapshotAuthError, SnapshotCorruptError)):
+        documents.opened(b'{"a":[' + b"{}," * 100 + b"{}]" + seal + b"}\n", b"key", "00000001.json", ENTRY)
+    assert parsed == []
 
 
 def test_an_epoch_that_no_entry_records_is_no_cut(tmp_path: Path):

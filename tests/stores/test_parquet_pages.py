@@ -238,3 +238,12 @@ def test_a_footer_is_what_it_was_after_it_was_decoded(part: Part):
     assert thrift.encoded(thrift.decoded(footer)) == footer
     many = {number: (thrift.LIST, (thrift.I64, [number, -number] * number)) for number in (1, 17, 300)}
     assert thrift.decoded(thrift.encoded(many)) == many
+    booleans = {1: (thrift.LIST, (thrift.TRUE, [True, False, True])), 2: (thrift.I32, 7)}
+    assert thrift.decoded(thrift.encoded(booleans)) == booleans
+
+
+def test_a_list_of_booleans_takes_a_byte_for_each():
+    listed = bytes([1 << 4 | thrift.LIST, 0xF0 | thrift.TRUE, 100])
+    with pytest.raises(ValueError, match="100 bytes are to follow"):
+        thrift.decoded(listed + bytes(50))
+    assert thrift.decoded(listed + bytes([2]) * 100 + b"\0")[1][1][1] == [False] * 100

@@ -30,6 +30,7 @@ import numpy as np
 
 from recovery.spark.cut_tables.plain_pickles import Named, UnreadablePickleError, load
 from recovery.stores.parquet_tables import pa
+from recovery.stores.record_tables import columns_in
 from recovery.stores.state_table import fits
 
 VALUES_MAX = 1_000_000
@@ -197,7 +198,7 @@ def records_of(payload: bytes) -> list[Record]:
 
 def _columns_in(payload: bytes) -> tuple[Any, Any]:
     try:
-        batch = pa.ipc.open_stream(payload[_COLUMNS_HEADER_BYTES:]).read_next_batch()
+        batch = columns_in(payload)
         batch.validate(full=True)
         if batch.num_rows + sum(map(_values_in, batch.columns)) > VALUES_MAX:
             return None, None

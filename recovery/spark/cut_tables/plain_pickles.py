@@ -1,21 +1,26 @@
 """Reads pickles without executing anything: plain values as they are, everything else as a description.
 
 A pickle is a program. First its opcodes are checked: every allocation must be covered by bytes that follow, every memo
-index by earlier opcodes, and the number of opcodes is bounded. Memory use is therefore proportional to the input. Then
-it is loaded with `Named` in place of every class and function that it names; these are neither imported nor called,
-and `Named` records what the pickle would have done with them.
+index by earlier opcodes, and the number of opcodes is bounded. So memory use is proportional to the input. Tuples must
+not be nested too deep: Python hashes them in C, and would run out of stack. Then it is loaded with `Named` in place
+of every class and function that it names; these are neither imported nor called, and `Named` records what the pickle
+would have done with them.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, ClassVar
 
 OPCODES_MAX = 4_000_000
 """Largest number of opcodes; each may create an object of about a hundred bytes."""
+
+NESTED_TUPLES_MAX = 20_000
+"""How deep tuples may be nested. A stack of 8 MB is enough for 100,000."""
 
 _NAME_CHARACTERS_MAX = 300
 
@@ -115,6 +120,7 @@ def load(data: bytes) -> Any:
     """
     if (end := check_pickle(data)) != len(data):
         raise BrokenPickleError(f"it ends at byte {end:,} of {len(data):,}")
+    check_nesting(data)
     try:
         return _Unpickler(io.BytesIO(data)).load()
     except (pickle.UnpicklingError, EOFError) as error:
@@ -155,6 +161,51 @@ def check_pickle(data: bytes) -> int:
         else:
             raise UncheckedPickleError(f"opcode {code:#04x} refers to something outside of it")
     raise UncheckedPickleError(f"it has more than {OPCODES_MAX:,} opcodes")
+
+
+_TUPLES = (b"t", b"\x85", b"\x86", b"\x87")
+_MARK = -1
+
+
+def check_nesting(data: bytes) -> None:
+    """Raise if tuples may be nested too deep. Few pickles have so many tuples that it takes more than to count them."""
+    if sum(map(data.count, _TUPLES)) > NESTED_TUPLES_MAX and _nesting_of(data) > NESTED_TUPLES_MAX:
+        raise UnreadablePickleError(f"its tuples are nested more than {NESTED_TUPLES_MAX:,} deep")
+
+
+def _nesting_of(data: bytes) -> int:
+    """No less than the depth to which tuples are nested: what an opcode makes is as deep as what it takes."""
+    deepest, stack, memo = 0, list[int](), dict[Any, int]()
+    try:
+        for opcode, argument, _ in pickletools.genops(data):
+            name = opcode.name
+            if name == "MARK":
+                stack.append(_MARK)
+            elif name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+                memo[len(memo) if argument is None else argument] = stack[-1]
+            elif name in ("GET", "BINGET", "LONG_BINGET"):
+                stack.append(memo[argument])
+            elif name == "DUP":
+                stack.append(stack[-1])
+            else:
+                found = _taken(stack, opcode)
+                if "TUPLE" in name and name != "EMPTY_TUPLE":
+                    found += 1
+                    deepest = max(deepest, found)
+                stack += [found] * len(opcode.stack_after)
+    except (ValueError, LookupError) as error:
+        raise BrokenPickleError(f"it is damaged: {error}") from error
+    return deepest
+
+
+def _taken(stack: list[int], opcode: pickletools.OpcodeInfo) -> int:
+    """Take what an opcode takes from the stack; return the depth of the deepest."""
+    found, count = 0, len(opcode.stack_before)
+    if pickletools.markobject in opcode.stack_before:
+        while (depth := stack.pop()) != _MARK:
+            found = max(found, depth)
+        count -= 2
+    return max([found, *(stack.pop() for _ in range(count))])
 
 
 class _Unpickler(pickle.Unpickler):
