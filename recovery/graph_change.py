@@ -182,7 +182,8 @@ def fitted(cut: CutOutline, plan: Plan, change: GraphChange | None) -> CutOutlin
     problems = list(_problems(cut, plan, change))
     if problems:
         more = f" ({len(problems) - 1} more; {ADVICE})" if len(problems) > 1 else f" ({ADVICE})"
-        raise GraphMismatchError(f"epoch {cut.epoch} was taken of another graph: {problems[0]}{more}")
+        what = "cannot be continued so" if cut.graph_hash == plan.hash else "was taken of another graph"
+        raise GraphMismatchError(f"epoch {cut.epoch} {what}: {problems[0]}{more}")
     there = _still_there(plan, change)
     former, new = _former_edges(change), _new_edges(plan)
     return replace(
