@@ -176,7 +176,9 @@ class Chain:
 
     def _know(self, known: _Known) -> list[Link]:
         with self._lock:
-            return self._note(known)
+            # Entries that another thread has created since they were read.
+            later = [link for link in self._known.links if link.number > known.last]
+            return self._note(_Known(known.past, [*known.links, *later]))
 
     def _note(self, known: _Known) -> list[Link]:
         links = [*known.past.links, *known.links]

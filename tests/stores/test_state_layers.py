@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,3 +135,23 @@ def test_a_sweep_spares_what_a_kept_cut_names_and_a_compaction_that_waits(cuts: 
     assert cuts.values(5) == {**WHOLE, "a": 10, "b": 5}
     there = {path.parts[-5] for path in Path(cuts.store.path).rglob("*.parquet")}
     assert there == {"epoch=1", "epoch=2", "epoch=3", "epoch=5"}, "only the one that nobody waits for goes"
+
+
+def test_a_cut_that_is_completed_while_another_thread_reads_the_chain_keeps_what_it_names(
+    cuts: Cuts, monkeypatch: pytest.MonkeyPatch
+):
+    cuts.complete(1, entries_of(WHOLE))
+    cuts.complete(2, entries_of({"a": 10}), base=1)
+    read = Chain._while_unshortened  # pyright: ignore[reportPrivateUsage]
+
+    def read_slowly(chain: Chain, how: Any) -> Any:
+        found = read(chain, how)
+        monkeypatch.setattr(Chain, "_while_unshortened", read)
+        cuts.complete(3, entries_of({"b": 20}), base=2, kept=(3,))
+        return found
+
+    monkeypatch.setattr(Chain, "_while_unshortened", read_slowly)
+    cuts.store.chain()
+    cuts.store.drop(Epoch(1))
+    cuts.store.drop(Epoch(2))
+    assert cuts.values(3) == {**WHOLE, "a": 10, "b": 20}
