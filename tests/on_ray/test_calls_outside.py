@@ -265,6 +265,26 @@ def test_blocking_calls_that_took_too_long_keep_their_places(asking: Asking, cap
     later.background.close()
 
 
+def test_an_answer_leaves_its_place_to_the_call_that_follows_it(capsys: pytest.CaptureFixture[str]):
+    """Nothing has taken too long, so nothing is said of that."""
+    is_over = threading.Event()
+
+    def answer_came() -> None:
+        if len(background.done) < 3:
+            ask()
+        else:
+            is_over.set()
+
+    def ask() -> None:
+        background.call(TASK, len(background.done), Call(int, 1, threads_max=1))
+
+    background = Background(None, answer_came)
+    ask()
+    assert is_over.wait(DEADLINE_S)
+    assert capsys.readouterr().err == ""
+    background.close()
+
+
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_an_answer_is_a_copy(asking: Asking, kind: str):
     cached = {"a": [1]}

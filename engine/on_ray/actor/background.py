@@ -168,21 +168,20 @@ class Background:
     async def _ask(self, task: TaskId, call_id: int, call: Call) -> None:
         await self._await(task, call_id, call.timeout_s, finish(begin(call)))
 
-    def _begin(self, task: TaskId, call_id: int, call: Call) -> None:
-        """Call a function that may block; this thread is free again when it has returned."""
+    def _begin(self, task: TaskId, call_id: int, call: Call) -> Callable[[], object]:
+        """Call a function that may block. Returns what passes its answer on: the place of the call is free by then."""
         if self._is_closed:
-            return
+            return lambda: None
         if call.timeout_s is None:
             begun = begin(call)
             if isinstance(begun, Answer):
-                self._finish(Answered(task, call_id, *begun))
-            else:
-                self._awaited.run(self._await(task, call_id, None, finish(begun)))
-            return
+                return lambda: self._finish(Answered(task, call_id, *begun))
+            return lambda: self._awaited.run(self._await(task, call_id, None, finish(begun)))
         outcome: Future[Answer | Awaitable[Any]] = Future()
         outcome.set_running_or_notify_cancel()
         self._awaited.run(self._await(task, call_id, call.timeout_s, _from_thread(outcome)))
-        outcome.set_result(begin(call))
+        answer = begin(call)
+        return lambda: outcome.set_result(answer)
 
     async def _await(
         self, task: TaskId, call_id: int, timeout_s: float | None, answering: Coroutine[Any, Any, Answer]
@@ -223,11 +222,11 @@ class _Threads:
         self._operator = operator
         self._lock = threading.Lock()
         self._running = 0
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: deque[Callable[[], Callable[[], object]]] = deque()
         self._has_told = False
 
-    def run(self, work: Callable[[], None], threads_max: int | None) -> None:
-        """Run this in a thread, as soon as one may run."""
+    def run(self, work: Callable[[], Callable[[], object]], threads_max: int | None) -> None:
+        """Run this in a thread, as soon as one may run, and then what it returns, when the next one may run."""
         # What a call prints belongs to the task that makes it.
         in_context = partial(copy_context().run, work)
         with self._lock:
@@ -239,14 +238,15 @@ class _Threads:
         # It does not keep the process alive, because a call may take arbitrarily long.
         threading.Thread(target=self._work, args=(in_context,), name="calls", daemon=True).start()
 
-    def _work(self, work: Callable[[], None]) -> None:
-        while True:
-            work()
+    def _work(self, work: Callable[[], Callable[[], object]] | None) -> None:
+        while work is not None:
+            pass_on = work()
             with self._lock:
-                if not self._waiting:
+                work = self._waiting.popleft() if self._waiting else None
+                if work is None:
                     self._running -= 1
-                    return
-                work = self._waiting.popleft()
+            # Only now: an answer makes the task call again, and that call finds a place.
+            pass_on()
 
     def _tell(self, threads_max: int) -> None:
         # The task makes no more calls at a time than may block, so others than its own are in the way.
