@@ -213,11 +213,8 @@ def values_to_array(values: list[Any]) -> npt.NDArray[Any]:
         return to_array(column)
     kinds = set(map(type, values))
     if kinds == {int, float}:
-        return (
-            np.array(values)
-            if all(abs(value) <= _EXACT for value in values if type(value) is int)
-            else _objects(values)
-        )
+        is_exact = all(abs(value) <= _EXACT for value in values if type(value) is int)
+        return np.array(values) if is_exact else _objects(values)
     if kinds == {complex}:
         return np.array(values)
     kind = kinds.pop()

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from engine.arrays import comes_back, is_arrow, rows_to_arrow, to_array, to_arrow, values_to_array, values_to_arrow
 from engine.batch import without_repeats
-from engine.columns import Columns, Records, python_values, to_columns
+from engine.columns import Columns, Records, is_tensor, python_values, to_columns
 from engine.files.arrow import arrow
 from engine.task_errors import MisuseError, show
 
@@ -167,8 +167,14 @@ def _to_series(pandas: Any, array: npt.NDArray[Any]) -> Any:
 
 
 def _to_polars(records: Records) -> Any:
-    polars = _optional("polars")
-    return polars.from_arrow(_to_table(records))
+    polars, table = _optional("polars"), _to_table(records)
+    for field in table.schema:
+        if isinstance(field.type, arrow().BaseExtensionType) and not is_tensor(field.type):
+            raise MisuseError(
+                f"column {field.name!r} is of type {field.type}, of which polars makes bare bytes: convert its values "
+                'to text first, or use batch_format="pyarrow"'
+            )
+    return polars.from_arrow(table)
 
 
 def _optional(package: str) -> Any:

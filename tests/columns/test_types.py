@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -388,3 +389,5 @@ def test_a_frame_of_polars_is_made_of_a_table_and_comes_back_as_columns(monkeypa
         frame: Any = to_format(records, "polars")
         assert frame.to_arrow().to_pylist() == [{"n": 1}, {"n": 2}]
         assert from_format(frame) == columns(n=[1, 2])
+    with pytest.raises(MisuseError, match=r"column 'id' .* of which polars makes bare bytes"):
+        to_format([{"id": UUID(int=1)}], "polars")
