@@ -29,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     >>> main(["graph", "shop"])
     2
     """
+    if sys.stdout is None:
+        # It was closed, as by `>&-`.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     options = _parser().parse_args(arguments)
     try:
         code = _obey(options)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -159,7 +160,11 @@ class Following:
         if not self._was_connected:
             cluster.disconnect()
         sys.stderr.flush()
-        print(json.dumps(document) if self._given.json else text, flush=True)
+        try:
+            print(json.dumps(document) if self._given.json else text, flush=True)
+        except BrokenPipeError:
+            # Nobody reads it, as behind `| head -1`; the run has ended as it has. Python flushes once more at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _unknown(job: str) -> dict[str, Any]:

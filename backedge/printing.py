@@ -106,5 +106,12 @@ def size(count: int | None) -> str:
 
 
 def local_time(at_s: float | None) -> str:
-    """A time of day, in this place's time zone."""
-    return "-" if at_s is None else datetime.fromtimestamp(at_s).astimezone().isoformat(" ", "seconds")[:19]
+    """A time of day, in this place's time zone; a dash where it is not known, or no time, as it may be if forged.
+
+    >>> local_time(None), local_time(1e20)
+    ('-', '-')
+    """
+    try:
+        return "-" if at_s is None else datetime.fromtimestamp(at_s).astimezone().isoformat(" ", "seconds")[:19]
+    except (ValueError, OverflowError, OSError):
+        return "-"

@@ -331,7 +331,10 @@ def _entry(store: CutStore, epoch: Epoch) -> Manifest:
 
 
 def _local_time(written_s: float) -> str:
-    return datetime.fromtimestamp(written_s).astimezone().isoformat(timespec="seconds")
+    try:
+        return datetime.fromtimestamp(written_s).astimezone().isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return ""  # a file can be given any time
 
 
 def _size(store: CutStore, file: StoredFile) -> int | None:

@@ -8,6 +8,7 @@ printed those that follow.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from engine.on_ray import cluster
 from engine.on_ray.actor.labelled_output import MARK
 
 PROGRAM_MARK = ":job_id:"
+_PROGRAM = re.compile(rf"{PROGRAM_MARK}(?:[0-9a-f]{{2}}){{1,8}}")
+"""What Ray prints. A function may print anything behind the same mark."""
 RAYS_MARKS = (PROGRAM_MARK, ":task_name:")
 HEAD_BYTES = 4_096
 PIECE_BYTES_MAX = 1_000_000
@@ -121,7 +124,7 @@ class WorkerLogs:
         *lines, file.rest = (file.rest + data).split(b"\n")
         for line in lines:
             text = line.decode(errors="replace").rstrip("\r")
-            if text.startswith(PROGRAM_MARK):
+            if _PROGRAM.fullmatch(text):
                 file.program = text.removeprefix(PROGRAM_MARK)
             elif text.startswith(MARK):
                 file.label = text.removeprefix(MARK)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 
+from graphs.naming import name_fault
 from recovery.stores.documents import opened, sealed
 from recovery.stores.names import JOB
 from recovery.stores.schema import IDENTITY, IDENTITY_BYTES_MAX
@@ -18,8 +19,8 @@ from recovery.stores.store_protocol import Store
 
 
 def jobs_in(root: Store) -> list[str]:
-    """The names of the jobs in a store. Each has a folder of its name."""
-    return [name for name in root.folders() if is_job(root.below(name))]
+    """The names of the jobs in a store. Each has a folder of its name; a folder whose name no job can have is none."""
+    return [name for name in root.folders() if name_fault(name) is None and is_job(root.below(name))]
 
 
 def is_job(folder: Store) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 from pathlib import Path
@@ -97,6 +98,23 @@ def test_a_damaged_job_does_not_hide_the_others(store: CutStore, tmp_path: Path,
     (tmp_path / "torn" / "job.json").write_text("{")
     code, out, err = run(capsys, "jobs", "--snapshots", tmp_path)
     assert (code, "unfinished" in out, err.count("\n"), "torn/job.json" in err) == (1, True, 1, True)
+
+
+def test_a_folder_whose_name_no_job_has_hides_no_job(
+    store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "a#b").mkdir()
+    (tmp_path / "a#b" / "job.json").write_text("{}")
+    assert [job["job"] for job in as_json(capsys, "jobs", "--snapshots", tmp_path)["jobs"]] == ["job"]
+
+
+def test_a_file_of_any_time_ends_no_command(store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for manifest in (tmp_path / "job").glob("epoch=*/attempt=*/manifest.json"):
+        os.utime(manifest, (0, 1 << 40))
+    assert run(capsys, "snapshots", "list", "--snapshots", tmp_path)[0] == 0
+    status = RunStatus("job", "4f", "running", True, 1e20, 5.0, store.root, 1, 2, 2)
+    store.keep_status(status)
+    assert run(capsys, "jobs", "--snapshots", tmp_path)[0] == 0
 
 
 def test_a_living_run_is_told_by_its_supervisor_and_not_by_its_store(

@@ -13,7 +13,7 @@ import pytest
 
 from backedge.flows import WrongCallError
 from backedge.logs_command import print_logs
-from engine.on_ray.actor.labelled_output import LINE_CHARACTERS_MAX, LabelledOutput, label_of, printing_as
+from engine.on_ray.actor.labelled_output import LINE_CHARACTERS_MAX, MARK, LabelledOutput, label_of, printing_as
 from engine.on_ray.supervisor.crew import needs_of
 from engine.on_ray.worker_logs import Piece, PrintedLine, WorkerLogs, read_logs
 from graphs import Collect, Flow, Items
@@ -134,6 +134,14 @@ def test_the_last_program_that_has_run_the_job_counts():
     new = HEAD.replace("0a000000", "00010000") + "after\n"
     lines = WorkerLogs("shop", Files(new=new, old=old)).new_lines()
     assert [line.text for line in lines] == ["after"], "256 comes after 255, though its name sorts before"
+
+
+def test_a_line_that_looks_like_a_mark_of_ray_is_no_program(tmp_path: Path):
+    """A function may print anything."""
+    printed = b":job_id:01000000\n%sshop/count/0\nhello\n:job_id:zz\n:job_id:\nagain\n" % MARK.encode()
+    (tmp_path / "worker-abc-01000000-12.out").write_bytes(printed)
+    logs = WorkerLogs("shop", lambda job, offsets: read_logs(tmp_path, job, offsets))
+    assert [line.text for line in logs.new_lines()] == ["hello", "again"]
 
 
 def test_files_of_other_jobs_are_left_alone(tmp_path: Path):

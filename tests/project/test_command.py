@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 import backedge_command
 from backedge.command import main
+from backedge.following import Following
 from backedge.version import VERSION
 
 MODULE = """
@@ -236,6 +238,22 @@ def test_a_reader_that_has_gone_is_no_fault(module: str):
     told.stdout.close()
     _, fault = told.communicate(timeout=60)
     assert (told.returncode, fault) == (141, "")
+
+
+def test_a_summary_that_nobody_reads_does_not_change_how_a_run_ended(monkeypatch: pytest.MonkeyPatch):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as nobody:
+        monkeypatch.setattr(sys, "stdout", nobody)
+        following = Following("run", argparse.Namespace(json=False, json_out=None))
+        assert following.obey(lambda: following.tell({}, "finished") or 0) == 0
+
+
+@pytest.mark.slow
+def test_a_command_without_an_output_ends_as_it_does_with_one(module: str):
+    code = "import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, '-m', 'backedge', *sys.argv[1:]])"
+    told = subprocess.run([sys.executable, "-c", code, "graph", f"{module}:flow"], stderr=subprocess.PIPE, text=True)
+    assert (told.returncode, told.stderr) == (0, "")
 
 
 def test_another_pipe_that_breaks_is_not_taken_for_the_reader(module: str, monkeypatch: pytest.MonkeyPatch):

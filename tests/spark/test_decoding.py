@@ -362,6 +362,12 @@ def test_many_tuples_beside_each_other_are_not_deep():
     assert plain_pickles.load(pickle.dumps(batch, 5)) == batch
 
 
+def test_a_time_that_python_cannot_hold_makes_its_batch_unreadable():
+    rows = pa.record_batch({"until": pa.array([(1 << 63) - 1], pa.timestamp("us"))})
+    payload = b"A" + bytes(15) + rows.schema.serialize().to_pybytes() + rows.serialize().to_pybytes()
+    assert records_of(payload) == [Record(None, None)]
+
+
 @pytest.mark.parametrize("as_dictionary", [False, True])
 def test_a_compressed_batch_of_columns_is_not_decoded(as_dictionary: bool):
     column = pa.array([b"\0" * (64 << 20)], pa.large_binary())

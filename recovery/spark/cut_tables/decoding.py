@@ -203,8 +203,8 @@ def _columns_in(payload: bytes) -> tuple[Any, Any]:
         if batch.num_rows + sum(map(_values_in, batch.columns)) > VALUES_MAX:
             return None, None
         return batch.to_pylist(), int.from_bytes(payload[8:_COLUMNS_HEADER_BYTES], "little")
-    except (pa.ArrowException, ValueError, OSError, MemoryError, NotImplementedError):
-        return None, None
+    except (pa.ArrowException, ValueError, OverflowError, OSError, MemoryError, NotImplementedError):
+        return None, None  # a time beyond the year 9999 has no value in Python
 
 
 def _values_in(array: Any) -> int:
