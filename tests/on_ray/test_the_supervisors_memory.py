@@ -26,6 +26,9 @@ from tests.on_ray.supervised import job_supervised
 
 INTERVAL_MS = 1_000
 GROWTH_BYTES_MAX = 20_000
+SAMPLED_ROUNDS = 7
+"""Of these, one is close to the moment at which a chain is longest, whenever it is shortened."""
+
 CODE = (ModuleType, FunctionType, FrameType, type)
 
 
@@ -108,7 +111,7 @@ class TwoPipelines:
         most = 0
         while self.rounds < rounds:
             self.take_cuts()
-            if self.rounds > rounds - sampled and self.rounds % (sampled // 8) == 0:
+            if self.rounds > rounds - sampled and self.rounds % SAMPLED_ROUNDS == 0:
                 most = max(most, bytes_of(self.job))
         return most
 
