@@ -44,6 +44,8 @@ class IterateOperator(OperatorRuntime):
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
         """Capture what has been gathered so far."""
+        # Merged: rows that leave in one batch do so after a restore, too, since formats show a None to a whole column.
+        self._gathered = merge(self._gathered) if self._gathered else []
         return OperatorCapture(pending=[entry for batch in self._gathered for entry in _entries(batch)])
 
     def decide(self, path: tuple[int, ...], contributions: Mapping[TaskId, Any]) -> bool:

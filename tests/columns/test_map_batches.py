@@ -197,10 +197,10 @@ def test_an_iteration_takes_columns_into_its_body_and_gathers_what_comes_back_as
     assert released(tasks) == []
 
 
-def test_an_iteration_whose_batches_differ_gathers_records_in_their_order():
+def test_an_iteration_whose_batches_differ_gathers_each_as_it_is_in_their_order():
     tasks = iterating()
     gather(tasks, Batch(columns(n=[1]), 1), Batch([{"n": 2}], 1), Batch(columns(n=[3]), 2))
-    assert released(tasks) == [([{"n": 1}, {"n": 2}, {"n": 3}], [1, 1, 2])]
+    assert released(tasks) == [(columns(n=[1]), 1), ([{"n": 2}], 1), (columns(n=[3]), 2)]
 
 
 ROWS: dict[str, Any] = {
