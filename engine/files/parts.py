@@ -263,7 +263,8 @@ def _culprit(records: list[Any], encode: Callable[[Any], object]) -> Any:
 
 def _plain(value: Any) -> Any:
     """Convert a value that JSON does not know: numpy numbers become numbers."""
-    if isinstance(value, (np.bool_, np.integer, np.floating)):
+    # A duration is an integer to NumPy, and its unit would be lost.
+    if isinstance(value, (np.bool_, np.integer, np.floating)) and not isinstance(value, np.timedelta64):
         return cast("np.generic[Any]", value).item()
     raise TypeError(f"{show(value)} of type {type(value).__name__} cannot be written as JSON")
 

@@ -72,6 +72,7 @@ def test_json_lines_hold_any_json(tmp_path: Path):
     "value",
     [
         *(math.nan, {1, 2}, b"x", object(), threading.Lock(), {("a", 1): 2}, np.datetime64("2024-01-01", "ns")),
+        np.timedelta64(5, "ns"),
         *({1: "a", "1": "b"}, [{"true": 1, True: 2}], {"inner": ({None: 1, "null": [2]},)}),
     ],
 )
