@@ -28,7 +28,7 @@ from graphs.ids import Epoch, TaskId
 from graphs.pipelines import pipelines_of
 from graphs.plan import Plan
 from graphs.wording import counted, printable
-from recovery.graph_change import Difference, GraphChange, change_from, difference, fitted
+from recovery.graph_change import Difference, GraphChange, change_from, difference, dropping_again, fitted
 from recovery.orders import Manifest
 from recovery.protocol_errors import RescaleError
 from recovery.rescale import fitting, plan_restore
@@ -143,6 +143,7 @@ def _difference_from(store: CutStore, epoch: Epoch, plan: Plan, options: argpars
         parts = pipelines_of(plan, is_divided=True)
         plan = next((part for part in parts if now & part.operators.keys()), plan)
     change = change_from(cut.graph_hash, store.graph(cut.graph_hash), renamed, dropped)
+    change = dropping_again(change, plan, options.drop)
     found = difference(cut.outline, plan, change, constants)
     if options.parallelism is None or found.problems:
         return found

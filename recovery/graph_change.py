@@ -98,6 +98,15 @@ def change_from(
     return GraphChange(former, operators, versions, edges, renamed, dropped)
 
 
+def dropping_again(change: GraphChange, plan: Plan, drops: Collection[str]) -> GraphChange:
+    """The same change, which also gives up the state that no operator of the flow takes, if that is among `drops`.
+
+    An earlier run may have dropped the same name. What its operator has counted since is given up only in this case.
+    """
+    again = _untaken(plan, change).keys() & drops
+    return replace(change, dropped=change.dropped | again) if again else change
+
+
 class Difference(Struct, frozen=True):
     """What changed from one graph to another, and why a cut cannot be restored across it, if so.
 
@@ -246,39 +255,47 @@ def _by_ends(edges: Iterable[AnyEdge], name_of: Callable[[str], str | None]) -> 
 def _problems(cut: CutOutline, plan: Plan, change: GraphChange) -> Iterator[str]:
     """Why the cut cannot be restored in this graph, each with its fix."""
     yield from _wrong_names(plan, change)
-    for name, new_name in _kept(change).items():
-        kind = change.operators[name]
-        if new_name not in plan.operators:
-            yield (
-                f"operator {name!r} is not in the flow any more: give up its state with --drop {name} (drop=), or say "
-                f"what it is called now with --rename {name}=NEW (rename=)"
-            )
-        elif (word := plan.operators[new_name].kind.word) != kind:
-            yield (
-                f"operator {new_name!r} was a {kind} and is a {word} now, which cannot take its state: give the state "
-                f"up with --drop {name} (drop=), or give the new operator another name"
-            )
-    yield from _wrong_versions(plan, change)
+    yield from _untaken(plan, change).values()
     yield from _stranded_records(cut, plan, change)
     yield from _entered_after_the_end(cut, plan, change)
     yield from _changed_iterations(cut, plan, change)
 
 
-def _wrong_versions(plan: Plan, change: GraphChange) -> Iterator[str]:
+def _untaken(plan: Plan, change: GraphChange) -> dict[str, str]:
+    """The former operators whose state no operator of the flow takes, each with the reason and the fix."""
+    found: dict[str, str] = {}
+    for name, new_name in _kept(change).items():
+        kind = change.operators[name]
+        if new_name not in plan.operators:
+            found[name] = (
+                f"operator {name!r} is not in the flow any more: give up its state with --drop {name} (drop=), or say "
+                f"what it is called now with --rename {name}=NEW (rename=)"
+            )
+        elif (word := plan.operators[new_name].kind.word) != kind:
+            found[name] = (
+                f"operator {new_name!r} was a {kind} and is a {word} now, which cannot take its state: give the state "
+                f"up with --drop {name} (drop=), or give the new operator another name"
+            )
+    for name, fault in _wrong_versions(plan, change):
+        found.setdefault(name, fault)
+    return found
+
+
+def _wrong_versions(plan: Plan, change: GraphChange) -> Iterator[tuple[str, str]]:
+    """The former name of each operator that cannot read its state, and the fault."""
     former_names = {new_name: name for name, new_name in _kept(change).items()}
     for name, version in _former_versions(plan, change).items():
-        kind, give_up = plan.operators[name].kind, f"give the state up with --drop {former_names[name]} (drop=)"
+        kind, former_name = plan.operators[name].kind, former_names[name]
+        give_up = f"give the state up with --drop {former_name} (drop=)"
+        fault = (
+            f"operator {name!r} has state of version {version} in the cut, and this code has "
+            f"state_version={kind.state_version}"
+        )
         if version > kind.state_version:
-            yield (
-                f"operator {name!r} has state of version {version} in the cut, and this code has "
-                f"state_version={kind.state_version}: run the newer code, with state_version={version}, or {give_up}"
-            )
+            yield former_name, f"{fault}: run the newer code, with state_version={version}, or {give_up}"
         elif not kind.can_upgrade:
-            yield (
-                f"operator {name!r} has state of version {version} in the cut, and this code has "
-                f"state_version={kind.state_version} but no way to upgrade it: give stateful_map upgrade=, a process "
-                f"class upgrade(value, version), and upgrade_own(state, version) if it has capture; or {give_up}"
-            )
+            fix = "give stateful_map upgrade=, a process class upgrade(value, version), and upgrade_own(state, version)"
+            yield former_name, f"{fault} but no way to upgrade it: {fix} if it has capture; or {give_up}"
 
 
 def _wrong_names(plan: Plan, change: GraphChange) -> Iterator[str]:

@@ -32,13 +32,14 @@ def step(state: int, number: int) -> tuple[int, int]:
     return state + 1, number
 
 
-def counting(*sources: str, load: Any = None, name: str = "count") -> Plan:
+def counting(*sources: str, load: Any = None, name: str = "count", version: int = 1) -> Plan:
     """A counter for each source; its name, and that of its sink, begin with that of the source."""
     flow = Flow("shop")
     if load is not None:
         flow.constant("prices", load=load)
     for source in sources or ("in",):
-        counted = flow.read(Items([1]), name=source).key_by(lambda n: n).stateful_map(step, 0, name=f"{source} {name}")
+        keyed = flow.read(Items([1]), name=source).key_by(lambda n: n)
+        counted = keyed.stateful_map(step, 0, name=f"{source} {name}", state_version=version)
         counted.write(Collect(), name=f"{source} out")
     return flow.plan()
 
@@ -127,6 +128,22 @@ def test_a_run_without_the_option_makes_room_for_the_same_drop_again(job: Job):
     plan, drop = counting(), ["in count"]
     job.cut(plan, dropped=drop)
     assert job.restored(plan, drop, job.cut(plan)) == {"in", "in out"}
+
+
+@pytest.mark.parametrize(
+    "changed", [counting(name="tally"), counting(version=2)], ids=["is gone", "is of a new version"]
+)
+def test_state_that_the_flow_does_not_take_is_dropped_again(job: Job, changed: Plan):
+    """The error that asks for the option must not follow from it."""
+    job.cut(counting(), dropped=["in count"])
+    with pytest.raises(GraphMismatchError, match="--drop in count"):
+        job.begin(changed)
+    (begins,) = job.begin(changed, ["in count"]).pipelines
+    assert begins.change is not None
+    assert begins.change.dropped == {"in count"}
+    after = job.cut(changed, dropped=["in count"])
+    assert "in" in job.restored(changed, ["in count"], after)
+    assert job.begin(changed, ["in count"]).pipelines[0].change is None
 
 
 @pytest.mark.parametrize("sources", [("in",), ("in", "other")], ids=["one pipeline", "two pipelines"])

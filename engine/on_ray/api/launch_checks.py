@@ -18,7 +18,7 @@ from graphs.ids import Attempt, Epoch
 from graphs.kinds import Read, Write
 from graphs.pipelines import pipelines_of
 from graphs.plan import Operator, Plan
-from recovery.graph_change import GraphChange, GraphMismatchError, change_from, fitted
+from recovery.graph_change import GraphChange, GraphMismatchError, change_from, dropping_again, fitted
 from recovery.run_status import RunStatus
 from recovery.stores.cut_store import CutStore
 from recovery.stores.folder_store import local_path
@@ -179,6 +179,7 @@ def _begin(
     renamed, dropped = changes_of(cut, known, run.rename or {}, run.drop)
     if renamed or dropped or cut.graph_hash != plan.hash:
         change = change_from(cut.graph_hash, store.graph(cut.graph_hash), renamed, dropped)
+        change = dropping_again(change, plan, run.drop)
         fitted(cut.outline, plan, change)
     finished = cut.epoch if all(task.ended for task in cut.outline.tasks.values()) else None
     return PipelineBeginning(plan, asked.get(plan.pipeline), change, finished)
@@ -214,7 +215,8 @@ def changes_of(
 ) -> tuple[dict[str, str], frozenset[str]]:
     """The operators of a cut that are renamed or dropped; a name that is not `known` is left in, and refused later.
 
-    What was renamed or dropped before the cut was taken is not again: the same command continues its own cuts.
+    What was renamed or dropped before the cut was taken is not again: the same command continues its own cuts. See
+    `dropping_again`, too.
     """
     renamed = {name: new for name, new in renames.items() if name in cut.parallelism or not known & {name, new}}
     dropped = frozenset(drops) - cut.dropped - cut.constants.keys()
