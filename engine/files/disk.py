@@ -76,10 +76,6 @@ class Disk:
         """Remove a file if it exists."""
         path.unlink(missing_ok=True)
 
-    def truncate(self, path: Path) -> None:
-        """Empty a file."""
-        os.truncate(path, 0)
-
     def make_folder(self, path: Path, *, is_private: bool = False) -> None:
         """Create a folder and its parents durably, if missing. A private folder is accessible to this user alone."""
         if path.is_dir():

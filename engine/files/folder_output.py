@@ -45,7 +45,7 @@ class FolderOutput:
 
     def check(self, fresh: bool) -> None:
         """Create the folder; raise if it cannot be written to, or if it contains output and the run is fresh."""
-        check_output_folder(self._place.operator, self._folder, self._folder, fresh)
+        check_output_folder(self._place.operator, self._folder, fresh)
 
     def claim(self) -> bool:
         """Claim the folder."""

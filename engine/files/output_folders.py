@@ -21,8 +21,8 @@ OWNER = "owner.json"
 """The file in it that names the job and run which write to this output folder."""
 
 
-def check_output_folder(sink: str, folder: Path, published: Path, fresh: bool) -> None:
-    """Create the folder; `OutputError` if it is not writable, or if `published` contains files and the run is fresh."""
+def check_output_folder(sink: str, folder: Path, fresh: bool) -> None:
+    """Create the folder; `OutputError` if it is not writable, or if it contains files and the run is fresh."""
     disk = Disk()
     if folder.exists() and not folder.is_dir():
         raise OutputError(
@@ -31,13 +31,13 @@ def check_output_folder(sink: str, folder: Path, published: Path, fresh: bool) -
     try:
         disk.make_folder(folder)
         disk.try_out(folder)
-        found = [name for name in disk.names(published) if name[0] not in "._"]
+        found = [name for name in disk.names(folder) if name[0] not in "._"]
     except OSError as error:
         raise OutputError(
             f"sink {sink!r} cannot write to {folder} ({error}): make it writable, or give another path"
         ) from error
     if fresh:
-        refuse_other_output(sink, str(published), found)
+        refuse_other_output(sink, str(folder), found)
 
 
 def refuse_other_output(sink: str, output: str, found: Sequence[str]) -> None:

@@ -49,10 +49,6 @@ class CrashingDisk(Disk):
         self._step("remove", path)
         super().remove(path)
 
-    def truncate(self, path: Path) -> None:
-        self._step("truncate", path)
-        super().truncate(path)
-
 
 class WatchedDisk(CrashingDisk):
     """Calls a function before the n-th step, as if the process had been stopped there for a while."""
