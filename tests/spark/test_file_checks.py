@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
+from datetime import date
+from enum import Enum
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -109,6 +112,27 @@ FORGERIES: dict[str, tuple[Callable[[list[Row]], Any], str]] = {
 
 def test_what_was_written_has_no_fault():
     assert judged(rows_of_state()) == []
+
+
+class Size(Enum):
+    SMALL = 1
+
+
+class Colour(Enum):
+    RED = 1
+
+
+def test_keys_that_differ_by_their_type_alone_are_no_duplicates():
+    day, id = date(2024, 1, 1), UUID(int=7)
+    keys = [1, Size.SMALL, Colour.RED, (1, 2), (Size.SMALL, 2), (Colour.RED, 2), day, str(day), id, str(id)]
+    assert judged([entry(key, 1) | columns_of(key) for key in keys]) == []
+    found = judged([entry(key, value) for key in (Size.SMALL, (Size.SMALL, day)) for value in (1, 2)])
+    assert [told.partition(";")[0] for _, told in found] == ["2 duplicate keys"]
+
+
+def columns_of(key: Any) -> Row:
+    name = {int: "key_int", str: "key_str"}.get(type(key))
+    return {} if name is None else {name: key}
 
 
 @pytest.mark.slow

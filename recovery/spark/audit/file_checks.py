@@ -25,6 +25,7 @@ from recovery.spark.cut_tables.decoding import PARTS, identity_of
 from recovery.spark.cut_tables.plain_pickles import (
     OPCODES_MAX,
     BrokenPickleError,
+    Named,
     UncheckedPickleError,
     UnreadablePickleError,
     load,
@@ -246,8 +247,11 @@ class _State:
         return cast("tuple[Any, ...]", entry) if type(entry) is tuple else ()
 
     def _add_key(self, key: Any, identity: str) -> None:
-        """Note a key by what makes it equal to others: numbers of all types, texts and what extends them."""
-        if identity[:1] == '"':
+        """Note a key by what makes it equal to others. Numbers are, whatever their type."""
+        if classes := _classes_in(key):
+            # Days and members of enums are no keys like their texts and values.
+            self._add(f"{' '.join(classes)} {identity}", self._others, key)
+        elif identity[:1] == '"':
             self._add(identity[1:-1], self._texts)
         elif identity.lstrip("-").isdecimal() and -(1 << 63) <= int(identity) < 1 << 63:
             self._numbers.append(np.array([int(identity)], np.int64))
@@ -269,6 +273,21 @@ class _State:
 
 
 _NO_KEY = -1
+
+
+def _classes_in(key: Any) -> list[str]:
+    """The classes of the objects that a key consists of, except for NumPy's, which are equal to Python's numbers."""
+    found: list[str] = []
+    parts = [key]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Named):
+            if not part.of.startswith("numpy."):
+                found.append(part.of)
+                parts += part.args
+        elif type(part) is tuple:
+            parts += cast("tuple[Any, ...]", part)
+    return found
 
 
 def _group_of(key: Any) -> int | None:
