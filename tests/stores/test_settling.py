@@ -184,14 +184,15 @@ def test_an_actor_knows_whether_it_is_beside_the_supervisor(
 
     def open_store(options: Any, plan: Any, is_beside: bool) -> None:
         asked.append(is_beside)
-        raise StopIteration
+        raise OSError("no store here")
 
     monkeypatch.setattr(host, "open_store", open_store)
     monkeypatch.setattr(host.cluster, "place", lambda: "here")
+    monkeypatch.setattr(host.cluster, "name_process", lambda title: None)
     ours = host.TaskHost(supervisor=None)
     ours._mailbox, ours._met = SimpleNamespace(close=lambda: None), Attempt(1)  # type: ignore[assignment]
     supervisor = Address(place, "ipc:///nowhere")
-    deployment = SimpleNamespace(plan=SimpleNamespace(name="flow"))
-    with pytest.raises(StopIteration):
-        ours.take_part(Begin(Attempt(1), "a", deployment, {}, {SUPERVISOR: supervisor}, None, ()))  # type: ignore[arg-type]
+    deployment, options = SimpleNamespace(plan=SimpleNamespace(name="flow"), tasks={}), SimpleNamespace(job="job")
+    begin = Begin(Attempt(1), "a", deployment, {}, {SUPERVISOR: supervisor}, options, ())  # type: ignore[arg-type]
+    assert ours.take_part(begin).end == "failed"
     assert asked == [is_beside]
