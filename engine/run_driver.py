@@ -259,7 +259,7 @@ class RunDriver:
         if isinstance(order, AppendEntry):
             try:
                 self.ports.store.create(order.number, order.entry, {}, self.deployment)
-            except OSError as error:
+            except (OSError, StoreError) as error:
                 self.ports.observer.say(f"resume the next run by the number of its cut, and not from latest: {error}")
 
     # -- orders --------------------------------------------------------------------------------------------------

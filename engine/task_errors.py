@@ -14,7 +14,9 @@ _OWN_FOLDERS = tuple(
     f"{Path(__file__).parents[1] / layer}{os.sep}" for layer in ("engine", "graphs", "recovery", "backedge")
 )
 _PYTHON = os.path.dirname(os.__file__) + os.sep
-_PACKAGES = ("site-packages", "dist-packages")
+_PACKAGES = {"site-packages", "dist-packages"}
+_LIBRARIES = {"msgspec", "numpy", "pyarrow", "ray"}
+"""Packages that our own code calls throughout: what they raise for it is a mistake of ours."""
 _SHOWN_MAX = 500
 
 
@@ -185,15 +187,14 @@ def user_frames(error: BaseException) -> list[str]:
 
 
 def foreign_place(error: BaseException) -> str:
-    """The innermost place that is neither ours nor Python's: there a source, sink or operator of others has raised.
+    """The innermost place in a source, sink or operator of others; empty if there is none.
 
-    Empty if there is none.
+    Python's own code and that of the libraries that ours calls is no such place.
     """
     for frame in reversed(_frames_of_others(error)):
-        is_pythons = frame.filename.startswith((_PYTHON, "<frozen ")) and not any(
-            folder in Path(frame.filename).parts for folder in _PACKAGES
-        )
-        if not is_pythons:
+        parts = set(Path(frame.filename).parts)
+        is_pythons = frame.filename.startswith((_PYTHON, "<frozen ")) and not parts & _PACKAGES
+        if not is_pythons and not parts & _LIBRARIES:
             return f"{frame.filename}, line {frame.lineno}, in {frame.name}"
     return ""
 

@@ -17,6 +17,8 @@ from uuid import UUID
 
 _BEGINNING = datetime(1970, 1, 1)  # subtracted from times without a zone
 _MICROSECOND = timedelta(microseconds=1)
+_DIGITS_MAX = 4_300
+"""The largest exponent of a decimal: it is compared with integers and fractions, which have all of its digits."""
 
 
 def code_of(key: Any) -> Any | None:
@@ -45,6 +47,8 @@ def code_of(key: Any) -> Any | None:
 def _like_a_number(key: Decimal | Fraction) -> Any | None:
     if isinstance(key, Decimal) and not key.is_finite():
         return None if key.is_nan() else math.copysign(math.inf, key)
+    if isinstance(key, Decimal) and key and abs(key.adjusted()) > _DIGITS_MAX:
+        return None
     numerator, denominator = key.as_integer_ratio()
     if denominator == 1:
         return numerator

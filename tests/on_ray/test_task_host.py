@@ -9,6 +9,8 @@ from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
+import pyarrow
 import pytest
 
 from engine.on_ray.actor import task_host
@@ -119,13 +121,21 @@ def test_what_a_source_or_operator_of_others_raises_fails_the_attempt_and_names_
     assert "Backedge" not in outcome.reason
 
 
-@pytest.mark.parametrize(("error", "end"), [(OSError("no space left"), "failed"), (KeyError("epoch"), "broken")])
+@pytest.mark.parametrize(
+    ("statement", "end"),
+    [
+        ("raise OSError('no space left')", "failed"),
+        ("raise KeyError('epoch')", "broken"),
+        ("numpy.stack([])", "broken"),
+        ("pyarrow.array([1]).cast(pyarrow.date32()).cast(pyarrow.list_(pyarrow.int8()))", "broken"),
+    ],
+)
 def test_a_mistake_of_ours_ends_the_run_and_a_failing_disk_the_attempt(
-    attempting: Attempting, monkeypatch: pytest.MonkeyPatch, error: Exception, end: str
+    attempting: Attempting, monkeypatch: pytest.MonkeyPatch, statement: str, end: str
 ):
-    scope: dict[str, Any] = {"error": error}
+    scope: dict[str, Any] = {"numpy": numpy, "pyarrow": pyarrow}
     # As if a function of the engine itself had raised.
-    exec(compile("def open_store(*_):\n    raise error", task_host.__file__, "exec"), scope)
+    exec(compile(f"def open_store(*_):\n    {statement}", task_host.__file__, "exec"), scope)
     monkeypatch.setattr(task_host, "open_store", scope["open_store"])
     outcome = attempting.take_part()
     assert (outcome.end, "mistake in Backedge" in outcome.reason) == (end, end == "broken")
