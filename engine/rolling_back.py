@@ -88,8 +88,9 @@ class _TakenCut(Protocol):
 class LaterOutput(Struct, frozen=True):
     """The output that earlier attempts than `attempt` have prepared or published after a cut.
 
-    A transaction belongs to the cut if its epoch is not later. That of a task that has ended has epoch 0; it belongs to
-    the cut if the task had ended there: `ended` has the sink and the index of each, `taken_by` the attempt of the cut.
+    A transaction belongs to the cut if its epoch is not later. That of a task that has ended has epoch 0. It belongs to
+    the cut if its attempt was over when `taken_by`, the attempt of the cut, began: the tasks may have been others then.
+    In `taken_by` itself, the task must have ended in the cut: `ended` has the sink and the index of each.
     What `others` have written, the attempts of other pipelines, is not part of it.
     """
 
@@ -114,16 +115,18 @@ class LaterOutput(Struct, frozen=True):
         (False, True)
         >>> later.removes("out.0.attempt-2.epoch-0"), later.removes("out.1.attempt-2.epoch-0")
         (False, True)
-        >>> later.removes("out.0.attempt-3.epoch-6")
-        False
+        >>> later.removes("out.1.attempt-1.epoch-0"), later.removes("out.0.attempt-3.epoch-6")
+        (False, False)
         """
         turn = turn_in(transaction)
         if turn is None or not self.removes_open(turn.attempt):
             return False
         if turn.epoch > 0:
             return turn.epoch > self.epoch
+        if turn.attempt != self.taken_by:
+            return turn.attempt > self.taken_by
         sink = transaction.rsplit(".", 3)[0]
-        return turn.attempt > self.taken_by or (sink, turn.index) not in self.ended
+        return (sink, turn.index) not in self.ended
 
     def removes_open(self, attempt: int) -> bool:
         """Whether an attempt is over that may have left output behind."""

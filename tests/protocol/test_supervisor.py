@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from engine.rolling_back import LaterOutput
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.messages import Mode
 from recovery.orders import (
@@ -22,6 +24,7 @@ from recovery.orders import (
     StartTasks,
     Sweep,
 )
+from recovery.outline import CutOutline, OperatorOutline, TaskOutline
 from recovery.supervisor import RestartOptions, Stage, Supervisor
 
 A, B = TaskId("a", 0), TaskId("b", 0)
@@ -462,6 +465,19 @@ def test_another_run_finishes_what_the_one_that_replaced_output_has_begun():
     assert isinstance(append, AppendEntry)
     assert append.entry == replace(start(3, restored=2, claimant="another"), replaces=Epoch(4))
     assert other.on_appended(append.entry)[0] == ReplaceOutput(Attempt(3), Epoch(4))
+
+
+class TakenCut(NamedTuple):
+    outline: CutOutline
+    attempt: Attempt
+
+
+def test_what_tasks_published_that_ended_before_a_rescale_is_not_later_than_a_cut_after_it():
+    tasks = {TaskId("out", index): TaskOutline(index == 0, {"out": OperatorOutline()}) for index in range(2)}
+    later = LaterOutput.than(TakenCut(CutOutline(Epoch(6), "", {"out": 2}, tasks), Attempt(2)), Attempt(4))
+    assert not any(later.removes(f"out.{index}.attempt-1.epoch-0") for index in range(4))
+    assert not later.removes("out.0.attempt-2.epoch-0") and later.removes("out.1.attempt-2.epoch-0")
+    assert later.removes("out.0.attempt-3.epoch-0")
 
 
 def test_what_says_which_output_can_be_removed_stays_as_long_as_a_run_can_go_back_to_before_it():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict, astuple, replace
 
+from engine.rolling_back import LaterOutput, turn_in
 from engine.run_driver import RunDriver
 from engine.simulation.breaks.break_parts import Break, run_driver, supervisor
 from graphs.ids import Attempt, Epoch
@@ -111,6 +112,26 @@ class ReplacedCutsRestorable(Supervisor):
             self.kept, self.last_cut = kept, last_cut
 
 
+class _EndedInTheCut(LaterOutput, frozen=True):
+    def removes(self, transaction: str) -> bool:
+        turn = turn_in(transaction)
+        if turn is None or turn.epoch > 0 or turn.attempt >= self.taken_by:
+            return super().removes(transaction)
+        return (transaction.rsplit(".", 3)[0], turn.index) not in self.ended
+
+
+class OutputOfFormerTasksReplaced(RunDriver):
+    """Takes the output of tasks that ended before a rescale for later than a cut that does not have these tasks."""
+
+    def _replace(self, order: ReplaceOutput) -> Sequence[Order]:
+        try:
+            later = LaterOutput.than(self.ports.store.manifest(order.after), order.attempt, order.others)
+            self.ports.output.replace(_EndedInTheCut(*astuple(later)))
+        except OSError as error:
+            return [FailAttempt(str(error))]
+        return ()
+
+
 class LaterErrorSettlesUnknown(RunDriver):
     """Takes the error of a repetition for the answer, though the first try may still take effect."""
 
@@ -209,6 +230,12 @@ CHAIN = {
     ),
     "replaced-cuts-restorable": Break(
         "cuts whose output was removed are restored", supervisor(ReplacedCutsRestorable), go_backs=8
+    ),
+    "output-of-former-tasks-replaced": Break(
+        "output of tasks that ended before a rescale is removed by a run that goes back to a cut after it",
+        run_driver(OutputOfFormerTasksReplaced),
+        topology="pipelines",
+        go_backs=8,
     ),
     "later-error-settles-unknown": Break(
         "an entry that may exist is given up when its repetition fails", run_driver(LaterErrorSettlesUnknown)
