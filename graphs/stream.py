@@ -512,14 +512,14 @@ def add_process(
 def check_key_of_table(table: Table, keys: Sequence[Key | None], what: str) -> None:
     """Raise unless the inputs are keyed by the columns of the table's key: a row of another key may be elsewhere.
 
-    What a function returns is not known. One of several inputs may have other names for the columns.
+    What a function returns is not known. Several inputs may have other names for the columns, as ends of edges do.
     """
     if None in keys:
         raise BadOptionError(f"{what} has a table: call key_by for each of its inputs")
     table.check(what)
     columns = [(key,) if isinstance(key, str) else key.names for key in keys if isinstance(key, str | KeyColumns)]
     wrong = [names for names in columns if len(names) != len(table.key)]
-    if columns and tuple(table.key) not in columns:
+    if len(keys) == 1 and columns and columns != [tuple(table.key)]:
         wrong = columns
     if wrong:
         raise BadOptionError(

@@ -740,9 +740,9 @@ def test_a_table_with_another_key_than_its_input_is_refused(keys: list[str]):
         stream.process(_uses(table=table, on_batch=print), batch_format="numpy")
 
 
-def test_one_of_several_inputs_of_a_table_may_have_other_names_for_its_key():
+def test_several_inputs_of_a_table_may_have_other_names_for_its_key_but_one_may_not():
     flow = Flow()
-    orders, others = (flow.read(Items(ORDERS)).key_by(name) for name in ("id", "buyer"))
+    orders, others = (flow.read(Items(ORDERS)).key_by(name) for name in ("seller", "buyer"))
     flow.process(_uses(table=SUMS, on_batch=print), batch_format="numpy", orders=orders, others=others)
     with pytest.raises(BadOptionError, match="with the key id, but its input is keyed by buyer"):
         flow.process(_uses(table=SUMS, on_batch=print), batch_format="numpy", others=others, name="other")
