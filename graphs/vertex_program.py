@@ -305,10 +305,10 @@ def add_vertex_program(
         return sent
 
     # Round 0 loads the graph.
-    head = Iterate(None if kind.rounds is None else kind.rounds + 1, loads_first=True)
+    head = Iterate(None if kind.rounds is None else kind.rounds + 1, reduce=_added, loads_first=True)
     if until is not None:
         check_function(until, f"until= of {what}")
-        head = replace(head, until=UntilAtRest(until), measure=("change", "active"), reduce=_added)
+        head = replace(head, until=UntilAtRest(until), measure=("change", "active"))
     add_iteration(draft, ends, body, f"{name}_rounds", head)
     return values[0]
 
@@ -319,13 +319,19 @@ class UntilAtRest:
 
     until: Callable[[float], object]
 
-    def __call__(self, report: tuple[float, int]) -> bool:
-        change, active = report
+    def __call__(self, report: tuple[float, int] | int) -> bool:
+        change, active = _both(report)
         return not active or bool(self.until(change))
 
 
-def _added(one: tuple[float, int], other: tuple[float, int]) -> tuple[float, int]:
-    return one[0] + other[0], one[1] + other[1]
+def _added(one: tuple[float, int] | int, other: tuple[float, int] | int) -> tuple[float, int]:
+    (change, active), (more, others) = _both(one), _both(other)
+    return change + more, active + others
+
+
+def _both(report: tuple[float, int] | int) -> tuple[float, int]:
+    """The change and the active vertices. Without `until=` rows are counted, and a cut may hold such a count."""
+    return report if isinstance(report, tuple) else (float(report), report)
 
 
 def _add_free(draft: Draft, edges: Stream[Any], ends: Stream[Any], kind: OfFreeVertexProgram, name: str) -> Stream[Any]:

@@ -42,12 +42,12 @@ class TwoPipelines:
         self.now_ms = 0
         self.rounds = 0
         monkeypatch.setattr(supervising, "_now_ms", lambda: self.now_ms)
-        flow = Flow("shop")
+        flow = Flow("remembered")
         for name in ("a", "b"):
             flow.read(Range(10), name=name).write(Print(), name=f"{name} shown")
-        self.store = CutStore(str(folder), "shop")
+        self.store = CutStore(str(folder), "remembered")
         (constant,) = self.store.constants.keep([b"value"], "77aa")
-        options = TaskOptions(job="shop", root=str(folder), constants={"prices": constant})
+        options = TaskOptions(job="remembered", root=str(folder), constants={"prices": constant})
         self.job = job_supervised(
             monkeypatch, flow, options=options, snapshots=SnapshotOptions(interval_ms=INTERVAL_MS, keep=3)
         )
