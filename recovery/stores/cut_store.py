@@ -64,6 +64,7 @@ from recovery.stores.store_calls import (
     read_document,
     read_sized,
     remove_below,
+    written_to,
 )
 from recovery.stores.store_errors import (
     NoSuchCutError,
@@ -141,7 +142,8 @@ class CutStore:
 
     def probe(self) -> None:
         """Check that the store gives the guarantees that a run relies on. `StoreContractError` if it does not."""
-        probe_store(self._store)
+        with written_to(self._store):
+            probe_store(self._store)
 
     # -- the chain -----------------------------------------------------------------------------------------------
 

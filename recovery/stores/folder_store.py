@@ -126,7 +126,7 @@ def local_path(location: str) -> str:
 
 
 def make_folder(path: str) -> None:
-    """Make a folder that can be written to, for this user alone, and durable in the folders above it."""
+    """Make a folder if it is missing, for this user alone, and durable in the folders above it."""
     try:
         _make(path, FOLDER_MODE)
     except (FileExistsError, NotADirectoryError) as error:
@@ -141,11 +141,6 @@ def make_folder(path: str) -> None:
     if not os.path.isdir(path) or os.path.islink(path):
         found = "a symbolic link" if os.path.islink(path) else "a file"
         raise StoreError(f"snapshots cannot be kept in {path}: it is {found}; remove it, or give another folder")
-    if not os.access(path, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
-        raise StoreError(
-            f"snapshots cannot be kept in {path}: this user may not write there; change its permissions, or give "
-            "another folder"
-        )
 
 
 def _make(path: str, mode: int = 0o777) -> None:

@@ -13,7 +13,7 @@ from recovery.stores.documents import opened, sealed
 from recovery.stores.names import JOB
 from recovery.stores.schema import IDENTITY, IDENTITY_BYTES_MAX
 from recovery.stores.shapes import shown
-from recovery.stores.store_calls import create_exclusively, exists, full_name, read_document, top_names
+from recovery.stores.store_calls import create_exclusively, exists, full_name, read_document, top_names, written_to
 from recovery.stores.store_errors import SnapshotCorruptError, StoreError
 from recovery.stores.store_protocol import Store
 
@@ -40,7 +40,8 @@ def identity_of(store: Store, job: str, key: bytes | None) -> str:
                 f"{full_name(store, JOB)} is missing, and {', '.join(others)} of the job exists: restore it from a "
                 "backup, or remove the folder to start the job from nothing"
             )
-        create_exclusively(store, JOB, sealed({"job": job, "job_id": secrets.token_hex(16)}, key, IDENTITY))
+        with written_to(store):
+            create_exclusively(store, JOB, sealed({"job": job, "job_id": secrets.token_hex(16)}, key, IDENTITY))
     path = full_name(store, JOB)
     document = opened(read_document(store, JOB, IDENTITY_BYTES_MAX), key, path, IDENTITY)
     if document["job"] != job:

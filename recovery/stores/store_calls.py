@@ -4,13 +4,15 @@ that take no more bytes than were written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import errno
+from collections.abc import Callable, Collection, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from recovery.stores.digests import file_has_digest
 from recovery.stores.schema import DOCUMENT_BYTES_MAX
-from recovery.stores.store_errors import OutcomeUnknownError, SnapshotCorruptError
+from recovery.stores.store_errors import OutcomeUnknownError, SnapshotCorruptError, StoreError
 from recovery.stores.store_protocol import Store
 
 _PIECE_BYTES = 1 << 20
@@ -47,6 +49,20 @@ def create_exclusively(store: Store, name: str, data: bytes) -> bool:
             cause.errno, f"whether {full_name(store, name)} was created is unknown ({cause.strerror or cause})"
         ) from cause
     return True
+
+
+@contextmanager
+def written_to(store: Store) -> Generator[None]:
+    """Write to a store: if this user may only read it, say that nothing can be kept there."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            raise
+        raise StoreError(
+            f"snapshots cannot be kept in {store.location}: this user may not write there ({error.strerror}); change "
+            "its permissions, or give another place"
+        ) from error
 
 
 def exists(store: Store, name: str) -> bool:

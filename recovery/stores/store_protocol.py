@@ -60,7 +60,9 @@ class Store(ABC):
         """The store of the files below a folder, under the rest of their names."""
 
     def prepare(self, is_signed: bool) -> None:  # noqa: B027  # most stores have nothing to make
-        """Make what must be there before the first file is written. Called by each process that writes.
+        """Make what must be there before the first file is written. Called by each process that opens a job.
+
+        What is there already may be read only: commands that show it write nothing.
 
         Unless files are signed, raise a `StoreError` if other users are known to have write access: a cut that is
         restored can run code.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import re
 from pathlib import Path
@@ -26,8 +25,10 @@ from recovery.run_status import (
     TaskStatus,
 )
 from recovery.stores.cut_store import CutStore
+from recovery.stores.store_errors import StoreError
 from tests.stores.layered import Cuts, gone
 from tests.stores.snapshots import begin, complete, entries_of
+from tests.stores.test_opening import let_others_reach, somebody_without_rights
 
 GRAPH = {
     "name": "job",
@@ -108,13 +109,40 @@ def test_a_folder_whose_name_no_job_has_hides_no_job(
     assert [job["job"] for job in as_json(capsys, "jobs", "--snapshots", tmp_path)["jobs"]] == ["job"]
 
 
-def test_a_file_of_any_time_ends_no_command(store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    for manifest in (tmp_path / "job").glob("epoch=*/attempt=*/manifest.json"):
-        os.utime(manifest, (0, 1 << 40))
+def test_a_file_of_any_time_ends_no_command(
+    store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(CutStore, "written_s", lambda *_: float(1 << 40))  # some file systems keep no such time
     assert run(capsys, "snapshots", "list", "--snapshots", tmp_path)[0] == 0
     status = RunStatus("job", "4f", "running", True, 1e20, 5.0, store.root, 1, 2, 2)
     store.keep_status(status)
     assert run(capsys, "jobs", "--snapshots", tmp_path)[0] == 0
+
+
+def test_cuts_that_may_only_be_read_are_shown_and_stay_as_they_are(
+    store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    let_others_reach(tmp_path)
+    everything = [tmp_path, *tmp_path.rglob("*")]
+    for path in everything:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    at = ("--snapshots", str(tmp_path))
+    with somebody_without_rights():
+        for words in (
+            ["jobs"],
+            ["status", "job"],
+            ["snapshots", "list"],
+            ["snapshots", "show", "2"],
+            ["snapshots", "diff", "job", "1", "2"],
+            ["state", "job", "counts"],
+            ["inflight", "job", "again"],
+        ):
+            assert run(capsys, *words, *at)[::2] == (0, ""), words
+        code, _, err = run(capsys, "snapshots", "delete", "job", "1", *at)
+        assert (code, err.count("\n"), "ermission denied" in err) == (2, 1, True)
+        with pytest.raises(StoreError, match=r"/job\b.*may not write"):
+            CutStore(str(tmp_path), "job").probe()
+    assert [tmp_path, *tmp_path.rglob("*")] == everything
 
 
 def test_a_living_run_is_told_by_its_supervisor_and_not_by_its_store(
