@@ -36,7 +36,6 @@ from recovery.cut import OperatorState
 from recovery.protocol_errors import RescaleError
 from recovery.rescale import plan_restore
 from recovery.stores.cut_store import CutStore
-from recovery.stores.digests import digest_kept
 from recovery.stores.input_pieces import NO_CUT
 from recovery.stores.store_errors import StoreError
 from recovery.stores.task_files import StoredFile
@@ -119,10 +118,7 @@ class KeptTask:
 
     def share_constants(self) -> None:
         """Let the constants of the flow be those of the run. All are verified before any of them is decoded."""
-        read = {
-            name: self._store.constants.read(name, file._replace(digest=digest_kept(file.digest)))
-            for name, file in self.constants.items()
-        }
+        read = {name: self._store.constants.read(name, file) for name, file in self.constants.items()}
         for name, data in read.items():
             share(self._store.job, name, partial(constant_in, memoryview(data)))
 

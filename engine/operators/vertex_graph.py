@@ -293,7 +293,7 @@ def _key_of_piece(group: int, number: int) -> int:
 
 
 def _arrays_of(filed: Any) -> Any:
-    """What was filed. Former versions filed arrays, too."""
+    """What `_file` was given."""
     return constant_in(memoryview(filed)) if isinstance(filed, bytes) else filed
 
 

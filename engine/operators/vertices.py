@@ -370,20 +370,13 @@ class VerticesOperator(VertexGraphOperator):
         if filed[0]["active"] is not None:
             vertices.active = np.concatenate([own["active"] for own in filed])
         vertices.backwards = filed[0]["backwards"]
-        received = {
-            int(self._starts[group]): own["received"] for group, own in by_group.items() if own["received"] is not None
-        }
         if self._best is None:
-            self._inbox.restore(received)
+            received = ((int(self._starts[group]), own["received"]) for group, own in by_group.items())
+            self._inbox.restore({first: of_group for first, of_group in received if of_group is not None})
         else:
             self._has_values()
-            # Before vertices waited, cuts held nothing of it.
-            waits = [own.get("waits", np.zeros(len(own["values"][names[0]]), np.bool_)) for own in filed]
             self._best_values.take_all()
-            self._best_values.put_on_list(np.flatnonzero(np.concatenate(waits)))
-            # Cuts of former versions hold what had been received in their round.
-            for first, (at, values) in received.items():
-                self._best_values.receive(at + first, values)
+            self._best_values.put_on_list(np.flatnonzero(np.concatenate([own["waits"] for own in filed])))
         for group, own in by_group.items():
             self._senders[group] = own["senders"]
 

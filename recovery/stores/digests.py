@@ -1,7 +1,7 @@
 """Digests of the files of cuts, as text: the name of a hash, a colon, and its hexadecimal digits.
 
 Files of tasks have BLAKE3, which takes a quarter of the time of SHA-256. Constants have SHA-256, which is in their
-names, and so have all files in manifests of earlier versions.
+names.
 """
 
 from __future__ import annotations
@@ -75,20 +75,6 @@ def file_has_digest(file: Any, digest: str) -> bool:
 def digits_in(digest: str) -> str:
     """The hexadecimal digits of a digest."""
     return digest.partition(":")[2]
-
-
-def digest_in(document: Mapping[str, Any]) -> str:
-    """The digest that a document names for a file. Earlier versions named the digits of a SHA-256."""
-    return digest_kept(document["digest"] if "digest" in document else document["sha256"])
-
-
-def digest_kept(digest: str) -> str:
-    """A digest that was kept with a flow: earlier versions kept the digits of a SHA-256.
-
-    >>> digest_kept("blake3:af13"), digest_kept("e3b0")
-    ('blake3:af13', 'sha256:e3b0')
-    """
-    return digest if ":" in digest else f"{_SHA256}:{digest}"
 
 
 def digest_shape(value: Any) -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from recovery.orders import AttemptStart, Entry, Manifest
 from recovery.stores.documents import Document
 from recovery.stores.manifests import entry_document, entry_in
-from recovery.stores.names import is_manifest, manifest_file, path_of
+from recovery.stores.names import manifest_file, path_of
 
 
 class ManifestFile(NamedTuple):
@@ -32,13 +32,10 @@ class Link(Struct, frozen=True):
 
     @property
     def manifest_name(self) -> str:
-        """Where the manifest of its cut is: as it says, unless that is forged."""
+        """Where the manifest of its cut is."""
         if not isinstance(self.entry, Manifest):
             raise ValueError(f"entry {self.number} of the chain is no cut, so it has no manifest")
-        attempt, epoch = self.entry.attempt, self.entry.epoch
-        if self.manifest is not None and is_manifest(self.manifest.name, attempt, epoch, self.number):
-            return self.manifest.name
-        return path_of(manifest_file(attempt, epoch, self.number))
+        return path_of(manifest_file(self.entry.attempt, self.entry.epoch, self.number))
 
 
 class Past(NamedTuple):

@@ -17,7 +17,6 @@ from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Entry, Manifest, StateFile
 from recovery.outline import CutOutline, RoundsOutline
-from recovery.stores.digests import digest_in
 from recovery.stores.documents import Document
 from recovery.stores.shapes import shown
 from recovery.stores.store_errors import SnapshotCorruptError
@@ -32,9 +31,6 @@ from recovery.stores.task_files import (
 
 CODECS: Mapping[str, int] = {"state": 3, "log": 2, "transactions": 2, "rounds": 2}
 """Version of each table: of its columns and of the values pickled in them."""
-
-_EARLIER: Mapping[str, frozenset[int]] = {"state": frozenset({2})}
-"""Earlier versions that are read as well. A file of state from then lacks the column for bytes."""
 
 
 class CutDescription(Struct, frozen=True):
@@ -271,8 +267,7 @@ def description_in(document: Document, path: str) -> CutDescription:
 def check_codecs(document: Document, path: str) -> None:
     """Refuse a manifest whose tables have other versions than this code reads."""
     codecs = document["codecs"]
-    are_read = (codecs[table] in {version, *_EARLIER.get(table, ())} for table, version in CODECS.items())
-    if codecs.keys() != CODECS.keys() or not all(are_read):
+    if codecs != CODECS:
         raise SnapshotCorruptError(
             f"{path} names tables of versions {_versions(codecs)}, and this version reads "
             f"{_versions(CODECS)}: read it with the version that wrote it"
@@ -316,7 +311,7 @@ def layer_in(document: Document) -> StateLayer:
 
 def _stored_file(document: Document) -> StoredFile:
     groups: Any = document.get("groups")
-    return StoredFile(document["name"], document["size"], digest_in(document), groups and tuple(groups))
+    return StoredFile(document["name"], document["size"], document["digest"], groups and tuple(groups))
 
 
 def _rounds_outline(document: Document) -> RoundsOutline:

@@ -27,7 +27,6 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _NAME_BYTES_MAX = 200
 _LATER_PART = re.compile(r"(?<=\.)([0-9]+)-[0-9]+\.parquet\Z")
 
-EARLIER_MANIFEST = "manifest.json"
 JOB = "job.json"
 STATUS = "status.json"
 CHAIN = "chain"
@@ -86,20 +85,14 @@ def manifest_file(attempt: Attempt, epoch: Epoch, number: int) -> Parts:
     return (*attempt_folder(attempt, epoch), f"manifest-{number:08d}.json")
 
 
-def is_manifest(name: str, attempt: Attempt, epoch: Epoch, number: int) -> bool:
-    """Whether this is the name of the manifest of a cut. Earlier versions left out the number."""
-    earlier = (*attempt_folder(attempt, epoch), EARLIER_MANIFEST)
-    return parts_of(name) in (manifest_file(attempt, epoch, number), earlier)
-
-
 def has_manifest_name(name: str) -> bool:
     """Whether a file in the folder of an attempt is a manifest.
 
     >>> has_manifest_name("manifest-00000012.json"), has_manifest_name("manifest.json"), has_manifest_name("job.json")
-    (True, True, False)
+    (True, False, False)
     """
     start, _, number = name.partition("-")
-    return name == EARLIER_MANIFEST or (start == "manifest" and entry_number(number) is not None)
+    return start == "manifest" and entry_number(number) is not None
 
 
 def number_in(part: str, key: Literal["epoch", "attempt"]) -> int | None:

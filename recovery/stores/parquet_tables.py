@@ -175,16 +175,9 @@ def sample_starts(size: int) -> list[int]:
     return [n * step + int(n * 0.618 % 1 * (step - SAMPLE_BYTES)) for n in range(_SAMPLES)]
 
 
-def decode(data: bytes, of: Any, path: str, added: Sequence[str] = ()) -> Any:
-    """Decode a Parquet file whose bytes have been verified. Its columns must be those of the schema `of`.
-
-    The columns `added` may be missing, and are null then.
-    """
+def decode(data: bytes, of: Any, path: str) -> Any:
+    """Decode a Parquet file whose bytes have been verified. Its columns must be those of the schema `of`."""
     table = _read(data, path)
-    if added and table.schema.names == [name for name in of.names if name not in added]:
-        for name in added:
-            place = of.get_field_index(name)
-            table = table.add_column(place, of.field(place), pa.nulls(table.num_rows, of.field(place).type))
     if (table.schema.names, table.schema.types) != (of.names, of.types):
         raise _not_ours(path, f"its columns are {table.schema.names}, not {of.names}, or of other types")
     return pa.table(table.columns, schema=of)

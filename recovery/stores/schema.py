@@ -140,14 +140,7 @@ _OPERATOR = {
 
 
 def _listed_file(more: Mapping[str, Shape]) -> Shape:
-    """A file that a manifest lists. Earlier versions named its SHA-256."""
-    shapes = {"name": text, "size": _count, **more}
-    now, earlier = record({**shapes, "digest": digest_shape}), record({**shapes, "sha256": _sha256})
-
-    def check(value: Any) -> None:
-        (earlier if isinstance(value, dict) and "sha256" in value else now)(value)
-
-    return check
+    return record({"name": text, "size": _count, "digest": digest_shape, **more})
 
 
 _groups = row(_key_group, _key_group)

@@ -7,7 +7,6 @@ that a delta removes, and an entry of five items holds many values at once (`typ
 - If the types of key and value have columns and both fit, the typed columns hold the entry and `data` is null.
   Otherwise `data` holds the pickled entry. The typed columns then repeat its key and, in `value_int`, the time of a
   timer, if these fit.
-- Bytes are in a column of their own since version 3 of this table. Files of version 2 lack it, and are read as well.
 - Integer keys with numbers are read as arrays (`Numbers`), other typed entries as lists (`Pairs`), the rest as pickles
   (`Pickles`). The order of the values in a group has no meaning and may change; timers keep their order.
 - Entries are parsed without creating the user's objects, so user code runs neither while a cut is written nor while
@@ -55,9 +54,6 @@ STATE = schema(
         "data": "binary",
     }
 )
-ADDED = ("value_bytes",)
-"""The columns that files of version 2 lack."""
-
 REPEATING = ("kind",)
 # The column is built as a dictionary, so that Parquet need not search for equal texts.
 _KIND = pa.dictionary(pa.int8(), pa.string())

@@ -261,7 +261,7 @@ class TaskReader:
             self._unread.discard(file.name)
             part = decode_rows(self._read(file), file.name)
         else:
-            part = self._decoded(file, states.STATE, states.ADDED)
+            part = self._decoded(file, states.STATE)
             if odd := next(states.odd_rows(part), None):
                 raise self._contradicts(f"{operator}: {odd.what}")
         if not states.has_span(part, file.groups):
@@ -297,9 +297,9 @@ class TaskReader:
         name = path_of(table_file(self._folder, table, of, self._described.task))
         return self._decoded(self._files[name], schema) if name in self._files else None
 
-    def _decoded(self, file: StoredFile, schema: Any, added: Sequence[str] = ()) -> Any:
+    def _decoded(self, file: StoredFile, schema: Any) -> Any:
         self._unread.discard(file.name)
-        return decode(self._read(file), schema, file.name, added)
+        return decode(self._read(file), schema, file.name)
 
     def _contradicts(self, what: str) -> SnapshotCorruptError:
         described = self._described

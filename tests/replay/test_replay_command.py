@@ -17,7 +17,6 @@ from backedge.command import main
 from engine.constant_bytes import constant_bytes
 from graphs import constant
 from recovery.stores.cut_store import CutStore
-from recovery.stores.digests import digits_in
 from tests.replay.kept import ran_by_hand
 
 MODULE = """
@@ -430,17 +429,6 @@ def test_a_replay_has_the_constants_of_the_run(prices: Prices, replay: Replay):
     code, said = replay("step", "--json")
     assert (code, json.loads(said)["same"], json.loads(said)["sent"]) == (0, True, 3)
     assert prices.calls == 1
-
-
-def test_a_flow_that_an_earlier_version_kept_has_the_digits_of_a_digest_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replay: Replay
-):
-    prices = Prices(tmp_path, monkeypatch, digits_in)
-    code, said = replay("step", "--json")
-    assert (code, json.loads(said)["same"]) == (0, True)
-    prices.path.write_bytes(prices.path.read_bytes()[:-1] + b"\x01")
-    code, said = replay("step")
-    assert code == 2 and "was changed" in said
 
 
 def test_constants_of_a_replay_are_verified_before_they_are_decoded(

@@ -191,7 +191,7 @@ def test_a_pickle_that_asks_for_more_than_it_holds_is_not_loaded():
 def test_a_file_that_two_cuts_list_differently_is_checked_as_each_of_them_says():
     sound = {"name": "a", "size": 5, "digest": "blake3:00", "groups": [0, 9]}
     wrong = [sound | {"size": 6}, sound | {"digest": "blake3:11"}, sound | {"groups": [0, 8]}]
-    constant = {"name": "constants/c", "size": 1, "sha256": "22"}
+    constant = {"name": "constants/c", "size": 1, "digest": "sha256:22"}
     manifests = [
         {"tasks": [{"below": [{"files": [file]}], "files": []}], "constants": {"prices": constant}}
         for file in (*wrong, sound, sound)

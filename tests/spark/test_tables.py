@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-EARLIER = Path(__file__).parents[1] / "stores" / "earlier" / "state-2"
 
 Rows = list[tuple[Any, ...]]
 
@@ -152,18 +151,6 @@ def test_bytes_are_in_a_column_of_their_own_page_by_page_or_not(
     assert values == {str(key): {"base64": b64encode(value).decode()} for key, value in held.items()}
     alone = spark.read.parquet(f"{store.path}/epoch=1/attempt=1/table=state")
     assert dict(rows(alone, "key_int", "value_bytes")) == held
-
-
-def test_a_cut_without_the_column_for_bytes_is_read(spark: SparkSession):
-    folder = JobFolder.open(str(EARLIER))
-    held = cut_tables(spark, folder, [7])["state"].where("operator = 'held'")
-    assert rows(held, "key", "value", "value_bytes") == [
-        ('"a"', '{"base64":"dHdv"}', None),
-        ("1", '{"base64":"b25l"}', None),
-        ("2", "5", None),
-        ("3", '[{"base64":"eA=="}]', None),
-        ('{"base64":"aw=="}', '{"base64":"dg=="}', None),
-    ]
 
 
 def test_keys_and_values_of_state_are_json_whatever_they_are_kept_as(tables: Mapping[str, DataFrame]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -86,9 +85,9 @@ def test_nothing_of_a_file_that_was_changed_is_decoded(tmp_path: Path, monkeypat
     path.write_bytes(data)
     decoded: list[str] = []
 
-    def noted(data: bytes, of: Any, name: str, added: Sequence[str] = ()) -> Any:
+    def noted(data: bytes, of: Any, name: str) -> Any:
         decoded.append(name)
-        return decode(data, of, name, added)
+        return decode(data, of, name)
 
     monkeypatch.setattr("recovery.stores.task_tables.decode", noted)
     with pytest.raises(SnapshotCorruptError, match=rf"{path} was changed"):

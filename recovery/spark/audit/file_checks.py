@@ -32,7 +32,7 @@ from recovery.spark.cut_tables.plain_pickles import (
 )
 from recovery.stores.parquet_tables import ROWS_KINDS, ROWS_NAMES, pa, parquet
 from recovery.stores.record_tables import LOG, REPEATING_IN_LOG, ROUNDS, TRANSACTIONS
-from recovery.stores.state_table import ADDED, PICKLED, REPEATING, STATE, odd_rows, pickled_row
+from recovery.stores.state_table import PICKLED, REPEATING, STATE, odd_rows, pickled_row
 
 compute: Any = import_module("pyarrow.compute")
 
@@ -95,8 +95,7 @@ def _check_types(table: str, found: Any) -> None:
         are_right &= all(pa.types.is_primitive(kind) or pa.types.is_string(kind) for kind in parts)
     else:
         wanted = _SCHEMAS[table]
-        earlier = pa.schema([field for field in wanted if field.name not in ADDED]) if table == "state" else wanted
-        are_right = (found.names, found.types) in [(each.names, each.types) for each in (wanted, earlier)]
+        are_right = (found.names, found.types) == (wanted.names, wanted.types)
     if not are_right:
         raise pa.ArrowInvalid(f"its columns are not those of a {table} table")
 

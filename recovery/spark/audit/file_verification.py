@@ -18,7 +18,7 @@ from recovery.spark.cut_tables.local_rows import local_frame
 from recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
 from recovery.spark.report.verdict import Facts, Finding, finding
 from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.digests import digest_in, file_has_digest
+from recovery.stores.digests import file_has_digest
 from recovery.stores.names import is_of_constant, parts_of, table_of
 from recovery.stores.parquet_tables import pa
 from recovery.stores.shapes import shown
@@ -75,7 +75,7 @@ def listed_in(manifests: Iterable[Mapping[str, Any]]) -> list[Listed]:
 
 def _listed(file: Mapping[str, Any]) -> Listed:
     first, last = file.get("groups") or (None, None)
-    return file["name"], file["size"], digest_in(file), first, last
+    return file["name"], file["size"], file["digest"], first, last
 
 
 def file_findings(cut: CutDocuments, faults: Mapping[Listed, list[Fault]]) -> Iterator[Finding]:

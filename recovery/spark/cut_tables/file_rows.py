@@ -16,7 +16,7 @@ from recovery.stores.names import is_of_rows, parts_of
 from recovery.stores.parquet_tables import decode, decode_rows, pa
 from recovery.stores.record_tables import LOG, ROUNDS, TRANSACTIONS
 from recovery.stores.shapes import shown
-from recovery.stores.state_table import ADDED, STATE
+from recovery.stores.state_table import STATE
 from recovery.stores.store_calls import read_sized
 from recovery.stores.store_errors import StoreError
 from recovery.stores.store_schemes import store_at
@@ -58,8 +58,7 @@ def stored_batches(table: str, data: bytes, path: str) -> Iterator[Any]:
     """
     if table == "rows":
         return iter(as_state(decode_rows(data, path)).to_batches(_BATCH_ROWS))
-    schema = _ON_DISK[table]
-    return iter(decode(data, schema, path, ADDED if schema is STATE else ()).to_batches(_BATCH_ROWS))
+    return iter(decode(data, _ON_DISK[table], path).to_batches(_BATCH_ROWS))
 
 
 def batches_of(table: str, data: bytes, path: str, cut: Mapping[str, Any], schema: Any) -> Iterator[Any]:

@@ -8,7 +8,6 @@ from typing import Any
 from recovery.spark.cut_tables.decoding import position_in
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.digests import digest_in
 from recovery.stores.names import KEYED, encoded, table_of
 from recovery.stores.shapes import shown
 
@@ -71,7 +70,7 @@ def _files(manifest: Document) -> Iterator[Row]:
                     "belongs to no table: the manifest is forged; restore it from a backup"
                 )
             kind = table.partition("=")[2]
-            columns = (kind, owner, file["name"], file["size"], digest_in(file), layer if kind in KEYED else None)
+            columns = (kind, owner, file["name"], file["size"], file["digest"], layer if kind in KEYED else None)
             yield task["task"], task["index"], *columns
 
 
