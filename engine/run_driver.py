@@ -199,10 +199,10 @@ class RunDriver:
         if self.coordinator is not None:
             self.coordinator.on_remaining(task, attempt, epoch, remaining, self.ports.clock.now_ms)
 
-    def on_compacted(self, task: TaskId, attempt: Attempt, epoch: Epoch, keys: int | None) -> None:
-        """A task's files were compacted into one of `keys` entries; None if that failed."""
+    def on_compacted(self, task: TaskId, attempt: Attempt, epoch: Epoch, keys: int | None, size: int = 0) -> None:
+        """A task's files were compacted into one of `keys` entries and `size` bytes; None if that failed."""
         if self.coordinator is not None:
-            self.coordinator.on_compacted(task, attempt, epoch, keys)
+            self.coordinator.on_compacted(task, attempt, epoch, keys, size)
 
     def on_records(self) -> None:
         """Records were processed somewhere, or a task is busy with one."""

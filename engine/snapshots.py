@@ -57,10 +57,10 @@ class Snapshots:
         captured.transactions = transactions
         captured.base, captured.keys = base, keys
 
-    def on_written(self, epoch: Epoch | None) -> list[Effect]:
-        """The files are durable."""
+    def on_written(self, epoch: Epoch | None, size: int) -> list[Effect]:
+        """The files are durable; those with keyed state have `size` bytes."""
         if epoch is None:
-            self._last_state()
+            self._last_state().size = size
             self.last_is_durable = True
             return self._acknowledge_end()
         written = self.logs.epochs.get(epoch)
@@ -69,6 +69,7 @@ class Snapshots:
         if written.open:
             raise ProtocolError(f"task {self.task}: the log of epoch {epoch} is not sealed, so it cannot be durable")
         self.logs.drop(epoch)
+        written.size = size
         return [Acknowledge(epoch, written.report())]
 
     def on_write_failed(self, epoch: Epoch | None, reason: str) -> list[Effect]:

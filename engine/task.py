@@ -221,9 +221,9 @@ class TaskCore(TaskInputs):
         """
         self.snapshots.on_captured(epoch, transactions, base, keys)
 
-    def on_written(self, epoch: Epoch | None) -> Sequence[Effect]:
-        """The files are durable."""
-        return self.snapshots.on_written(epoch)
+    def on_written(self, epoch: Epoch | None, size: int = 0) -> Sequence[Effect]:
+        """The files are durable; those with keyed state have `size` bytes."""
+        return self.snapshots.on_written(epoch, size)
 
     def on_write_failed(self, epoch: Epoch | None, reason: str) -> Sequence[Effect]:
         """The files could not be written: the epoch is declined; a last state is written again."""

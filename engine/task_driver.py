@@ -535,11 +535,11 @@ class TaskDriver:
         """Time has passed while an epoch waits for inputs."""
         self.carry_out(self.core.on_tick(self.ports.clock.steady_ms))
 
-    def on_written(self, epoch: Epoch | None, files: Any, failure: str | None) -> None:
-        """A snapshot was written, or could not be written."""
+    def on_written(self, epoch: Epoch | None, files: Any, failure: str | None, size: int = 0) -> None:
+        """A snapshot was written, with `size` bytes of keyed state, or could not be written."""
         if failure is None:
             self.snapshots.written(epoch, files)
-            self.carry_out(self.core.on_written(epoch))
+            self.carry_out(self.core.on_written(epoch, size))
         else:
             self.carry_out(self.core.on_write_failed(epoch, failure))
 

@@ -29,7 +29,8 @@ class OpenEpoch:
     - drained: the inputs that a drain held at the capture.
     - overtook: the task captured before all inputs had given the barrier.
     - log_bytes: the size of all entries. exceeds_budget: it is more than the budget, so the log is not complete.
-    - base, keys: since which cut keyed state was captured (None: all of it), and how many entries that is.
+    - base, keys: since which cut keyed state was captured (None: all of it), and how many entries that is. size: the
+      bytes of its files, once they are written.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class OpenEpoch:
         self.transactions: tuple[str, ...] = ()
         self.base: Epoch | None = None
         self.keys = 0
+        self.size = 0
         self.entries: dict[ChannelId, list[LogEntry]] = {}
         self.counts: dict[ChannelId, int] = {}
         self.open: dict[ChannelId, Inbox] = {}
@@ -71,7 +73,7 @@ class OpenEpoch:
         counts = self.counts if self.mode.is_probe else {c: len(entries) for c, entries in self.entries.items()}
         in_flight = {channel: count for channel, count in counts.items() if count}
         ended = frozenset(record.channel for record in self.inputs if record.ended)
-        return Report(in_flight, ended, self.drained, self.busy, self.transactions, self.base, self.keys)
+        return Report(in_flight, ended, self.drained, self.busy, self.transactions, self.base, self.keys, self.size)
 
 
 class ChannelLogs:

@@ -345,10 +345,12 @@ class Coordinator:
             orders += self._close_if_complete(waiting, now_ms)
         return orders + self._finish_if_published()
 
-    def on_compacted(self, task: TaskId, attempt: Attempt, epoch: Epoch, keys: int | None) -> None:
-        """A task's files were compacted into one of `keys` entries; None if that failed: a later cut tries again."""
+    def on_compacted(self, task: TaskId, attempt: Attempt, epoch: Epoch, keys: int | None, size: int = 0) -> None:
+        """A task's files were compacted into one of `keys` entries and `size` bytes; None if that failed: a later cut
+        tries again.
+        """
         if attempt == self.attempt:
-            self.state_files.on_compacted(task, epoch, keys)
+            self.state_files.on_compacted(task, epoch, keys, size)
 
     def _compact(self, cut: OpenCut) -> list[Order]:
         """Have long lists of a complete cut put into one file each."""

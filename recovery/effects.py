@@ -117,7 +117,7 @@ class Report(Struct, frozen=True):
     - transactions: prepared by sinks and not committed, including those of aborted epochs.
     - base: the cut since which keyed state was written, which may be older than the one that the trigger named; None:
       all of it was.
-    - keys: how many entries of keyed state that was.
+    - keys, size: how many entries of keyed state that was, and how many bytes its files have.
     """
 
     in_flight: Mapping[ChannelId, int]
@@ -127,6 +127,7 @@ class Report(Struct, frozen=True):
     transactions: tuple[str, ...]
     base: Epoch | None = None
     keys: int = 0
+    size: int = 0
 
 
 class Stage(IntEnum):

@@ -71,11 +71,12 @@ class FileId(NamedTuple):
 
 
 class StateFile(NamedTuple):
-    """What a task has written of its keyed state: everything, or what changed; `keys` is how many entries that is."""
+    """What a task has written of its keyed state, everything or what changed: how many entries, and bytes on disk."""
 
     attempt: Attempt
     epoch: Epoch | None
     keys: int
+    size: int = 0
 
 
 class Compact(NamedTuple):

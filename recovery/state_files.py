@@ -5,10 +5,11 @@
   keys of the base's own delta, the task says so by naming the base's base. Then it takes the place of that delta,
   unless a compaction of that very list is under way, on which it is as good. So a list does not grow while the same
   keys change.
-- A list has two limits: its number of files, and its deltas hold less than the file below them. A task that has come
-  close to a limit is not given a base, so the limits hold even if no compaction ever succeeds, and a restore reads at
-  most twice the keys, which are counted, not their bytes. (The next delta has one key in eight at most, see
-  `engine/touched_keys.py`; `FEW_KEYS` cost nothing.)
+- A list has two limits: its number of files, and its deltas have no more bytes than the file below them. A task is not
+  given a base if the next delta could exceed a limit, taken to be as large as the largest one in the list, and as an
+  eighth of the state (of many keys it has no more, see `engine/touched_keys.py`). So a restore reads at most twice the
+  state, even if no compaction ever succeeds. A larger delta exceeds that once: the next cut is whole. (`FEW_BYTES` cost
+  nothing.)
 - A compaction reads the list of a complete cut and writes one new file. It takes that leading part's place in the next
   manifest whose list begins with exactly that part. If none does, it is forgotten, and a sweep removes it.
 - A compaction decodes the entries a second time. So of a large state only the deltas are put into one, and the file
@@ -27,6 +28,7 @@ from graphs.ids import Attempt, Epoch, TaskId
 from recovery.effects import Report
 from recovery.orders import Compact, FileId, StateFile
 
+FEW_BYTES = 1_000_000
 FEW_KEYS = 2_000
 """Twice what a small state may change from cut to cut: so where all of it changes, nothing is put into one in vain."""
 COMPACTED_KEYS_MAX = 100_000
@@ -64,9 +66,9 @@ class StateFiles:
         return epoch in self.lists and not any(self._is_at_limit(files) for files in self.lists[epoch].values())
 
     def _is_at_limit(self, files: tuple[StateFile, ...]) -> bool:
-        below, deltas = files[0], files[1:]
-        changed = sum(file.keys for file in deltas)
-        return len(files) >= self.files_max or 4 * changed > 3 * max(below.keys, FEW_KEYS)
+        below, *deltas = (file.size for file in files)
+        room = max(below, FEW_BYTES)
+        return len(files) >= self.files_max or sum(deltas) + max(room // 8, *deltas, 0) > room
 
     def composed(
         self, base: Epoch | None, files: Mapping[TaskId, Epoch | None], reports: Mapping[TaskId, Report]
@@ -74,7 +76,7 @@ class StateFiles:
         """The lists of a cut with this base, from what its tasks have written and say of it."""
         found: dict[TaskId, tuple[StateFile, ...]] = {}
         for task, report in reports.items():
-            own = StateFile(self.attempt, files[task], report.keys)
+            own = StateFile(self.attempt, files[task], report.keys, report.size)
             below = () if base is None or report.base is None else self._below(task, base, report.base)
             found[task] = (*below, own)
         return found
@@ -136,13 +138,16 @@ class StateFiles:
         order = self.running[task] = Compact(task, epoch, files, self._left(files) or 0)
         return order
 
-    def on_compacted(self, task: TaskId, epoch: Epoch, keys: int | None) -> None:
-        """The file is durable and has `keys` entries; None if it could not be written. Repeating changes nothing."""
+    def on_compacted(self, task: TaskId, epoch: Epoch, keys: int | None, size: int = 0) -> None:
+        """The file is durable, with `keys` entries and `size` bytes; None if it could not be written.
+
+        Repeating changes nothing.
+        """
         order = self.running.get(task)
         if order is not None and order.epoch == epoch:
             del self.running[task]
             if keys is not None:
-                self.ready[task] = order, StateFile(self.attempt, epoch, keys)
+                self.ready[task] = order, StateFile(self.attempt, epoch, keys, size)
 
     @property
     def outputs(self) -> frozenset[FileId]:

@@ -145,7 +145,7 @@ def entry_in(document: Document) -> Entry:
         request=document["request"],
         kept=None if document["kept"] is None else tuple(Epoch(int(epoch)) for epoch in document["kept"]),
         states={
-            TaskId(name, index): tuple(StateFile(Attempt(attempt), epoch, keys) for attempt, epoch, keys in files)
+            TaskId(name, index): tuple(StateFile(Attempt(attempt), *rest) for attempt, *rest in files)
             for name, index, files in document["states"]
         },
         pipeline=document.get("pipeline"),

@@ -77,7 +77,7 @@ _ENTRIES: Mapping[str, Mapping[str, Shape]] = {
         "files": list_of(row(text, _index, optional(_count))),
         "transactions": _TRANSACTIONS,
         "kept": optional(list_of(_count)),
-        "states": list_of(row(text, _index, list_of(row(_count, optional(_count), _count)))),
+        "states": list_of(row(text, _index, list_of(row(_count, optional(_count), _count, _count)))),
         "manifest": _FILE,
         **_LINK,
     },

@@ -45,6 +45,11 @@ class StateLayer(NamedTuple):
     base: Epoch | None
     files: tuple[StoredFile, ...]
 
+    @property
+    def size(self) -> int:
+        """The bytes of its files."""
+        return sum(file.size for file in self.files)
+
 
 class OperatorFacts(NamedTuple):
     """Small facts about an operator of a task.

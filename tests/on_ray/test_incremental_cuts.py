@@ -102,6 +102,10 @@ def test_a_process_that_dies_restores_a_base_and_its_deltas(tmp_path: Path):
     assert len(restored) > 1, "the restored cut holds everything"
     across = [files for files in lists.values() if len({file.attempt for file in files}) > 1]
     assert across, "the attempt after it did not write what changed since the cut that it restored"
+    store = CutStore(str(tmp_path), "counting")
+    for epoch in store.cuts():
+        files = store.manifest_of(epoch).tasks[COUNTS]
+        assert [layer.size for layer in (*files.below, files.layer)] == [file.size for file in lists[epoch]]
 
 
 def reads_deltas(reader: TaskReader, operator: str, file: StoredFile) -> int | None:

@@ -16,13 +16,13 @@ PIPE = graph("items -> count")
 COUNT = task_id("count")
 
 
-def wrote(base: int | None, keys: int = 10) -> Report:
-    return Report({}, frozenset(), frozenset(), False, (), None if base is None else Epoch(base), keys)
+def wrote(base: int | None, keys: int = 10, size: int = 0) -> Report:
+    return Report({}, frozenset(), frozenset(), False, (), None if base is None else Epoch(base), keys, size)
 
 
-def acknowledge(desk: Desk, epoch: int, base: int | None, keys: int = 10) -> Manifest:
+def acknowledge(desk: Desk, epoch: int, base: int | None, keys: int = 10, size: int = 0) -> Manifest:
     for task in PIPE.tasks:
-        report = wrote(base, keys) if task == COUNT else wrote(None, 0)
+        report = wrote(base, keys, size) if task == COUNT else wrote(None, 0)
         orders = desk.coordinator.on_acknowledge(task, ATTEMPT, Epoch(epoch), report, desk.now_ms)
     return manifest_in(orders)
 
@@ -72,13 +72,29 @@ def test_a_list_with_as_many_files_as_there_may_be_gets_no_base():
     assert bases(desk) == {None}
 
 
-def test_deltas_that_come_close_to_the_state_get_no_base():
-    desk = Desk(PIPE, files_max=99)
-    cut(desk, 1, None, keys=10_000)
-    cut(desk, 2, 1, keys=7_000)
-    assert bases(desk) == {2}
-    acknowledge(desk, 4, 2, keys=1_000)  # 3 is the compaction
-    desk.write_manifest(4)
+@pytest.mark.parametrize("compacts", [True, False])
+@pytest.mark.parametrize(("keys", "percent"), [(10, 50), (10, 60), (10, 34), (5_000, 10), (200_000, 7)])
+def test_no_list_has_more_than_twice_the_bytes_of_the_state(keys: int, percent: int, compacts: bool):
+    desk, size, whole = Desk(PIPE, files_max=32), 100_000_000, 0
+    for _ in range(60):
+        base = bases(desk).pop()
+        share = 100 if base is None else percent
+        whole += base is None
+        latest = max(desk.coordinator.open)
+        found = acknowledge(desk, latest, base, keys * share // 100, size * share // 100)
+        assert sum(file.size for file in found.states[COUNT]) <= 2 * size
+        for order in kinds(desk.write_manifest(latest), Compact):
+            of_list = (keys, size) if compacts and order.left == 0 else (None, 0)
+            desk.coordinator.on_compacted(COUNT, ATTEMPT, order.epoch, *of_list)
+    assert whole <= 30, "most cuts hold only what changed"
+
+
+def test_a_delta_that_is_larger_than_all_before_it_is_followed_by_a_whole_cut():
+    desk = Desk(PIPE, files_max=32)
+    for epoch, base, size in ((1, None, 100), (2, 1, 1), (3, 2, 90)):
+        assert bases(desk) == {base}
+        acknowledge(desk, epoch, base, size=size * 1_000_000)
+        desk.write_manifest(epoch)
     assert bases(desk) == {None}
 
 

@@ -509,7 +509,8 @@ class ActorLoop:
         elif isinstance(done.failure, ImportError):
             raise done.failure
         else:
-            driver.on_written(done.epoch, done.files, done.failure)
+            size = 0 if done.files is None else done.files.layer.size
+            driver.on_written(done.epoch, done.files, done.failure, size)
 
     # -- ports of the drivers ------------------------------------------------------------------------------------
 

@@ -29,24 +29,16 @@ from graphs.options import is_async
 from recovery.cut import TaskSnapshot
 from recovery.orders import Compact
 from recovery.stores.store_errors import StoreError
+from recovery.stores.task_files import TaskFiles
 
 RETRY_PAUSE_S = 0.5
 QUICK_NS = 10_000_000
 
 
-class Files(Protocol):
-    """The files of a snapshot. Only the store knows more about them."""
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether they are already durable."""
-        ...
-
-
 class TaskFilesStore(Protocol):
     """Where snapshots go."""
 
-    def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> Files:
+    def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> TaskFiles:
         """Write a snapshot; return a description of its files."""
         ...
 
@@ -54,7 +46,7 @@ class TaskFilesStore(Protocol):
         """Remove the files of an aborted epoch."""
         ...
 
-    def compact(self, attempt: Attempt, order: Compact) -> tuple[Files, int]:
+    def compact(self, attempt: Attempt, order: Compact) -> tuple[TaskFiles, int]:
         """Put the keyed state of a task into one file; return a description of it, and how many entries it has."""
         ...
 
@@ -64,7 +56,7 @@ class Written(NamedTuple):
 
     task: TaskId
     epoch: Epoch | None
-    files: Files | None
+    files: TaskFiles | None
     failure: str | ImportError | None
 
 

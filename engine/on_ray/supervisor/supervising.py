@@ -366,7 +366,7 @@ class Supervising(RunObserver[CutDescription]):
                     self.say_once(f"the state files of task {task} could not be put into one: {failure}")
                 if files is not None:
                     self.store.on_compacted(files)
-                driver.on_compacted(task, attempt, epoch, keys)
+                driver.on_compacted(task, attempt, epoch, keys, 0 if files is None else files.layer.size)
             case Restored(tasks):
                 for task in tasks:
                     driver.on_restored(task, attempt)
