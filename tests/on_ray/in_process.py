@@ -40,6 +40,7 @@ from recovery.messages import Mode
 from recovery.orders import Complete, StartTasks, TellToEnd, Trigger
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
+from recovery.stores.task_files import StateLayer
 
 DEADLINE_S = 60.0
 Disturb = Callable[[Message], Iterable[Message]]
@@ -49,6 +50,7 @@ class InMemory(NamedTuple):
     """What stands for the files of a snapshot."""
 
     is_settled: bool
+    layer: StateLayer = StateLayer(Attempt(1), None, Epoch(1), None, ())
 
 
 class Snapshots:
