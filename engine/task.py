@@ -4,9 +4,9 @@ It combines the sub-machines: `alignment.py` decides when to capture, `channel_l
 `iteration.py` handle markers, `channels.py` counts, `task_inputs.py` says what may be processed next, and
 `task_life.py` what the life cycle is. This file says how they interact:
 
-- Receiving and processing are separate: `on_...` receives; `take` and `take_more` process what `ready` offers.
+- Receiving and processing are separate: `on_...` receives; `take` takes what `ready` and `front` offer.
 - Nothing is received before `start`; the driver keeps earlier arrivals.
-- A batch may be processed in parts, by `take_part`; anything else may happen between two parts.
+- A batch may be taken in parts; anything else may happen between two parts.
 - An aligned epoch whose patience is over (`on_tick`) is captured past the queues: every input is logged until its
   barrier, which stays in its place and passes without effect.
 - A barrier or END takes effect by itself as soon as it reaches the front of its channel. Two exceptions take effect on
@@ -33,7 +33,7 @@ from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch
 from recovery.alignment import Alignment
 from recovery.channel_log import ChannelLogs, OpenEpoch
 from recovery.channels import Encode, Inbox, Outlet, Queued
-from recovery.effects import Capture, Committed, Decline, Effect, Process, Remaining, RunEnd, Send, Stage, new_process
+from recovery.effects import Capture, Committed, Decline, Effect, Remaining, RunEnd, Send, Stage
 from recovery.messages import Barrier, Data, End, Item, Mode
 from recovery.protocol_errors import ProtocolError
 from recovery.restored import TaskRestore, restored_inboxes
@@ -255,15 +255,33 @@ class TaskCore(TaskInputs):
         """The last epoch captured here, except probes; 0 if none was."""
         return self.alignment.captured[False]
 
-    def take(self, channel: ChannelId) -> Sequence[Effect]:
-        """Process one batch of a ready channel."""
+    def take(self, channel: ChannelId, until: int | None = None) -> Sequence[Effect]:
+        """Take what is next on a ready channel.
+
+        If it is the batch that `front` returns: its records up to `until`, or all that are left. A batch stays at the
+        front until its last record is taken, so `until` must leave one. Run user code on the records, send what it
+        emits, then call `on_processed`. Anything else takes effect at once: a marker, or a batch of a later round,
+        which is set aside.
+        """
         inbox = self.inboxes.get(channel) or self._no_inbox(channel)
         if not self.life.takes:
             raise ProtocolError(f"channel {channel} is not ready: its task is {self.life.label}")
+        if until is not None:
+            self._take_part(inbox, until)
+            return NOTHING
         if self.rounds is None:
-            skip = inbox.skip
-            return [new_process((channel, inbox.consume().payload, skip, None))]
+            inbox.consume()
+            return NOTHING
         return self._take_in_rounds(inbox, self.rounds)
+
+    def _take_part(self, inbox: Inbox, until: int) -> None:
+        front, rounds, live = self.front(inbox.id), self.rounds, inbox.live_id
+        if front is None or until <= front[1]:
+            raise ProtocolError(f"channel {inbox.id}: no records of a batch can be taken up to record {until}")
+        if rounds is not None and live in rounds.aside:
+            rounds.skips[live] = until
+        else:
+            inbox.skip = until
 
     def _take_in_rounds(self, inbox: Inbox, rounds: Rounds) -> Sequence[Effect]:
         live = inbox.live_id
@@ -271,16 +289,15 @@ class TaskCore(TaskInputs):
             skip = inbox.skip
             rounds.set_aside(live, inbox.consume(), skip)
             return self._go_on(inbox, [])
-        is_aside = bool(rounds.aside) and live in rounds.aside
-        queued = rounds.aside[live][0] if is_aside else inbox.front()
-        if queued.marker is not None:
-            rounds.give(live, queued.marker)
-        skip = rounds.skips.get(live, 0) if is_aside else inbox.skip
+        is_aside = live in rounds.aside
+        marker = (rounds.aside[live][0] if is_aside else inbox.front()).marker
+        if marker is not None:
+            rounds.give(live, marker)
         if is_aside:
             rounds.take_aside(live)
         else:
             inbox.consume()
-        return [Process(inbox.id, queued.payload, skip)] if queued.marker is None else self._go_on(inbox, [])
+        return NOTHING if marker is None else self._go_on(inbox, [])
 
     def on_processed(self, channel: ChannelId) -> Sequence[Effect]:
         """User code has processed the batch, and its output is sent: the items behind it take effect."""

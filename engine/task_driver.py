@@ -44,7 +44,7 @@ from graphs.plan import Plan
 from recovery import effects as core_effects
 from recovery.channels import Stored
 from recovery.credit import Credit, Room
-from recovery.effects import Effect, Process, Remaining, Stage
+from recovery.effects import Effect, Remaining, Stage
 from recovery.messages import Barrier, Data, Item
 from recovery.orders import Abort, Complete, Order, TellToEnd, Trigger
 from recovery.protocol_errors import ChannelIntegrityError, ProtocolError
@@ -59,7 +59,7 @@ class Intake:
     - id: the input. channel: its channel; a log was restored from the channel that is described here.
     - arrivals: the receiving end; None for a restored log. pace: how many records to pass to user code at a time.
     - rounds_seen: how often the records of its loop have gone round, if the loop counts that.
-    - opened: the front batch, decoded once for all its parts, with its payload.
+    - opened: the front batch, decoded once for all its parts, with its payload; None if it has not been looked at.
     """
 
     __slots__ = ("arrivals", "channel", "id", "opened", "pace", "rounds_seen")
@@ -277,39 +277,34 @@ class TaskDriver:
 
     # -- taking --------------------------------------------------------------------------------------------------
 
-    def take(self, channel: ChannelId, records_max: int) -> None:
-        """Take the front item, and the batches behind it up to `records_max` records."""
-        core, clock_ns, intake = self.core, self.ports.clock.clock_ns, self.intakes[channel]
-        taken = core.take(channel)
-        if len(taken) != 1 or type(taken[0]) is not Process:
-            # A marker, or a batch set aside for a later round: no user code runs.
-            self.ports.observer.on_taken(self.id, channel)
-            self._on_consumed(intake, clock_ns())
-            self.carry_out(taken)
+    def take(self, channel: ChannelId, records_max: int, *, in_parts: bool = False) -> None:
+        """Take what is next on a channel: a marker, or up to `records_max` records.
+
+        Batches are taken whole, so the last one may exceed that number, or `in_parts`: a batch with more records than
+        that in parts, and others while they fit.
+        """
+        clock_ns, intake = self.ports.clock.clock_ns, self.intakes[channel]
+        batches, records, what = self._taken(intake, records_max, in_parts=in_parts)
+        if not batches:
+            self._take_other(intake)
             return
-        batches = [self._batch(taken[0].payload).rest(taken[0].skip)]
-        records = len(batches[0])
-        while records < records_max and (payload := core.take_more(channel)) is not None:
-            batches.append(self._batch(payload))
-            records += len(batches[-1])
         began_ns = clock_ns()
-        emitted = self._process(intake, batches)
+        emitted = self._process(intake, batches, what)
         now_ns = clock_ns()
         intake.pace.note(records, now_ns - began_ns)
-        self._on_consumed(intake, now_ns)
-        self._took(intake, records, emitted)
+        self._took(intake, records, emitted, now_ns)
+
+    def _take_other(self, intake: Intake) -> None:
+        """Take a marker, or a batch that is set aside for a later round: no user code runs."""
+        effects = self.core.take(intake.id)
+        self.ports.observer.on_taken(self.id, intake.id)
+        self._on_consumed(intake, self.ports.clock.clock_ns())
+        self.carry_out(effects)
 
     def may_take_part(self, channel: ChannelId) -> bool:
         """Whether the front batch has a record that is not its last one."""
         front = self.core.front(channel)
         return front is not None and len(self._opened(self.intakes[channel], front[0])) - front[1] > 1
-
-    def take_part(self, channel: ChannelId, records_max: int) -> None:
-        """Take up to `records_max` more records of the channel; its front is a batch."""
-        intake = self.intakes[channel]
-        records, emitted, _ = self._chunk(intake, self.core.front(channel), records_max)
-        self._on_consumed(intake, self.ports.clock.clock_ns())
-        self._took(intake, records, emitted)
 
     def _take_in_time(self, intake: Intake, records_max: int, until_ns: int) -> None:
         """Take the batches that have arrived on a channel, while there is time."""
@@ -317,58 +312,53 @@ class TaskDriver:
         if pace.is_cheap and not self.calls_max:
             self.take(channel, pace.chunk(records_max))
             return
-        front = core.front(channel)
-        if front is None:
-            self.take(channel, 1)
+        if core.front(channel) is None:
+            self._take_other(intake)
             return
         emitted: Emitted = []
-        records, began_ns = 0, clock_ns()
+        records, now_ns = 0, clock_ns()
         while True:
-            fitting = self._within_calls(records_max) if self.calls_max else records_max
-            count, out, has_more = self._chunk(intake, front, pace.chunk(fitting))
-            emitted += out
+            began_ns = now_ns
+            chunk = pace.chunk(self._within_calls(records_max))
+            batches, count, what = self._taken(intake, chunk, in_parts=True)
+            emitted += self._process(intake, batches, what)
             records += count
             now_ns = clock_ns()
             pace.note(count, now_ns - began_ns)
-            if now_ns >= until_ns or not has_more:
+            if now_ns >= until_ns or self._within_calls(records_max - records) <= 0 or core.front(channel) is None:
                 break
-            if records >= records_max or (self.calls_max and self._within_calls(records_max - records) <= 0):
-                break
-            front, began_ns = core.front(channel), now_ns
-        self._on_consumed(intake, now_ns)
-        self._took(intake, records, _merged(emitted) if len(emitted) > 1 else emitted)
+        self._took(intake, records, _merged(emitted) if len(emitted) > 1 else emitted, now_ns)
 
-    def _chunk(self, intake: Intake, front: tuple[Any, int] | None, records_max: int) -> tuple[int, Emitted, bool]:
-        """Run user code on the next records of a channel: as many batches as fit, or a part of the one at its front.
+    def _taken(self, intake: Intake, records_max: int, *, in_parts: bool) -> tuple[list[Batch], int, str]:
+        """Take the next records of a channel: as whole batches, or as a part of the front batch ("batch", "part").
 
-        Returns how many records there were, what user code emitted, and whether a record is next.
+        Returns them and their number: none if the next item is no batch of the current round.
         """
         core, channel = self.core, intake.id
-        if front is None:
-            raise ProtocolError(f"task {self.id}: no batch of channel {channel} may be processed now")
-        payload, skip = front
-        batch = self._opened(intake, payload)
-        count, end = len(batch.records), skip + records_max
-        if count > end:
-            core.take_part(channel, records_max)
-            part = batch.part(skip, end)
-            if batch is payload and isinstance(batch.records, list):
-                # User code may have changed these records in any way, so they must not be used again.
-                batch.records[skip:end] = [None] * records_max
-            return records_max, self._process(intake, [part], "part"), core.more(channel) is not None
-        core.take(channel)
-        batches, records = [batch.rest(skip) if skip else batch], count - skip
-        while (payload := core.more(channel)) is not None and records < records_max:
-            batch = self._opened(intake, payload)
-            if records + len(batch) > records_max:
-                break
-            core.take_more(channel)
-            batches.append(batch)
-            records += len(batch)
-        return records, self._process(intake, batches), payload is not None
+        batches: list[Batch] = []
+        left = records_max
+        while left > 0 and (front := core.front(channel)) is not None:
+            payload, done = front
+            batch = self._opened(intake, payload) if in_parts else self._batch(payload)
+            count = len(batch.records) - done
+            if in_parts and count > left:
+                if batches:
+                    break
+                until = done + left
+                core.take(channel, until)
+                part = batch.part(done, until)
+                if batch is payload and isinstance(batch.records, list):
+                    # User code may change these records in any way, so they must not be used again.
+                    batch.records[done:until] = [None] * left
+                return [part], left, "part"
+            core.take(channel)
+            intake.opened = None
+            batches.append(batch.rest(done) if done else batch)
+            left -= count
+        return batches, records_max - left, "batch"
 
-    def _process(self, intake: Intake, batches: list[Batch], what: str = "batch") -> Emitted:
-        """Run user code on batches that were taken together."""
+    def _process(self, intake: Intake, batches: list[Batch], what: str) -> Emitted:
+        """Run user code on batches that were taken together, or on a part of one."""
         now_ms, observer = self.ports.clock.now_ms, self.ports.observer
         if intake.rounds_seen is not None:
             for batch in batches:
@@ -407,8 +397,9 @@ class TaskDriver:
         if intake.arrivals is not None:
             intake.arrivals.on_consumed(self.core.consumed(intake.id), now_ns, self.free_ns)
 
-    def _took(self, intake: Intake, records: int, emitted: Emitted) -> None:
+    def _took(self, intake: Intake, records: int, emitted: Emitted, now_ns: int) -> None:
         """User code has processed these records: send its output, and only then look at what is behind them."""
+        self._on_consumed(intake, now_ns)
         self.records += records
         if intake.channel.is_back:
             self.hops += records

@@ -1,18 +1,14 @@
-"""The inputs of a task: what waits there, what may be processed next, and the processing of parts of batches.
-
-Processing whole batches and everything that follows from items which are no batches is in `task.py`.
-"""
+"""The inputs of a task: what waits there, and what may be processed next. Taking it is in `task.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
-from typing import Any, NoReturn
+from collections.abc import Sized
+from typing import Any, NoReturn, cast
 
 from engine.task_life import Life
 from graphs.deployment import Channel, Task
 from graphs.ids import ChannelId
 from recovery.channels import Encode, Inbox, Queued
-from recovery.effects import Effect, Process
 from recovery.protocol_errors import ProtocolError
 from recovery.rounds import Rounds
 
@@ -42,12 +38,7 @@ class TaskInputs:
 
     def is_marker_next(self, channel: ChannelId) -> bool:
         """Whether the next item of this channel is a round marker."""
-        return self.rounds is not None and self.inboxes[channel].has_marker()
-
-    def has_several(self, channel: ChannelId) -> bool:
-        """Whether the first two items of this channel are batches."""
-        queue = self.inboxes[channel].queue
-        return len(queue) > 1 and type(queue[0]) is Queued and type(queue[1]) is Queued
+        return self.inboxes[channel].has_marker()
 
     def ready(self) -> list[ChannelId]:
         """The channels that `take` may be called with, each once, in any order."""
@@ -67,49 +58,23 @@ class TaskInputs:
         return ready
 
     def front(self, channel: ChannelId) -> tuple[Any, int] | None:
-        """The payload that `take` would process and its number of processed records; None if it is not a batch.
+        """The batch that `take` would take from, as its payload, and how many of its records are processed already.
 
-        A driver may process some of the records with `take_part`, but must leave the last one to `take`.
+        None if the next item is no batch of the current round: a marker, a batch to set aside, a barrier, or none.
         """
-        inbox = self.inboxes.get(channel) or self._no_inbox(channel)
-        rounds = self.rounds
-        if rounds is None:
-            return inbox.front().payload, inbox.skip
-        live = inbox.live_id
-        if not rounds.is_readable(live):
+        inbox, rounds = self.inboxes[channel], self.rounds
+        if rounds is not None:
+            live = inbox.live_id
+            if not rounds.is_readable(live):
+                return None
+            if live in rounds.aside:
+                queued = rounds.aside[live][0]
+                return (queued.payload, rounds.skips.get(live, 0)) if queued.marker is None else None
+        queue = inbox.queue
+        if not queue or not self.life.takes or not inbox.has_batch():
             return None
-        is_aside = live in rounds.aside
-        queued = rounds.aside[live][0] if is_aside else inbox.front()
-        if queued.marker is not None:
-            return None
-        return queued.payload, rounds.skips.get(live, 0) if is_aside else inbox.skip
-
-    def take_part(self, channel: ChannelId, records: int) -> Sequence[Effect]:
-        """Process this many more records of the front batch, but not its last one. The batch stays at the front."""
-        if records < 1 or not self.life.takes or (front := self.front(channel)) is None:
-            raise ProtocolError(f"channel {channel}: {records} records of a batch cannot be taken now")
-        payload, skip = front
-        inbox = self.inboxes[channel]
-        if self.rounds is not None and inbox.live_id in self.rounds.aside:
-            self.rounds.skips[inbox.live_id] = skip + records
-        else:
-            inbox.skip = skip + records
-        return [Process(channel, payload, skip, skip + records)]
-
-    def take_more(self, channel: ChannelId) -> Any | None:
-        """The payload of the next batch, to be processed with the last one; None if another item comes first."""
-        inbox = self.inboxes[channel]
-        return inbox.consume().payload if inbox.queue and self._has_more(inbox) else None
-
-    def more(self, channel: ChannelId) -> Any | None:
-        """The payload that `take_more` would return."""
-        inbox = self.inboxes[channel]
-        return inbox.front().payload if inbox.queue and self._has_more(inbox) else None
-
-    def _has_more(self, inbox: Inbox) -> bool:
-        if not self.life.takes or not inbox.has_batch():
-            return False
-        return self.rounds is None or not (inbox.has_marker() or self.rounds.must_wait(inbox.live_id))
+        queued = cast("Queued", queue[0])
+        return (queued.payload, inbox.skip) if queued.marker is None else None
 
     def _no_inbox(self, channel: ChannelId) -> NoReturn:
         raise ProtocolError(f"task {self.task.id} has no input channel {channel}")

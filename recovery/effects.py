@@ -1,16 +1,15 @@
 """Effects: what the core asks its driver to do.
 
-Order: effects are carried out in the order of the list. An effect that runs user code (`Process` and the `Run...`
-effects) is the last of its list: the driver sends what the user code emitted, numbered by `TaskCore.sent`, then calls
-the method named by the effect, whose effects follow. `Acknowledge` and `AcknowledgeEnd` come only after the driver has
-reported that the files are written: durable, or certain to be durable before the manifest is.
+Order: effects are carried out in the order of the list. An effect that runs user code (`Run...`) is the last of its
+list: the driver sends what the user code emitted, numbered by `TaskCore.sent`, then calls the method named by the
+effect, whose effects follow. `Acknowledge` and `AcknowledgeEnd` come only after the driver has reported that the files
+are written: durable, or certain to be durable before the manifest is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
-from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -26,19 +25,6 @@ class Send(NamedTuple):
 
     channel: ChannelId
     item: Item
-
-
-class Process(NamedTuple):
-    """Run the operators behind this channel on the records of this batch from `skip` on, up to `until` or its end."""
-
-    channel: ChannelId
-    payload: Any
-    skip: int = 0
-    until: int | None = None
-
-
-new_process: Callable[[tuple[ChannelId, Any, int, int | None]], Process] = partial(tuple[Any].__new__, Process)
-"""Like `new_data` in `messages.py`."""
 
 
 class RunRoundEnd(NamedTuple):
@@ -215,7 +201,6 @@ class Committed(NamedTuple):
 
 Effect = (
     Send
-    | Process
     | RunRoundEnd
     | RunDecide
     | RunReleaseRound

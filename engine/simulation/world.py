@@ -23,6 +23,7 @@ from engine.simulation.world_ports import WorldPorts
 from engine.slices import SLICE_NS
 from engine.upgrading import upgraded
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from recovery.channels import Inbox, Queued
 from recovery.coordinator import Coordinator
 from recovery.cut import TaskSnapshot
 from recovery.effects import Acknowledge, Decline, Effect, Report
@@ -89,7 +90,7 @@ class World(WorldPorts):
             if self.options.slices:
                 found += [("part", task, channel) for channel in ready if driver.may_take_part(channel)]
             if self.options.together:
-                found += [("together", task, channel) for channel in ready if core.has_several(channel)]
+                found += [("together", task, channel) for channel in ready if _has_several(core.inboxes[channel])]
             if self.options.turns:
                 found += [("turn", task, cost_ns) for cost_ns in TURN_COSTS_NS]
         if core.awaits_time and core.alignment.overdue(self.now_ms):
@@ -160,7 +161,7 @@ class World(WorldPorts):
         self._at(task).driver.take(channel, TOGETHER_RECORDS)
 
     def _do_part(self, task: TaskId, channel: ChannelId) -> None:
-        self._at(task).driver.take_part(channel, 1)
+        self._at(task).driver.take(channel, 1, in_parts=True)
 
     def _do_turn(self, task: TaskId, cost_ns: int) -> None:
         """Give the driver a turn, in which each look at the clock takes this long."""
@@ -422,3 +423,9 @@ class World(WorldPorts):
                 order = self._opened_order(host, host.orders.popleft())
                 if order is not None:
                     host.driver.obey(order)
+
+
+def _has_several(inbox: Inbox) -> bool:
+    """Whether the first two items that wait in a channel are batches or markers."""
+    queue = inbox.queue
+    return len(queue) > 1 and isinstance(queue[0], Queued) and isinstance(queue[1], Queued)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -347,7 +348,7 @@ class Bench:
     def take_part(self, channel: str, records: int = 1) -> None:
         """So many more records of the batch at the front are processed; it has more."""
         id = self.channel(channel)
-        self.happen(id.receiver, self.drivers[id.receiver].take_part, id, records)
+        self.happen(id.receiver, partial(self.drivers[id.receiver].take, id, records, in_parts=True))
 
     def tick(self, task: str, now_ms: int) -> None:
         """The driver of the task tells the time."""

@@ -138,15 +138,15 @@ def test_an_unaligned_cut_logs_the_rest_of_a_regular_channel():
     assert bench.left(1, "items->middle") == [3]
 
 
-@pytest.mark.parametrize("records", [0, -1])
-def test_a_part_without_records_is_refused_and_changes_nothing(records: int):
+@pytest.mark.parametrize("until", [1, 0, -1])
+def test_a_part_without_records_is_refused_and_changes_nothing(until: int):
     bench = bench_in_the_middle_of_a_batch()
-    with pytest.raises(ProtocolError, match="cannot be taken"):
-        bench.take_part("body->head", records)
+    with pytest.raises(ProtocolError, match="can be taken"):
+        bench.core("head").take(bench.channel("body->head"), until)
     assert bench.core("head").inboxes[bench.channel("body->head")].skip == 1
 
 
 def test_a_part_of_a_channel_in_which_nothing_is_due_is_refused():
     bench = Bench(LOOP)
-    with pytest.raises(ProtocolError, match="not ready"):
-        bench.take_part("body->head")
+    with pytest.raises(ProtocolError, match="can be taken"):
+        bench.core("head").take(bench.channel("body->head"), 1)
