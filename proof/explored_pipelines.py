@@ -2,7 +2,8 @@
 
 What pipelines have in common is the chain, so everything else is left out: a task is restored in one step, and a cut is
 the manifest that records it. Replies are lost and entries land late, an attempt fails, the supervisor dies or is taken
-for dead, and another run takes over, at every point. Each state is visited once.
+for dead, and another run takes over, at every point: also from a run that gives a pipeline up. Each state is visited
+once.
 
 A supervisor that is taken for dead only sleeps, as one whose process is stopped. It goes on as soon as a schedule lets
 it take a step: before its successor has claimed anything, in between, or when the successor's pipelines run. (One that
@@ -35,14 +36,19 @@ from recovery.pipelines import Pipeline
 from recovery.stores.store_errors import OutcomeUnknownError
 from recovery.supervisor import RestartOptions, Stage, Supervisor, claimant_of, run_of
 
+GIVEN_UP = "two pipelines, one given up and back"
+"""A run that has both is over, another one goes on without b, and a third one has b again."""
 WALKS: Mapping[str, Mapping[str, int]] = {
     "two pipelines, a lost reply": {"cuts": 1, "failures": 1, "lost_replies": 1},
     "two pipelines, a successor": {"cuts": 1, "deaths_of_the_supervisor": 1},
     "two pipelines, a predecessor that wakes": {"cuts": 1, "sleeps_of_the_supervisor": 1},
     "two pipelines, another run": {"other_runs": 1},
+    GIVEN_UP: {"cuts": 2, "other_runs": 1},
 }
 """What is walked, and how often each of it may happen."""
 PIPELINES = (Pipeline("a", 0, 2), Pipeline("b", 1, 2))
+ONLY_A = (Pipeline("a", gives_up=frozenset("b")),)
+WITHOUT_B = claimant_of("without b", "one")
 TASK = TaskId("task", 0)
 TASKS = {TASK: Task(TASK, ("task",), (), (), "actor", 0, True, False, None)}
 DEPLOYMENT = Deployment(Plan("two", {}, (), ""), TASKS, {}, (), {"task": 1})
@@ -123,7 +129,7 @@ class Scene:
     runs: dict[str, list[RunDriver]] = field(default_factory=dict[str, list[RunDriver]])
     left: Counter[str] = field(default_factory=Counter[str])
 
-    def begin(self, claimant: str, supervisor: type[Supervisor]) -> None:
+    def begin(self, claimant: str, supervisor: type[Supervisor], pipelines: Sequence[Pipeline] = PIPELINES) -> None:
         """A supervisor begins, with a driver for each pipeline."""
         ports: Any = self.ports
         all_ports: RunPorts[Any] = RunPorts(ports, ports, ports, ports, ports, ports)
@@ -136,7 +142,7 @@ class Scene:
                 SnapshotOptions(),
                 StoreRetries(pause_ms=0),
             )
-            for pipeline in PIPELINES
+            for pipeline in pipelines
         ]
         for driver in self.runs[claimant]:
             driver.coordinator_class = NoEpochs
@@ -254,6 +260,7 @@ def _of_driver(driver: RunDriver) -> Any:
         led.restored_from,
         led.wanted,
         led.follows,
+        tuple(led.given_up),
         tuple(sorted(led.waiting)),
         _told(Numbered(step.number, step.entry)) if isinstance(step, AppendEntry) else step,
         (driver.is_unknown, driver.tries, driver.coordinator is None),
@@ -280,6 +287,8 @@ def _wrong_in_chain(entries: Sequence[Numbered]) -> str | None:
                 return f"entry {number} is cut {entry.epoch} of attempt {entry.attempt} of {entry.pipeline}"
             epochs.add(entry.epoch)
             last[entry.pipeline] = of, by, entry.epoch
+            if entry.claimant == WITHOUT_B:
+                last["b"] = Attempt(0), "", None
     return None
 
 
@@ -287,7 +296,15 @@ def explore_pipelines(name: str, supervisor: type[Supervisor] = Supervisor) -> E
     """Visit every state of a walk; stop at the first violation."""
     found = Exploration(name)
     scene = Scene(left=Counter(WALKS[name]))
-    scene.begin(claimant_of("first", "one"), supervisor)
+    if name == GIVEN_UP:
+        former = (
+            AttemptStart(Attempt(1), None, "former", pipeline="b"),
+            Manifest(Epoch(1), Attempt(1), Mode.ALIGNED, {TASK: Epoch(1)}, {}, claimant="former", pipeline="b"),
+        )
+        scene.ports.entries += [Numbered(number, entry) for number, entry in enumerate(former, 1)]
+        scene.begin(WITHOUT_B, supervisor, ONLY_A)
+    else:
+        scene.begin(claimant_of("first", "one"), supervisor)
     seen = {scene.essence()}
     stack: list[tuple[bytes, tuple[Event, ...]]] = [(pickle.dumps(scene), ())]
     while stack:

@@ -196,7 +196,8 @@ class Manifest(Struct, frozen=True):
     `states` maps each task to the files that make up its keyed state, oldest first. The last one is its own of this
     cut; for each key the last file that holds it counts.
 
-    `pipeline` names the pipeline that the cut is of; None if the whole job is one.
+    `pipeline` names the pipeline that the cut is of; None if the whole job is one. `given_up` names others whose
+    earlier cuts are dead: the run, or one before it, goes on without them.
     """
 
     epoch: Epoch
@@ -211,6 +212,7 @@ class Manifest(Struct, frozen=True):
     states: Mapping[TaskId, tuple[StateFile, ...]] = {}
     pipeline: str | None = None
     stops: bool = False
+    given_up: tuple[str, ...] = ()
 
     @property
     def named(self) -> frozenset[FileId]:

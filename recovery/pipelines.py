@@ -9,6 +9,8 @@ its own, and its own attempts, epochs and cuts. They have these in common:
   which then takes the next; it never fences.
 - The numbers of attempts. A claim takes the next number of the whole chain, so an attempt belongs to one pipeline, and
   a removal spares the attempts of the others (`Sweep`).
+- What is given up. A flow may lose a pipeline, whose state the user drops. Each cut of the run names it (`given_up`),
+  and each later cut, until a pipeline of that name begins again: from the beginning, because its former cuts are dead.
 - The numbers of epochs. They are dealt in turns, so an epoch is one cut of one pipeline.
 """
 
@@ -22,6 +24,8 @@ from graphs.ids import Epoch
 class Pipeline(NamedTuple):
     """One pipeline of a job that has `count` of them. `name` is None if the whole job is one.
 
+    `gives_up`: the former pipelines of the job that this run has dropped.
+
     >>> Pipeline("prices", 1, 2).first_epoch(Epoch(8)), Pipeline("prices", 1, 2).epoch_after(Epoch(9))
     (9, 11)
     """
@@ -29,6 +33,7 @@ class Pipeline(NamedTuple):
     name: str | None = None
     place: int = 0
     count: int = 1  # pyright: ignore[reportIncompatibleMethodOverride]  # hides tuple.count, which no pipeline needs
+    gives_up: frozenset[str] = frozenset()
 
     def first_epoch(self, epoch: Epoch) -> Epoch:
         """The first number of an epoch of this pipeline that is not below `epoch`."""

@@ -133,7 +133,8 @@ class Supervisor:
       chain.
     - has_claimed: whether an entry in the chain is this claimant's. has_job: or a predecessor's, so that the run has
       had the job. follows: whether a predecessor has begun this pipeline, and this supervisor has not claimed it yet.
-    - highest: the highest attempt in the chain. others: the attempts of other pipelines.
+    - highest: the highest attempt in the chain. others: the attempts of other pipelines, each with its pipeline.
+    - given_up: the pipelines that were given up and have not begun again.
     - came_from: the cut that the chain named before the run's first claim; None if there was none, or a predecessor
       has claimed. has_run: whether the tasks of an attempt were started.
     - dropped: what the user gives up by name; the output of such a sink is not published any more.
@@ -169,7 +170,8 @@ class Supervisor:
         self.stage = Stage.CLAIMING
         self.attempt = Attempt(0)
         self.highest = Attempt(0)
-        self.others: set[Attempt] = set()
+        self.others: dict[Attempt, str | None] = {}
+        self.given_up: set[str | None] = set()
         self.entries = 0
         self.next_epoch = Epoch(1)
         self.kept: dict[Epoch, KeptCut] = {}
@@ -235,8 +237,13 @@ class Supervisor:
         self.has_job |= self._is_of_this_run(entry)
         if isinstance(entry, Manifest):
             self.next_epoch = Epoch(max(self.next_epoch, entry.epoch + 1))
+            self.given_up.update(entry.given_up)
+            self.others = {attempt: name for attempt, name in self.others.items() if name not in entry.given_up}
+            if self.pipeline.name in entry.given_up:
+                self._forget()
+        self.given_up.discard(entry.pipeline)
         if not self._is_own(entry):
-            self.others.add(entry.attempt)
+            self.others[entry.attempt] = entry.pipeline
             return
         if self._is_of_this_run(entry):
             self.follows = entry.claimant != self.claimant
@@ -264,6 +271,11 @@ class Supervisor:
             if entry.kept is not None:
                 kept = frozenset(entry.kept)
                 self.kept = {epoch: cut for epoch, cut in self.kept.items() if epoch in kept}
+
+    def _forget(self) -> None:
+        """This pipeline begins from the beginning: what it had was given up."""
+        self.continues_from = self.last_cut = self.replaces = None
+        self.kept, self.sizes, self.sizes_of_cut = {}, (), ()
 
     def _ends_run(self, cut: Manifest) -> bool:
         """Whether this run ends with a cut: it was taken for a stop. A later run goes on from it."""
@@ -383,11 +395,16 @@ class Supervisor:
         self.waiting = set(tasks)
 
     def append(self, entry: Entry) -> list[Order]:
-        """Append an entry, under the next number. A manifest also keeps the savepoints of earlier attempts."""
-        if isinstance(entry, Manifest) and entry.kept is not None:
-            kept = frozenset(entry.kept)
-            savepoints = [epoch for epoch, cut in self.kept.items() if cut.is_savepoint and epoch not in kept]
-            entry = replace(entry, kept=tuple(sorted((*savepoints, *entry.kept))))
+        """Append an entry, under the next number. A manifest also keeps the savepoints of earlier attempts, and names
+        the pipelines that are given up.
+        """
+        if isinstance(entry, Manifest):
+            given_up = self.pipeline.gives_up.union(name for name in self.given_up if name is not None)
+            entry = replace(entry, given_up=tuple(sorted(given_up)))
+            if entry.kept is not None:
+                kept = frozenset(entry.kept)
+                savepoints = [epoch for epoch, cut in self.kept.items() if cut.is_savepoint and epoch not in kept]
+                entry = replace(entry, kept=tuple(sorted((*savepoints, *entry.kept))))
         entry = replace(entry, claimant=self.claimant, pipeline=self.pipeline.name)
         return [AppendEntry(self.entries + 1, entry)]
 

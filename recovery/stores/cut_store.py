@@ -558,10 +558,12 @@ class CutStore:
         return [link.entry for link in self._chain.known() if isinstance(link.entry, Manifest)]
 
     def _kept(self, besides: Epoch | None = None) -> list[Manifest]:
-        """The cuts that the last known manifest of each pipeline keeps."""
+        """The cuts that the last known manifest of each pipeline keeps, if none gives it up."""
         cuts = self._manifests()
         kept = {cut.pipeline: cut.kept for cut in cuts}
-        return [cut for cut in cuts if cut.epoch != besides and cut.epoch in (kept[cut.pipeline] or (cut.epoch,))]
+        dead = {name: number for number, cut in enumerate(cuts) for name in cut.given_up}
+        live = (cut for number, cut in enumerate(cuts) if number > dead.get(cut.pipeline or "", -1))
+        return [cut for cut in live if cut.epoch != besides and cut.epoch in (kept[cut.pipeline] or (cut.epoch,))]
 
     def _drop_last_states(self, dropped: Manifest) -> None:
         if None not in dropped.files.values():

@@ -81,19 +81,23 @@ def needed(gone: Sequence[Link], rest: Iterable[Link], is_kept: Callable[[Manife
     """The links among the first ones that are still needed.
 
     These are the starts of attempts and the cuts that they restored; the cuts that exist, each with the link of its
-    pipeline before it; and the last one of each pipeline, because the rest follows it.
+    pipeline before it; the last one of each pipeline, because the rest follows it; and the last one that gives a
+    pipeline up.
     """
     starts = (link.entry for link in (*gone, *rest) if isinstance(link.entry, AttemptStart))
     restored = {start.restored for start in starts}
     numbers = {gone[-1].number}
     last: dict[str | None, Link] = {}
+    gives_up: dict[str, int] = {}
     for link in gone:
         entry = link.entry
         before = last.get(entry.pipeline, link)
         last[entry.pipeline] = link
         if isinstance(entry, AttemptStart):
             numbers.add(link.number)
-        elif entry.epoch in restored or is_kept(entry):
+            continue
+        gives_up |= dict.fromkeys(entry.given_up, link.number)
+        if entry.epoch in restored or is_kept(entry):
             numbers |= {before.number, link.number}
-    numbers |= {link.number for link in last.values()}
+    numbers |= {link.number for link in last.values()} | set(gives_up.values())
     return tuple(link for link in gone if link.number in numbers)

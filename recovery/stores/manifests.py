@@ -96,7 +96,8 @@ class CutDescription(Struct, frozen=True):
 def entry_document(entry: Entry) -> Document:
     """Convert an entry of the chain to a document. `links.py` adds its number, its parent and its manifest.
 
-    Only entries of a job that is divided into pipelines name one, and only the cut of a stop says that it is one.
+    Only entries of a job that is divided into pipelines name one, or those that were given up, and only the cut of a
+    stop says that it is one.
     """
     of_pipeline: Document = {} if entry.pipeline is None else {"pipeline": entry.pipeline}
     if isinstance(entry, AttemptStart):
@@ -113,6 +114,7 @@ def entry_document(entry: Entry) -> Document:
     return {
         **of_pipeline,
         **({"stops": True} if entry.stops else {}),
+        **({"given_up": list(entry.given_up)} if entry.given_up else {}),
         "kind": "manifest",
         "epoch": entry.epoch,
         "attempt": entry.attempt,
@@ -150,6 +152,7 @@ def entry_in(document: Document) -> Entry:
         },
         pipeline=document.get("pipeline"),
         stops=document.get("stops", False),
+        given_up=tuple(document.get("given_up", ())),
     )
 
 

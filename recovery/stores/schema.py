@@ -86,7 +86,7 @@ _ENTRIES: Mapping[str, Mapping[str, Shape]] = {
 
 _MAY_HAVE: Mapping[str, Mapping[str, Shape]] = {
     "attempt": {"pipeline": text},
-    "manifest": {"pipeline": text, "stops": one_of(True)},
+    "manifest": {"pipeline": text, "stops": one_of(True), "given_up": list_of(text)},
 }
 
 

@@ -25,6 +25,7 @@ from recovery.messages import Mode
 from recovery.orders import AttemptStart, Manifest
 from recovery.rescale import plan_restore
 from recovery.stores.cut_store import CutStore
+from recovery.stores.store_errors import NoSuchCutError
 from recovery.stores.task_files import StoredFile
 
 
@@ -63,6 +64,7 @@ class Job:
         prices: StoredFile | None = None,
         listed: Collection[str] = (),
         kept: Collection[Epoch] = (),
+        given_up: Collection[str] = (),
     ) -> Epoch:
         """Begin an attempt, which takes a cut."""
         attempt, deployment = next(self._numbers), expand(plan)
@@ -83,6 +85,7 @@ class Job:
             claimant="c",
             kept=(*kept, epoch),
             pipeline=plan.pipeline,
+            given_up=tuple(given_up),
         )
         self.append(manifest, files, deployment, {} if prices is None else {"prices": prices}, dropped)
         return epoch
@@ -197,3 +200,22 @@ def test_going_back_to_before_a_sink_is_refused_until_its_output_is_dropped(job:
     assert job.begin(after).pipelines[0].resume_from is None
     with pytest.raises(GraphMismatchError, match="'no such'"):
         job.begin(before, ["more out", "no such"], resume=first)
+
+
+def test_a_pipeline_is_dropped_once_and_begins_from_the_beginning_if_it_comes_back(job: Job):
+    both, alone = counting("in", "more"), counting("in")
+    of_in, of_more = pipelines_of(both)
+    drop = ["more", "more count", "more out"]
+    job.cut(of_in)
+    of_both = job.cut(of_more)
+    with pytest.raises(GraphMismatchError, match="pipeline 'more' had cuts"):
+        job.begin(alone)
+    begun = job.begin(alone, drop)
+    assert begun.given_up == {"more"}
+    assert {part.plan.pipeline: part.change for part in begun.pipelines} == {"in": None}
+    job.cut(of_in, dropped=drop, given_up=begun.given_up)
+    for options in ([], drop):
+        assert job.begin(alone, options).given_up == frozenset()
+    with pytest.raises(NoSuchCutError):
+        job.begin(both, resume=of_both)
+    assert all(part.change is None and part.finished is None for part in job.begin(both).pipelines)

@@ -25,10 +25,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 NAMES = ("left", "right")
 
 
-def pair(count: int, gate: str | None = None, rate: float | None = 150, out: Path | None = None) -> Flow:
+def pair(
+    count: int,
+    gate: str | None = None,
+    rate: float | None = 150,
+    out: Path | None = None,
+    names: Sequence[str] = NAMES,
+) -> Flow:
     """Two loops that exchange nothing. They write files into folders below `out`, if it is given."""
     flow = Flow("pair")
-    for name in NAMES:
+    for name in names:
         again = flow.loop(f"{name} again")
         numbers = flow.read(Range(count, rate=rate), name=name).map(lambda number: (number, 0), name=f"{name} begin")
         keyed = numbers.merge(again).key_by(lambda record: record[0])
@@ -159,6 +165,19 @@ def test_a_supervisor_that_dies_is_replaced_for_both_pipelines(tmp_path: Path):
     result = job.wait()
     expect_both(result, 200)
     assert result.state == "finished" and all(len(attempts) == 2 for attempts in attempts_in(cuts).values())
+
+
+def test_a_pipeline_that_was_dropped_once_begins_from_the_beginning_when_it_is_back(tmp_path: Path):
+    right = [name for name in pair(1).plan().operators if name.startswith("right")]
+    for names, drop in ((NAMES, []), (["left"], right), (["left"], []), (NAMES, [])):
+        job = begin(pair(10_000, names=names), snapshots=tmp_path, resume="latest", drop=drop)
+        job.stop()
+    restored: dict[str | None, list[int | None]] = {}
+    for entry in CutStore(str(tmp_path), "pair").chain():
+        if isinstance(entry, AttemptStart):
+            restored.setdefault(entry.pipeline, []).append(entry.restored)
+    assert restored["right"] == [None, None]
+    assert len(restored["left"]) == 4 and None not in restored["left"][1:]
 
 
 def test_both_pipelines_are_rescaled_or_the_one_that_is_named(tmp_path: Path):

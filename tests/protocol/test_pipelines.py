@@ -22,7 +22,7 @@ from recovery.orders import (
     WriteManifest,
 )
 from recovery.pipelines import Pipeline
-from recovery.supervisor import Supervisor, claimant_of
+from recovery.supervisor import Stage, Supervisor, claimant_of
 from tests.protocol.bench_of_cores import graph
 
 OURS = claimant_of("our run", "first")
@@ -170,6 +170,38 @@ def test_a_cut_of_another_pipeline_completes_no_epoch_and_answers_no_request():
     supervisor.read([Numbered(2, start(PRICES, 2)), Numbered(3, replace(cut(PRICES, 3, 2), request="a1"))])
     assert supervisor.requests.recorded == {} and supervisor.last_cut is None
     assert supervisor.next_epoch == 4
+
+
+def test_a_pipeline_that_was_given_up_begins_from_the_beginning_once_a_cut_says_so():
+    chain = [start(PRICES, 1), cut(PRICES, 3, 1), start(ORDERS, 2)]
+    only = Supervisor(OURS, pipeline=ORDERS._replace(gives_up=frozenset({"prices"})))
+    only.read(numbered(*chain))
+    only.attempt = Attempt(2)
+    (append,) = only.append(cut(ORDERS, 4, 2))
+    assert isinstance(append, AppendEntry)
+    named = append.entry
+    assert isinstance(named, Manifest) and named.given_up == ("prices",)
+    assert only.sweep().others == {1}, "the run may still fail"
+    assert not any(order.others for order in only.on_appended(named) if isinstance(order, Sweep))
+    for before, restored in ((chain, 3), ([*chain, named], None)):
+        again = Supervisor("another run", pipeline=PRICES)
+        assert again.begin(numbered(*before)) == [
+            AppendEntry(len(before) + 1, start(PRICES, 3, restored, "another run"))
+        ]
+        assert again.cuts == ([] if restored is None else [3])
+
+
+def test_every_later_run_names_a_pipeline_that_was_given_up_until_it_begins_again():
+    chain = [start(PRICES, 1), cut(PRICES, 3, 1), start(ORDERS, 2), replace(cut(ORDERS, 4, 2), given_up=("prices",))]
+    later = Supervisor("another run", pipeline=ORDERS)
+    later.read(numbered(*chain))
+    later.stage = Stage.RUNNING
+    (append,) = later.append(cut(ORDERS, 6, 3))
+    assert isinstance(append, AppendEntry) and append.entry.given_up == ("prices",)
+    begun = Numbered(5, start(PRICES, 4, claimant="another run"))
+    (moved,) = later.on_taken(append, [*numbered(*chain), begun])
+    assert isinstance(moved, AppendEntry) and moved.entry.given_up == ()
+    assert later.sweep().others == {4}
 
 
 @pytest.mark.parametrize("pipeline", [ORDERS, PRICES])

@@ -11,9 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from graphs.ids import Attempt, Epoch
-from recovery.orders import AttemptStart, Manifest
+from recovery.messages import Mode
+from recovery.orders import AttemptStart, Manifest, Numbered
+from recovery.pipelines import Pipeline
 from recovery.stores.cut_store import CutStore
 from recovery.stores.folder_store import FolderStore
+from recovery.stores.links import Link, needed
 from recovery.stores.manifests import entry_document, entry_in
 from recovery.stores.store_errors import NoSuchCutError
 from recovery.supervisor import Supervisor, read_pipelines
@@ -24,9 +27,12 @@ def start(attempt: int, pipeline: str | None) -> AttemptStart:
     return AttemptStart(Attempt(attempt), None, pipeline=pipeline)
 
 
-def complete(store: CutStore, epoch: int, attempt: int, pipeline: str, kept: tuple[int, ...]) -> Manifest:
+def complete(
+    store: CutStore, epoch: int, attempt: int, pipeline: str, kept: tuple[int, ...], given_up: tuple[str, ...] = ()
+) -> Manifest:
     files = write(store, snapshots_of(epoch, attempt))
     entry = replace(manifest_for(files, epoch, attempt), pipeline=pipeline, kept=tuple(map(Epoch, kept)))
+    entry = replace(entry, given_up=given_up)
     assert store.create(len(store.chain()) + 1, entry, files, DEPLOYMENT)
     return entry
 
@@ -35,7 +41,7 @@ def test_entries_name_their_pipeline_and_those_of_an_undivided_job_are_as_they_a
     store = CutStore(str(tmp_path), "job")
     entries = [start(1, "a"), start(2, "b")]
     assert all(store.create(number, entry) for number, entry in enumerate(entries, 1))
-    entries += [complete(store, 2, 1, "a", (2,)), complete(store, 3, 2, "b", (3,))]
+    entries += [complete(store, 2, 1, "a", (2,)), complete(store, 3, 2, "b", (3,), ("c", "d"))]
     assert CutStore(str(tmp_path), "job").chain() == entries
     for entry in entries:
         assert entry_in(json.loads(json.dumps(entry_document(entry)))) == entry
@@ -108,8 +114,33 @@ def test_the_sweep_of_a_pipeline_spares_the_attempts_of_others(tmp_path: Path):
     write(store, snapshots_of(6, 1))  # this attempt has failed
     store.create(4, start(3, "a"))
     readers = read_pipelines(store.numbered())
-    assert isinstance(readers["a"], Supervisor) and readers["a"].others == {2}
+    assert isinstance(readers["a"], Supervisor) and readers["a"].others == {2: "b"}
     readers["a"].attempt = Attempt(3)
     store.sweep(readers["a"].sweep())
     there = {path.parent.parent.name for path in tmp_path.rglob("epoch=*/attempt=*/table=*")}
     assert there == {"epoch=2", "epoch=5"}
+
+
+def test_the_cuts_of_a_pipeline_that_was_given_up_are_removed(tmp_path: Path):
+    store = CutStore(str(tmp_path), "job")
+    for number, entry in enumerate((start(1, "b"), start(2, "a")), 1):
+        store.create(number, entry)
+    complete(store, 2, 1, "b", (2,))
+    complete(store, 3, 2, "a", (3,), ("b",))
+    readers = read_pipelines(store.numbered())
+    readers["a"].attempt = Attempt(2)
+    store.sweep(readers["a"].sweep())
+    assert (store.cuts(), readers["b"].cuts, readers["b"].continues_from) == ([3], [], None)
+    assert [cut.epoch for cut in store._kept()] == [3]
+
+
+def test_a_shorter_chain_still_says_which_pipeline_was_given_up():
+    cuts = [Manifest(Epoch(n), Attempt(2), Mode.ALIGNED, {}, {}, pipeline="a", given_up=("b",)) for n in (3, 4, 5)]
+    cuts.append(replace(cuts[0], epoch=Epoch(7), given_up=()))
+    chain = [start(1, "b"), replace(cuts[0], epoch=Epoch(2), pipeline="b"), start(2, "a"), *cuts, start(3, "b")]
+    links = [Link(number, entry, None, "", None) for number, entry in enumerate(chain, 1)]
+    kept = [link.number for link in needed(links, (), lambda cut: False)]
+    assert 6 in kept and 5 not in kept, "the last one"
+    reader = Supervisor("", pipeline=Pipeline("b"))
+    reader.read([Numbered(number, chain[number - 1]) for number in kept])
+    assert reader.cuts == [] and reader.continues_from is None

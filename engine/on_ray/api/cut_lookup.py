@@ -26,8 +26,9 @@ def cuts_with(store: CutStore, epoch: Epoch) -> dict[str | None, Epoch]:
     """The cut of this epoch, and those that the same request took of other pipelines and that still exist."""
     entries = [entry for entry in store.chain() if isinstance(entry, Manifest)]
     cut = next(entry for entry in entries if entry.epoch == epoch)
-    taken = (e for e in entries if e.request is not None and e.request == cut.request and store.keeps(e))
-    return {**{entry.pipeline: entry.epoch for entry in taken}, cut.pipeline: epoch}
+    cuts = {cut for reader in read_pipelines(store.numbered()).values() for cut in reader.cuts}
+    taken = (e for e in entries if e.request is not None and e.request == cut.request)
+    return {**{e.pipeline: e.epoch for e in taken if e.epoch in cuts and store.keeps(e)}, cut.pipeline: epoch}
 
 
 def find_cut(root: str, job: str, epoch: int, key: bytes | None = None) -> CutDescription:

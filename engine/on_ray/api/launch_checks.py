@@ -105,7 +105,7 @@ class Beginning(NamedTuple):
     """Where a run begins, and its pipelines. `is_fresh`: no run of the job has begun before.
 
     `constants`: those of its cuts, by name. `loaded`: those whose value in the cuts was loaded in place of one that was
-    dropped. `kept`: the status that the last run of the job has kept.
+    dropped. `kept`: the status that the last run of the job has kept. `given_up`: pipelines whose cuts are dropped.
     """
 
     is_fresh: bool
@@ -113,6 +113,7 @@ class Beginning(NamedTuple):
     constants: Mapping[str, StoredFile] = {}
     loaded: frozenset[str] = frozenset()
     kept: RunStatus | None = None
+    given_up: frozenset[str] = frozenset()
 
     @property
     def finished(self) -> Epoch | None:
@@ -139,10 +140,12 @@ def beginning_of(plan: Plan, options: TaskOptions, run: RunOptions) -> Beginning
         parts = with_former_names(parts, {name: frozenset(cut.parallelism) for name, cut in cuts.items()}, run)
     known = known_names(plan, cuts.values()) | _check_waiting_output(plan, store, asked, run)
     pipelines = tuple(_begin(part, cuts.get(part.pipeline), known, asked, store, run) for part in parts)
-    given_up = [cut.dropped for cut in cuts.values()]
-    loaded = {name for name, constant in plan.constants.items() if constant.is_loaded and given_up}
-    loaded_before = frozenset(loaded.intersection(*given_up))
-    return Beginning(False, pipelines, _constants(list(cuts.values()), run), loaded_before, _kept_status(store))
+    dropped = [cut.dropped for cut in cuts.values()]
+    loaded = {name for name, constant in plan.constants.items() if constant.is_loaded and dropped}
+    loaded_before = frozenset(loaded.intersection(*dropped))
+    gone = frozenset(name for name in cuts if name is not None) - {part.pipeline for part in parts}
+    constants = _constants(list(cuts.values()), run)
+    return Beginning(False, pipelines, constants, loaded_before, _kept_status(store), gone)
 
 
 def _kept_status(store: CutStore) -> RunStatus | None:

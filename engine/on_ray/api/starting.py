@@ -147,7 +147,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
             kills=kills,
             change=pipeline.change,
             resume_from=pipeline.resume_from,
-            pipeline=Pipeline(pipeline.plan.pipeline, place, len(deployments)),
+            pipeline=Pipeline(pipeline.plan.pipeline, place, len(deployments), beginning.given_up),
         )
         for place, (deployment, kills, pipeline) in enumerate(
             zip(deployments, planned_for(faults.planned, deployments), beginning.pipelines, strict=True)

@@ -49,12 +49,24 @@ class PipelinesCountAttemptsApart(Supervisor):
         return orders
 
 
+class GivenUpPipelineContinues(Supervisor):
+    """Goes on from the cuts of a pipeline although a run has dropped it."""
+
+    def _forget(self) -> None:
+        """Keeps everything."""
+
+
 class _StoreThatUsesANameAgain(SimulatedStore):
     def name_of_manifest(self, number: int, manifest: Manifest) -> ManifestName:
         return super().name_of_manifest(0, manifest)
 
 
 PIPELINES = {
+    "given-up-pipeline-continues": Break(
+        "the state of a pipeline that was dropped comes back with its operators",
+        supervisor(GivenUpPipelineContinues),
+        of_pipelines=True,
+    ),
     "pipeline-shares-a-completion": Break(
         "a cut of one pipeline counts for another", supervisor(PipelineSharesACompletion), of_pipelines=True
     ),
