@@ -154,7 +154,8 @@ class PreparedWriter:
                 raise UnknownTransactionError(
                     f"sink {self._place.operator!r} is asked to commit transaction {name!r}, which is neither prepared "
                     f"as {self._ids.of(name)!r} in {self._server.name} nor marked in {self._writer.ledger_name}: it "
-                    "was rolled back by hand, or this is another database; go back to an earlier cut by resume=EPOCH"
+                    "was rolled back by hand, or the run wrote to another database or table before; resume it with "
+                    "that one, or go back to an earlier cut by resume=EPOCH"
                 )
             if busy:
                 if time.monotonic() >= until:
