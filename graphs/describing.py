@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from graphs.building import hash_of_structure
 from graphs.deployment import Channel, Deployment, Task
+from graphs.io import Source
 from graphs.plan import Edge, Operator, Plan, Routing
 
 
@@ -82,10 +83,16 @@ def _operator(operator: Operator) -> dict[str, Any]:
         "state_version": operator.kind.state_version,
         "inputs": list(operator.inputs),
         "outputs": list(operator.outputs),
-        "keyed": bool(operator.keys),
+        "numbered": operator.kind.is_source and _are_numbered(operator.function),
         "source": reads_or_writes if operator.kind.is_source else None,
         "sink": reads_or_writes if operator.kind.is_sink else None,
     }
+
+
+def _are_numbered(source: Any) -> bool:
+    """Whether the splits of a source are "0-of-3" to "2-of-3", because it names none."""
+    named, default = cast(Any, type(source)), cast(Any, Source)
+    return named.splits is default.splits
 
 
 def _edge(edge: Edge) -> dict[str, Any]:

@@ -247,7 +247,7 @@ def _channel_document(figures: ChannelFigures) -> Document:
 def description_in(document: Document, path: str) -> CutDescription:
     """Convert the document of a manifest to the description of its cut."""
     check_codecs(document, path)
-    tasks = [_task_files(task) for task in document["tasks"]]
+    tasks = [task_files_in(task) for task in document["tasks"]]
     described = CutDescription(
         epoch=Epoch(document["epoch"]),
         attempt=Attempt(document["attempt"]),
@@ -281,7 +281,8 @@ def _versions(codecs: Mapping[str, int]) -> str:
     return ", ".join(f"{shown(table)} {version}" for table, version in sorted(codecs.items())) or "none"
 
 
-def _task_files(document: Document) -> TaskFiles:
+def task_files_in(document: Document) -> TaskFiles:
+    """Convert the part of a manifest that describes a task."""
     return TaskFiles(
         task=TaskId(document["task"], document["index"]),
         attempt=Attempt(document["attempt"]),

@@ -11,13 +11,14 @@ from __future__ import annotations
 import io
 import pickle
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.cut import InputRecord, LogEntry, Transaction
+from recovery.messages import Path
 from recovery.rounds import Phase, RoundsSnapshot
 from recovery.stores.parquet_pages import BytesColumn, is_worth_pages
 from recovery.stores.parquet_tables import arrow_array, from_rows, pa, schema, to_rows
@@ -179,14 +180,18 @@ def rounds_table(rounds: RoundsSnapshot) -> Any:
         rounds.is_head,
         {_ends(channel): skip for channel, skip in rounds.skips.items()},
     )
-    current = ".".join(map(str, rounds.current))
-    return from_rows(ROUNDS, [(rounds.phase.value, current, pickle.dumps(plain, 5))])
+    return from_rows(ROUNDS, [(rounds.phase.value, _shown_path(rounds.current), pickle.dumps(plain, 5))])
 
 
-def rounds_in(table: Any) -> RoundsSnapshot:
-    """Read the round state. Its data is unpickled, so the bytes must have been verified before."""
-    ((_, _, data),) = to_rows(table)
-    current, phase, leaving, given, aside, contributions, enclosing, is_head, skips = pickle.loads(data)
+def rounds_in(table: Any, load: Callable[[bytes], Any] = pickle.loads) -> RoundsSnapshot:
+    """Read the round state. Its data is unpickled, so the bytes must have been verified before.
+
+    Raises `ValueError` if the columns beside the pickle show something else.
+    """
+    ((shown_phase, shown_current, data),) = to_rows(table)
+    current, phase, leaving, given, aside, contributions, enclosing, is_head, skips = load(data)
+    if (shown_phase, shown_current) != (phase, _shown_path(current)):
+        raise ValueError("a row of rounds differs from its pickle")
     return RoundsSnapshot(
         current,
         Phase(phase),
@@ -198,3 +203,7 @@ def rounds_in(table: Any) -> RoundsSnapshot:
         is_head,
         {_channel(ends): skip for ends, skip in skips.items()},
     )
+
+
+def _shown_path(path: Path) -> str:
+    return ".".join(map(str, path))

@@ -220,7 +220,7 @@ _GRAPH = record(
                     "state_version": _number,
                     "inputs": list_of(text),
                     "outputs": list_of(text),
-                    "keyed": boolean,
+                    "numbered": boolean,
                     "source": optional(text),
                     "sink": optional(text),
                 }

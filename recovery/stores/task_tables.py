@@ -14,6 +14,7 @@ from recovery.stored_groups import StoredGroups, StoredPart
 from recovery.stores import record_tables as records
 from recovery.stores import state_table as states
 from recovery.stores.digests import TaskFileHash, digest_of_task_file
+from recovery.stores.file_contents import log_figures, said_of
 from recovery.stores.names import KEYED, Parts, Table, attempt_folder, is_of_rows, path_of, table_file, table_folder
 from recovery.stores.parquet_pages import WithBytes
 from recovery.stores.parquet_tables import decode, decode_rows, encode, to_rows
@@ -167,11 +168,8 @@ def _figures(snapshot: TaskSnapshot) -> tuple[ChannelFigures, ...]:
 
 
 def _log_figures(loop: str, logged: list[InputRecord]) -> LogFigures:
-    entries = [entry for record in logged for entry in record.log]
-    counts = [records.records_in_batch(entry.payload) for entry in entries]
-    known = [count - entry.skip for count, entry in zip(counts, entries, strict=True) if count is not None]
-    total = sum(known) if len(known) == len(counts) else None
-    return LogFigures(loop, len(entries), sum(len(entry.payload) for entry in entries), total)
+    batches = ((entry.payload, entry.skip) for record in logged for entry in record.log)
+    return log_figures(loop, batches, records.records_in_batch)
 
 
 class TaskReader:
@@ -187,6 +185,7 @@ class TaskReader:
             self._in_folder.setdefault(file.name.rpartition("/")[0], []).append(file)
         self._unread = set(self._files)
         self._facts = {facts.name: facts for facts in described.operators}
+        self._said = said_of(described)
 
     def snapshot(self) -> TaskSnapshot:
         """Read the whole snapshot. Raises if a file is missing or does not belong to the snapshot."""
@@ -210,7 +209,9 @@ class TaskReader:
     def state(self, operator: str, groups: range | None = None) -> OperatorState:
         """Read the state of one operator, with all key groups or only those in `groups`."""
         facts = self._facts[operator]
-        transactions = self._table("transactions", operator, records.TRANSACTIONS)
+        table = self._table("transactions", operator, records.TRANSACTIONS)
+        transactions = () if table is None else records.transactions_in(table)
+        self._compare("transactions", operator, [transaction.name for transaction in transactions] or None)
         keyed: list[StoredFile] = []
         pending, whole = (), None
         for file in self._state_files(self._folder, operator, groups):
@@ -226,15 +227,14 @@ class TaskReader:
             for layer in self._described.below
         ]
         first, *deltas = (StoredGroups(_KeyedParts(self, operator, files, groups)) for files in (*below, tuple(keyed)))
-        if (whole is not None) != facts.has_whole:
-            raise self._contradicts(f"state of {operator}")
+        self._compare("state", operator, whole is not None or None)
         return OperatorState(
             groups=first,
             splits=dict(facts.splits),
             pending=pending,
             whole=whole,
             whole_can_move=facts.whole_can_move,
-            transactions=() if transactions is None else records.transactions_in(transactions),
+            transactions=transactions,
             records=facts.records,
             deltas=tuple(deltas),
         )
@@ -283,7 +283,10 @@ class TaskReader:
     def rounds(self) -> RoundsSnapshot | None:
         """Read the round state; None for a task outside of iterations."""
         table = self._table("rounds", None, records.ROUNDS)
-        rounds = None if table is None else records.rounds_in(table)
+        try:
+            rounds = None if table is None else records.rounds_in(table)
+        except ValueError as error:
+            raise self._contradicts("rounds") from error
         if rounds_outline(rounds) != self._described.rounds:
             raise self._contradicts("rounds")
         return rounds
@@ -300,6 +303,10 @@ class TaskReader:
     def _decoded(self, file: StoredFile, schema: Any) -> Any:
         self._unread.discard(file.name)
         return decode(self._read(file), schema, file.name)
+
+    def _compare(self, table: Table, operator: str, held: Any) -> None:
+        if self._said.get(table_folder(table, operator)) != held:
+            raise self._contradicts(f"{table} of {operator}")
 
     def _contradicts(self, what: str) -> SnapshotCorruptError:
         described = self._described

@@ -33,7 +33,7 @@ from tests.stores.test_opening import let_others_reach, somebody_without_rights
 GRAPH = {
     "name": "job",
     "operators": [
-        {"name": name, "kind": kind, "inputs": [], "outputs": [], "keyed": True, "source": source, "sink": sink}
+        {"name": name, "kind": kind, "inputs": [], "outputs": [], "numbered": False, "source": source, "sink": sink}
         | {"state_version": 1}
         for name, kind, source, sink in (
             ("orders", "source", "Items", None),

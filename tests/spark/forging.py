@@ -8,7 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from recovery.spark.audit.file_verification import check_file, file_findings, listed_in
+from recovery.spark.audit.job_documents import conclude, judge_documents, read_documents
+from recovery.spark.audit.manifest_checks import has_readable_files
+from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.manifest_tables import layered_files
+from recovery.spark.report.verdict import Verdict
 from recovery.stores.digests import digest_of_task_file
 from recovery.stores.documents import sealed, sha256
 from recovery.stores.parquet_tables import encode, from_rows, parquet
@@ -92,3 +97,15 @@ def plain(path: Path) -> Facts:
     """A sealed document without its seal."""
     document = json.loads(path.read_text())
     return {name: value for name, value in document.items() if name not in ("seal", "format")}
+
+
+def before_rows(job: Path, epoch: int) -> Verdict:
+    """What the audit finds before Spark compares any rows: in the documents, and in each file of the cut."""
+    folder = JobFolder.open(str(job))
+    documents = read_documents(folder, [epoch])
+    found, cut = judge_documents(documents), documents.cuts.get(epoch)
+    if cut is not None and has_readable_files(cut):
+        checked = {f: check_file(str(job), f.name, f.size, f.digest, f.span, f.said) for f in listed_in([cut])}
+        faults = {file: found for file, found in checked.items() if isinstance(found, list)}
+        found[epoch].add((one, 1) for one in file_findings(cut, faults))
+    return conclude(folder, documents, found, set())

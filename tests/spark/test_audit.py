@@ -13,12 +13,10 @@ from backedge import Collect, Flow, Range, RunOptions
 from backedge.faults import Faults, run_with_faults
 from recovery.spark.audit import audit_job
 from recovery.spark.audit.audit_job import audit
-from recovery.spark.audit.file_verification import check_file, file_findings, listed_in
-from recovery.spark.audit.job_documents import conclude, judge_documents, read_documents
-from recovery.spark.audit.manifest_checks import has_readable_files
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.report.verdict import Verdict
 from recovery.spark.spark_errors import UnreadableError
+from tests.spark.forging import before_rows
 from tests.spark.mutations import (
     BACK,
     MUTATIONS,
@@ -145,19 +143,6 @@ def test_invariants_see_the_same_in_small_cuts_and_in_large_ones(
         found[kind] = [cut.invariants[0].examples for cut in audit(spark, folder, cuts, counts).epochs]
     assert found["small"] == found["large"]
     assert len(set(found["large"])) == len(cuts)
-
-
-def before_rows(job: Path, epoch: int) -> Verdict:
-    """What the audit finds before Spark compares any rows: in the documents, and in each file of the cut."""
-    folder = JobFolder.open(str(job))
-    documents = read_documents(folder, [epoch])
-    found, cut = judge_documents(documents), documents.cuts.get(epoch)
-    if cut is not None and has_readable_files(cut):
-        listed = listed_in([cut.manifest])
-        checked = {file: check_file(str(job), *file[:3], None if file[3] is None else file[3:]) for file in listed}
-        faults = {file: found for file, found in checked.items() if isinstance(found, list)}
-        found[epoch].add((one, 1) for one in file_findings(cut, faults))
-    return conclude(folder, documents, found, set())
 
 
 def is_found(verdict: Verdict, epoch: int, statement: int, where: str) -> bool:

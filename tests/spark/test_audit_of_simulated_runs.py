@@ -156,7 +156,9 @@ def test_in_cuts_with_columns_one_value_that_was_changed_in_a_log_is_found_and_n
     verdict = judged(spark, cut.seal())
     assert len(verdict.epochs) == len(world.record.cuts)
     assert {(found.epoch, found.statement) for found in verdict.findings} == {(epoch, 2)}, "\n".join(verdict.lines())
-    assert all("was changed" in found.story for found in verdict.findings)
+    # Another value may take more bytes, and then the manifest says another size of the log.
+    stories = [found.story for found in verdict.findings if "but the manifest says" not in found.story]
+    assert stories and all("was changed" in story for story in stories)
 
 
 def logs_columns(cuts: Iterable[Cut]) -> bool:

@@ -8,16 +8,18 @@ from collections.abc import Callable
 from datetime import date
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 import pytest
 
+from graphs.ids import TaskId
 from graphs.routing import key_group
 from proof.runner import run_seed
 from recovery.cut import OperatorState
 from recovery.spark.audit.file_checks import Span, TooLargeError, faults_in
 from recovery.spark.audit.file_verification import check_file, listed_in
+from recovery.spark.audit.manifest_checks import CutDocuments
 from recovery.stores import record_tables as records
 from recovery.stores.parquet_tables import encode, from_rows
 from recovery.stores.state_table import STATE, state_parts
@@ -188,17 +190,34 @@ def test_a_pickle_that_asks_for_more_than_it_holds_is_not_loaded():
     assert judged(rows) == [(5, "1 row that differs from its pickle; first: 'ä'")]
 
 
+class Listing(NamedTuple):
+    """A cut that lists files, and says nothing of their rows."""
+
+    manifest: Row
+
+    @property
+    def tasks(self) -> dict[TaskId, Row]:
+        return {TaskId(task["task"], task["index"]): task for task in self.manifest["tasks"]}
+
+    @property
+    def said(self) -> dict[TaskId, Row]:
+        return {id: {} for id in self.tasks}
+
+
 def test_a_file_that_two_cuts_list_differently_is_checked_as_each_of_them_says():
     sound = {"name": "a", "size": 5, "digest": "blake3:00", "groups": [0, 9]}
     wrong = [sound | {"size": 6}, sound | {"digest": "blake3:11"}, sound | {"groups": [0, 8]}]
     constant = {"name": "constants/c", "size": 1, "digest": "sha256:22"}
     manifests = [
-        {"tasks": [{"below": [{"files": [file]}], "files": []}], "constants": {"prices": constant}}
+        {
+            "tasks": [{"task": "a", "index": 0, "below": [{"files": [file]}], "files": []}],
+            "constants": {"prices": constant},
+        }
         for file in (*wrong, sound, sound)
     ]
-    listed = listed_in(manifests)
-    assert listed[1] == ("constants/c", 1, "sha256:22", None, None)
-    assert [(size, digest[-2:], last) for _, size, digest, _, last in (listed[0], *listed[2:])] == [
+    listed = listed_in(cast("list[CutDocuments]", [Listing(manifest) for manifest in manifests]))
+    assert listed[1] == ("constants/c", 1, "sha256:22", None, None, None)
+    assert [(size, digest[-2:], last) for _, size, digest, _, last, _ in (listed[0], *listed[2:])] == [
         (6, "00", 9),
         (5, "11", 9),
         (5, "00", 8),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,7 +12,7 @@ from msgspec.structs import replace
 from graphs.ids import Attempt, Epoch
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Entry, Manifest
-from recovery.spark.cut_tables.lineage import attempts_in, check_chain, places_in
+from recovery.spark.cut_tables.lineage import Place, attempts_in, check_chain, places_in
 from recovery.stores.links import Link, needed
 from tests.generated.every_seed import every_seed
 
@@ -55,23 +57,30 @@ def lived(rng: random.Random) -> tuple[list[Link], set[Epoch]]:
     return links, there
 
 
+def places_but_bases(links: Sequence[Link]) -> dict[int, Place]:
+    """Of a chain that was shortened, bases may be unknown."""
+    return {epoch: dataclasses.replace(place, bases=None) for epoch, place in places_in(links).items()}
+
+
 @every_seed(100)
 def test_each_pipeline_has_a_lineage_of_its_own(seed: int):
     links, there = lived_apart(random.Random(seed))
-    places = places_in(links)
+    places = places_but_bases(links)
     for name in "ab":
         own = [one for one in links if one.entry.pipeline == name]
-        assert {epoch: place for epoch, place in places.items() if place.entry.pipeline == name} == places_in(own)
+        assert {epoch: place for epoch, place in places.items() if place.entry.pipeline == name} == places_but_bases(
+            own
+        )
     if len(links) > 1:
         for end in range(1, len(links)):
             kept = [*needed(links[:end], links[end:], lambda entry: entry.epoch in there), *links[end:]]
-            shortened = places_in(kept)
+            shortened = places_but_bases(kept)
             assert {epoch: shortened[epoch] for epoch in there} == {epoch: places[epoch] for epoch in there}
 
 
 def test_pipelines_are_checked_apart_and_share_no_epoch():
-    def start(attempt: int, pipeline: str) -> AttemptStart:
-        return AttemptStart(Attempt(attempt), None, pipeline=pipeline)
+    def start(attempt: int, pipeline: str, restored: int | None = None) -> AttemptStart:
+        return AttemptStart(Attempt(attempt), None if restored is None else Epoch(restored), pipeline=pipeline)
 
     def cut(epoch: int, attempt: int, pipeline: str) -> Manifest:
         return Manifest(Epoch(epoch), Attempt(attempt), Mode.ALIGNED, {}, {}, pipeline=pipeline)
@@ -80,10 +89,30 @@ def test_pipelines_are_checked_apart_and_share_no_epoch():
         return [one.story for one in check_chain([link(number, entry) for number, entry in enumerate(entries, 1)])]
 
     begun = (start(1, "a"), start(2, "b"))
-    assert found(*begun, cut(8, 1, "a"), cut(3, 2, "b"), start(3, "a"), cut(5, 2, "b"), cut(10, 3, "a")) == []
+    assert found(*begun, cut(8, 1, "a"), cut(3, 2, "b"), start(3, "a", 8), cut(5, 2, "b"), cut(10, 3, "a")) == []
     assert found(*begun, cut(2, 1, "b")) == ["the cut belongs to attempt 1 but attempt 2 was running"]
     assert found(*begun, cut(2, 1, "a"), cut(2, 2, "b")) == ["epoch 2 is a cut of two pipelines"]
     assert found(*begun, cut(3, 2, "b"), cut(1, 2, "b")) == ["epoch 1 is recorded after epoch 3"]
+
+
+def starts_wrongly(restored: int | None, run: str, *before: Entry) -> bool:
+    """Whether the start of attempt 9 is a fault behind these entries and two cuts of run 1."""
+    cuts = [Manifest(Epoch(epoch), Attempt(1), Mode.ALIGNED, {}, {}, claimant="1.a") for epoch in (4, 5)]
+    start = AttemptStart(Attempt(9), None if restored is None else Epoch(restored), claimant=f"{run}.b")
+    entries = [AttemptStart(Attempt(1), None, claimant="1.a"), *cuts, *before, start]
+    return bool(list(check_chain([link(number, entry) for number, entry in enumerate(entries, 1)])))
+
+
+def test_an_attempt_restores_the_last_cut_and_only_a_new_run_another():
+    assert [starts_wrongly(restored, "1") for restored in (None, 4, 5)] == [True, True, False]
+    assert [starts_wrongly(restored, "2") for restored in (None, 4, 5)] == [True, False, False]
+
+
+def test_a_run_that_cannot_restore_the_cut_that_it_chose_names_the_last_one_again():
+    chosen = AttemptStart(Attempt(2), Epoch(4), claimant="2.a")
+    assert [starts_wrongly(restored, "2", chosen) for restored in (None, 4, 5)] == [True, False, False]
+    taken = Manifest(Epoch(6), Attempt(2), Mode.ALIGNED, {}, {}, claimant="2.a")
+    assert [starts_wrongly(restored, "2", chosen, taken) for restored in (4, 5, 6)] == [True, True, False]
 
 
 @every_seed(200)
@@ -96,7 +125,11 @@ def test_what_is_needed_of_the_past_places_every_cut_that_is_there(seed: int):
     left = [*needed(left, links[twice:], lambda entry: entry.epoch in there), *links[twice:]]
     assert list(check_chain(links)) == list(check_chain(left)) == []
     assert attempts_in(left) == attempts_in(links)
-    whole, found = places_in(links), places_in(left)
+    assert {place.bases for place in places_in(left).values()} <= {
+        None,
+        *(place.bases for place in places_in(links).values()),
+    }
+    whole, found = places_but_bases(links), places_but_bases(left)
     assert {epoch: found[epoch] for epoch in there} == {epoch: whole[epoch] for epoch in there}
     recorded = [one.entry.epoch for one in links[twice:] if isinstance(one.entry, Manifest)]
     assert {epoch: found[epoch] for epoch in recorded} == {epoch: whole[epoch] for epoch in recorded}

@@ -279,6 +279,16 @@ def test_a_compaction_of_an_older_cut_than_the_one_before_is_no_fault(spark: Spa
     assert judged(spark, tmp_path) == []
 
 
+def test_a_key_that_a_compaction_of_an_older_cut_has_lost_is_found(spark: SparkSession, tmp_path: Path):
+    cuts = Cuts(tmp_path)
+    cuts.complete(1, of(a=1, b=1))
+    cuts.complete(2, of(a=2, c=2), base=1)
+    cuts.complete(3, of(a=2, c=2), base=1)
+    cuts.store.on_compacted(cuts.write(9, of(a=2, b=1), None, epoch=2))
+    cuts.complete(10, of(b=4), base=2, below=(StateFile(Attempt(1), Epoch(9), 2),))
+    assert judged(spark, tmp_path) == [(1, 0)]
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_sound_files_of_cuts_that_overlap_in_turn_are_no_fault(spark: SparkSession, tmp_path: Path, seed: int):
     InTurn(tmp_path, seed).take(20)

@@ -123,6 +123,13 @@ def test_files_that_hold_something_else_than_the_manifest_says_are_refused(tmp_p
     for read in (files.logs, files.rounds):
         with pytest.raises(SnapshotCorruptError, match="tells something else of task rank/0"):
             read(RANK)
+    (facts, *others) = described.operators
+    for forged in (
+        replace(described, transactions=("rank.0.attempt-1.epoch-1",)),
+        replace(described, operators=(facts._replace(has_whole=False), *others)),
+    ):
+        with pytest.raises(SnapshotCorruptError, match="tells something else of task rank/0"):
+            store.files_of({RANK: forged}).state(RANK, "rank")
 
 
 # -- a state of several files ------------------------------------------------------------------------------------

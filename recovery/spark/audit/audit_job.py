@@ -66,7 +66,7 @@ def audit(
     size = sum(size["bytes"] for size in sizes)
     own = _own_session(spark, size)
     progress(f"verifying files: {sum(size['files'] for size in sizes):,}")
-    faults = verify_files(own, folder, (cuts[epoch].manifest for epoch in sorted(readable)))
+    faults = verify_files(own, folder, (cuts[epoch] for epoch in sorted(readable)))
     audited = [epoch for epoch in chosen if epoch in readable]
     for epoch in audited:
         found[epoch].add((one, 1) for one in file_findings(cuts[epoch], faults))

@@ -8,6 +8,7 @@ is what a restore reads from its pickle.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -28,10 +29,13 @@ from recovery.spark.cut_tables.plain_pickles import (
     Named,
     UncheckedPickleError,
     UnreadablePickleError,
+    check_nesting,
+    check_pickle,
     load,
 )
+from recovery.stores.file_contents import held_in
 from recovery.stores.parquet_tables import ROWS_KINDS, ROWS_NAMES, pa, parquet
-from recovery.stores.record_tables import LOG, REPEATING_IN_LOG, ROUNDS, TRANSACTIONS
+from recovery.stores.record_tables import LOG, REPEATING_IN_LOG, ROUNDS, TRANSACTIONS, records_in_batch
 from recovery.stores.state_table import PICKLED, REPEATING, STATE, odd_rows, pickled_row
 
 compute: Any = import_module("pyarrow.compute")
@@ -67,10 +71,11 @@ class TooLargeError(ValueError):
 Span = tuple[int, int] | None
 
 
-def faults_in(table: str, file: Any, span: Span = None) -> list[Fault]:
+def faults_in(table: str, file: Any, span: Span = None, said: str | None = None) -> list[Fault]:
     """Faults in the rows of a file whose bytes have been verified, each with its statement.
 
     `span`: the first and the last key group that the manifest names for a state file; None: its rows belong to none.
+    `said`: what the manifest says of the rows (`file_contents.py`), as JSON; None if it says nothing.
     Raises `TooLargeError`, `PageError` if no store writes such a file, or an error of pyarrow if it is not Parquet.
     """
     opened = parquet.ParquetFile(file)
@@ -83,7 +88,49 @@ def faults_in(table: str, file: Any, span: Span = None) -> list[Fault]:
     faults = list(_nulls(table, opened, at_once))
     if table == "state":
         faults += _State(span).faults(opened, at_once)
+    if said is not None and not faults:
+        faults += _contradictions(table, opened.iter_batches(batch_size=at_once), said)
     return faults
+
+
+def _contradictions(table: str, parts: Iterator[Any], said: str) -> Iterator[Fault]:
+    """The manifest says what the rows hold, no more and no less."""
+    statement, expected = _FILLED[table][0], json.loads(said)
+    try:
+        held = held_in(table, (pa.table(part.columns, part.schema.names) for part in parts), _loaded, records_in)
+    except UncheckedPickleError:
+        return
+    except Exception:  # noqa: BLE001  # a forged pickle may hold anything
+        yield statement, f"its row of table {table} differs from its pickle, or no store has written it"
+        return
+    if table == "log" and expected and held[2] is None:
+        held[2] = expected[2]  # it has a batch whose records cannot be counted here
+    if held != expected:
+        yield statement, f"holds {json.dumps(held)[:200]} but the manifest says {json.dumps(expected)[:200]}"
+
+
+def _loaded(data: bytes) -> Any:
+    """The value of a pickle of ours. Raises `UncheckedPickleError` if it may be right, but cannot be read here."""
+    try:
+        return load(data)
+    except BrokenPickleError:
+        raise
+    except UnreadablePickleError as error:
+        # One that is not too long refers to something outside of it.
+        if isinstance(error, UncheckedPickleError) and len(data) <= OPCODES_MAX:
+            raise BrokenPickleError(str(error)) from error
+        raise UncheckedPickleError(str(error)) from error
+
+
+def records_in(payload: bytes) -> int | None:
+    """The number of records in a batch; None if it is unknown, or if counting them might take too much memory."""
+    if payload[:1] not in (b"M", b"A"):
+        try:
+            check_pickle(payload)
+            check_nesting(payload)
+        except UnreadablePickleError:
+            return None
+    return records_in_batch(payload)
 
 
 def _check_types(table: str, found: Any) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pyspark.sql import functions as F
 
+from graphs.ids import TaskId
 from graphs.wording import one_line
 from recovery.spark.audit.file_checks import TABLES, Fault, Span, TooLargeError, faults_in
 from recovery.spark.audit.manifest_checks import CutDocuments
@@ -33,57 +34,76 @@ if TYPE_CHECKING:
 _arrow_udf: Any = cast(Any, F).arrow_udf
 
 
-Listed = tuple[str, int, str, int | None, int | None]
-"""What a manifest says of a file: name, size, digest, and the first and the last key group."""
+class Listed(NamedTuple):
+    """What a manifest says of a file: name, size and digest, the first and the last key group, and what its rows hold.
+
+    `said` is JSON (`file_contents.py`); None if the manifest says nothing of the rows.
+    """
+
+    name: str
+    size: int
+    digest: str
+    first_group: int | None = None
+    last_group: int | None = None
+    said: str | None = None
+
+    @property
+    def span(self) -> Span:
+        """The key groups of a state file."""
+        return None if self.first_group is None or self.last_group is None else (self.first_group, self.last_group)
 
 
-def verify_files(
-    spark: SparkSession, folder: JobFolder, manifests: Iterable[Mapping[str, Any]]
-) -> dict[Listed, list[Fault]]:
-    """Hash all files listed in these manifests and check their rows. Returns the faults of each, as it is listed.
+def verify_files(spark: SparkSession, folder: JobFolder, cuts: Iterable[CutDocuments]) -> dict[Listed, list[Fault]]:
+    """Hash all files of these cuts and check their rows. Returns the faults of each, as it is listed.
 
     Raises `UnreadableError` if a file is missing, unreadable, or not what was written.
     """
-    rows = [(folder.path, *file) for file in listed_in(manifests)]
+    rows = [(folder.path, *file) for file in listed_in(cuts)]
     if not rows:
         return {}
-    columns = "folder string, name string, size bigint, digest string, first_group int, last_group int"
-    frame = local_frame(spark, rows, columns)
-    fault = _arrow_udf(faults, "string")("folder", "name", "size", "digest", "first_group", "last_group")
+    columns = ("folder string", "name string", "size bigint", "digest string", "first_group int", "last_group int")
+    frame = local_frame(spark, rows, ", ".join((*columns, "said string")))
+    fault = _arrow_udf(faults, "string")(*frame.columns)
     wrong: list[Any] = frame.withColumn("fault", fault).where(F.col("fault").isNotNull()).collect()
     found: dict[Listed, list[Fault]] = {}
     for _, *listed, told in wrong:
         reported: Any = json.loads(told)
         if isinstance(reported, str):
             raise UnreadableError(reported)
-        found[cast(Listed, tuple(listed))] = [(statement, story) for statement, story in reported]
+        found[Listed(*listed)] = [(statement, story) for statement, story in reported]
     return found
 
 
-def listed_in(manifests: Iterable[Mapping[str, Any]]) -> list[Listed]:
+def listed_in(cuts: Iterable[CutDocuments]) -> list[Listed]:
     """The files that manifests list, once where several say the same of a file.
 
     A cut cannot be restored if its manifest does not say what is right, whatever that of another cut says.
     """
-    files = (
-        file
-        for manifest in manifests
-        for file in (*(file for task in manifest["tasks"] for _, file in layered_files(task)), *constants_in(manifest))
-    )
-    return list(dict.fromkeys(map(_listed, files)))
+    files = (file for cut in cuts for file in (*(file for _, file in _of_tasks(cut)), *_constants(cut)))
+    return list(dict.fromkeys(files))
 
 
-def _listed(file: Mapping[str, Any]) -> Listed:
-    first, last = file.get("groups") or (None, None)
-    return file["name"], file["size"], file["digest"], first, last
+def _of_tasks(cut: CutDocuments) -> Iterator[tuple[TaskId, Listed]]:
+    for id, task in cut.tasks.items():
+        said = cut.said[id]
+        for layer, file in layered_files(task):
+            # Rows of a key group repeat nothing of the manifest.
+            is_said = layer == len(task["below"]) and file["groups"] is None
+            first, last = file["groups"] or (None, None)
+            of_rows = json.dumps(said.get(table_of(file["name"]))) if is_said else None
+            yield id, Listed(file["name"], file["size"], file["digest"], first, last, of_rows)
+
+
+def _constants(cut: CutDocuments) -> Iterator[Listed]:
+    for file in constants_in(cut.manifest):
+        yield Listed(file["name"], file["size"], file["digest"])
 
 
 def file_findings(cut: CutDocuments, faults: Mapping[Listed, list[Fault]]) -> Iterator[Finding]:
     """The faults in the files of a cut, as findings."""
-    for id, task in cut.tasks.items():
-        for _, file in layered_files(task):
-            for statement, story in faults.get(_listed(file), ()):
-                yield finding(statement, f"{file['name']}: {story}", cut.epoch, task=str(id))
+    for id, listed in _of_tasks(cut):
+        for statement, story in faults.get(listed, ()):
+            yield finding(statement, f"{listed.name}: {story}", cut.epoch, task=str(id))
 
 
 def manifest_sizes(manifest: Facts) -> Facts:
@@ -102,10 +122,13 @@ def manifest_sizes(manifest: Facts) -> Facts:
     }
 
 
-def check_file(folder: str, name: str, size: int, digest: str, span: Span = None) -> str | list[Fault] | None:
+def check_file(
+    folder: str, name: str, size: int, digest: str, span: Span = None, said: str | None = None
+) -> str | list[Fault] | None:
     """The reason why a file cannot be read, or the faults in its rows; None if the file is sound.
 
-    `span`: the first and the last key group of a state file; None if its rows belong to none.
+    `span`: the first and the last key group of a state file; None if its rows belong to none. `said`: what the manifest
+    says of the rows.
     Links are not followed, and the file is opened only once, so that it cannot be exchanged between hash and read.
 
     >>> print(check_file("/", "nowhere/1/table=rounds/rank.0.parquet", 4, ""))
@@ -124,7 +147,7 @@ def check_file(folder: str, name: str, size: int, digest: str, span: Span = None
             if is_of_constant(name):
                 return None
             file.seek(0)
-            return faults_in(table, file, span) or None
+            return faults_in(table, file, span, said) or None
     except FileNotFoundError:
         return f"{path} is missing but listed in a manifest: restore it from a backup"
     except StoreError as error:
@@ -142,10 +165,9 @@ else:
     Array = pa.Array
 
 
-def faults(folders: Array, names: Array, sizes: Array, digests: Array, firsts: Array, lasts: Array) -> Array:
+def faults(folders: Array, *listed: Array) -> Array:
     """`check_file` over Arrow arrays; each result as JSON."""
-    ends = zip(firsts.to_pylist(), lasts.to_pylist(), strict=True)
-    spans = [None if first is None else (first, last) for first, last in ends]
-    files = zip(*(column.to_pylist() for column in (folders, names, sizes, digests)), spans, strict=True)
-    found = [check_file(*file) for file in files]
+    files = (Listed(*file) for file in zip(*(column.to_pylist() for column in listed), strict=True))
+    checked = zip(folders.to_pylist(), files, strict=True)
+    found = [check_file(folder, f.name, f.size, f.digest, f.span, f.said) for folder, f in checked]
     return pa.array([None if fault is None else json.dumps(fault) for fault in found], pa.string())

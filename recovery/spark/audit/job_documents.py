@@ -10,7 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
-from recovery.spark.audit.manifest_checks import CutDocuments, check_back_edges, check_completeness
+from recovery.spark.audit.manifest_checks import (
+    CutDocuments,
+    check_back_edges,
+    check_completeness,
+    check_lists,
+    check_splits,
+)
 from recovery.spark.cut_tables.job_folder import JobFolder, MalformedDocumentError, Unrecorded
 from recovery.spark.cut_tables.lineage import Place, attempts_in, check_chain, places_in
 from recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
@@ -48,7 +54,9 @@ def read_documents(folder: JobFolder, epochs: Epochs) -> JobDocuments:
     wanted = {other for epoch in chosen for other in (epoch, *_others(places.get(epoch)))}
     cuts: dict[int, CutDocuments] = {}
     malformed: dict[int, MalformedDocumentError] = {}
-    for epoch in sorted(wanted & (there | set(chosen))):
+    waiting = sorted(wanted & (there | set(chosen)), reverse=True)
+    while waiting:
+        epoch = waiting.pop()
         try:
             manifest = folder.manifest(epoch)
         except MalformedDocumentError as error:
@@ -60,7 +68,12 @@ def read_documents(folder: JobFolder, epochs: Epochs) -> JobDocuments:
         names = dict.fromkeys(file["name"] for file in (*of_tasks, *constants_in(manifest)))
         foreign = {name: fault for name in names if (fault := folder.foreign_file(name)) is not None}
         place = places[epoch]
-        cuts[epoch] = CutDocuments(place.link, place.entry, manifest, folder.graph(manifest["graph_hash"]), foreign)
+        graph = folder.graph(manifest["graph_hash"])
+        cuts[epoch] = CutDocuments(place.link, place.entry, manifest, graph, foreign, place.bases)
+        if epoch in chosen:
+            bases = {task["base"] for task in manifest["tasks"]}
+            waiting += (bases & there) - wanted
+            wanted |= bases
     return JobDocuments(links, places, chosen, cuts, malformed, unrecorded)
 
 
@@ -70,7 +83,10 @@ def judge_documents(documents: JobDocuments) -> dict[int, Found]:
     for epoch in documents.chosen:
         if epoch in documents.cuts:
             cut = documents.cuts[epoch]
-            found[epoch].add((one, 1) for one in (*check_back_edges(cut), *check_completeness(cut)))
+            previous = documents.places[epoch].previous
+            before = None if previous is None else documents.cuts.get(previous)
+            of_cut = (*check_back_edges(cut), *check_completeness(cut), *check_splits(cut, before))
+            found[epoch].add((one, 1) for one in (*of_cut, *check_lists(cut, documents.cuts, previous)))
         else:
             error = documents.malformed[epoch]
             story = f"its manifest is malformed: {error.place} {error.fault}"

@@ -6,24 +6,28 @@ the files hold what the manifest says is checked elsewhere.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 from graphs.deployment import shared_actor
-from graphs.describing import hash_of_description
+from graphs.describing import edges_in, hash_of_description
 from graphs.ids import TaskId
+from graphs.plan import loops_of_edges
 from graphs.routing import KEY_GROUPS
 from recovery.orders import Manifest
 from recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
 from recovery.spark.report.verdict import Facts, Finding, finding
+from recovery.stores.file_contents import said_of
 from recovery.stores.links import Link
+from recovery.stores.manifests import task_files_in
 from recovery.stores.names import (
     KEYED,
     Parts,
-    Table,
     attempt_folder,
     is_of_constant,
     parts_of,
@@ -35,14 +39,13 @@ from recovery.stores.names import (
 EXPANDED_MAX = 10_000
 """Surplus instances or channels up to which each is reported by itself."""
 
-TABLES_OF_OPERATORS: tuple[Table, ...] = (*KEYED, "transactions")
-
 
 @dataclass(frozen=True)
 class CutDocuments:
     """The three documents of a cut: its entry in the chain, its manifest, and its graph.
 
-    `foreign` maps files that no store creates, such as links, to a description of the fault.
+    `foreign` maps files that no store creates, such as links, to a description of the fault. `bases` are the cuts since
+    which its state may hold what changed; None if the chain does not tell any more.
     """
 
     link: Link
@@ -50,6 +53,7 @@ class CutDocuments:
     manifest: Facts
     graph: Facts
     foreign: Mapping[str, str]
+    bases: frozenset[int] | None = None
 
     @property
     def epoch(self) -> int:
@@ -65,6 +69,16 @@ class CutDocuments:
     def placed(self) -> dict[TaskId, Facts]:
         """Task -> its part of the deployment."""
         return {_task(task): task for task in self.manifest["deployment"]["tasks"]}
+
+    @cached_property
+    def loops(self) -> dict[str, str]:
+        """Edge -> the loop that it is in, under which its batches are filed."""
+        return loops_of_edges(edges_in(self.graph))
+
+    @cached_property
+    def said(self) -> dict[TaskId, dict[Parts, Any]]:
+        """Task -> what the manifest says of the rows in its files."""
+        return {id: said_of(task_files_in(task), self.loops) for id, task in self.tasks.items()}
 
 
 def check_back_edges(cut: CutDocuments) -> Iterator[Finding]:
@@ -128,8 +142,21 @@ def _check_graph(cut: CutDocuments) -> Iterator[Finding]:
         yield finding(5, story, cut.epoch)
     for edge in cut.graph["edges"]:
         ends = f"{edge['sender']}.{edge['output']}->{edge['receiver']}.{edge['input']}"
-        if not edge["name"].startswith(ends):
+        if not re.fullmatch(rf"{re.escape(ends)}(#\d+)?", edge["name"]):
             yield finding(5, f"the name of edge {edge['name']!r} does not match its ends, {ends}", cut.epoch)
+        # The hash takes no loop for one without a name, and says nothing of limits.
+        limited = edge["max_rounds"] is not None or edge["endless"]
+        if edge["loop"] == "" or (limited and edge["loop"] is None):
+            yield finding(
+                5, f"edge {edge['name']!r} has limits (max_rounds, endless) or a loop without a name", cut.epoch
+            )
+    for operator in cut.graph["operators"]:
+        for what, ends in (("source", "inputs"), ("sink", "outputs")):
+            # Those of other packages are sources and sinks of another kind.
+            may_be = operator["kind"] == what or not operator[ends]
+            if (operator[what] is None) if operator["kind"] == what else (operator[what] and not may_be):
+                story = f"operator {operator['name']!r} has kind {operator['kind']!r} and {what} {operator[what]!r}"
+                yield finding(5, story, cut.epoch)
 
 
 def _check_actors(cut: CutDocuments) -> Iterator[Finding]:
@@ -181,6 +208,10 @@ def _check_deployment(cut: CutDocuments) -> Iterator[Finding]:
 def _check_tasks(cut: CutDocuments) -> Iterator[Finding]:
     kinds = {operator["name"]: operator["kind"] for operator in cut.graph["operators"]}
     times = Counter(map(_task, cut.manifest["tasks"]))
+    for id in sorted(cut.entry.states.keys() - times.keys()):
+        yield finding(
+            5, "the chain records files of its state, but the manifest lists no such task", cut.epoch, task=str(id)
+        )
     for id in sorted(cut.placed.keys() | times.keys() | cut.entry.files.keys()):
         listed = [times[id] == 1, id in cut.placed, id in cut.entry.files]
         if not all(listed):
@@ -213,8 +244,40 @@ def _task_stories(cut: CutDocuments, id: TaskId, task: Facts, kinds: Mapping[str
         if kind != kinds.get(name):
             yield f"operator {name!r} has kind {kind!r} here and {kinds.get(name)!r} in the graph"
     for facts in task["operators"]:
+        if facts["kind"] == "iterate" and task["rounds"] is None:
+            yield f"iteration {facts['name']!r} lists no rounds"
         if facts["kind"] == "source" and facts["records"] and not facts["splits"]:
             yield f"source {facts['name']!r} has sent {facts['records']} records but lists no split"
+    logged = Counter[str]()
+    for end in task["channels"]:
+        edge: str = end["channel"]["edge"]
+        logged[cut.loops.get(edge, edge)] += end["log_count"] or 0
+    figures = {log["loop"]: log["batches"] for log in task["logs"]}
+    if figures != +logged:
+        yield f"its logs hold {figures} batches, but in its channels are {dict(+logged)}"
+
+
+def check_splits(cut: CutDocuments, before: CutDocuments | None) -> Iterator[Finding]:
+    """5: a source has the splits that it names, which never change. `before` is the previous cut if it still exists."""
+    numbered = {operator["name"] for operator in cut.graph["operators"] if operator["numbered"]}
+    earlier = {} if before is None else _splits(before)
+    for name, splits in _splits(cut).items():
+        if name in numbered:
+            known = {f"{index}-of-{len(splits)}" for index in range(len(splits))}
+        else:
+            begins_again = name in cut.manifest.get("dropped", ())
+            known = splits if begins_again else earlier.get(name, splits)
+        for split in sorted(splits - known):
+            yield finding(5, f"source {name!r} has no split of the name {split!r}", cut.epoch)
+
+
+def _splits(cut: CutDocuments) -> dict[str, set[str]]:
+    """Source -> the names of its splits."""
+    found: dict[str, set[str]] = {}
+    for facts in (facts for task in cut.manifest["tasks"] for facts in task["operators"]):
+        if facts["splits"]:
+            found.setdefault(facts["name"], set()).update(split for split, _ in facts["splits"])
+    return found
 
 
 # -- channels ----------------------------------------------------------------------------------------------------
@@ -242,6 +305,31 @@ def _check_channels(cut: CutDocuments) -> Iterator[Finding]:
             story = f"the deployment says is_back={channel['is_back']}, within_actor={channel['within_actor']}; "
             story += f"graph and actors say {wanted[ends]} and {within}"
             yield finding(5, story, cut.epoch, channel=channel_name(*ends))
+    yield from _check_ends(cut)
+
+
+def _check_ends(cut: CutDocuments) -> Iterator[Finding]:
+    """An input has ended if its sender has, unless that is still in the channel; a restored one when it is empty."""
+    tasks, has_queues = cut.tasks, cut.manifest["mode"] == "unaligned"
+    for id, task in tasks.items():
+        for end in task["channels"]:
+            channel, ended = end["channel"], end["ended"]
+            if end["direction"] != "in":
+                continue
+            sender = tasks.get(TaskId(*channel["sender"]))
+            if channel["restored"]:
+                is_right = ended == (not end["log_count"])
+            elif sender is None or ended is None:
+                is_right = False
+            elif ended:
+                is_right = sender["ended"] and not end["log_count"]
+            else:
+                may_be_behind = end["is_back"] or task["ended"] or task["overtook"] or has_queues
+                is_right = may_be_behind or not sender["ended"]
+            if not is_right:
+                story = f"the input is listed with ended={ended}, against its log or the end of its sender"
+                name = channel_name(channel["edge"], *channel["sender"], *channel["receiver"])
+                yield finding(5, story, cut.epoch, channel=name, task=str(id))
 
 
 _Width = tuple[Facts, int, int, bool]
@@ -306,6 +394,7 @@ def _check_files(cut: CutDocuments) -> Iterator[Finding]:
     for id, task in cut.tasks.items():
         yield from (finding(5, story, cut.epoch, task=str(id)) for story in _layer_stories(cut, id, task))
         there: dict[Parts, list[Facts]] = {}
+        allowed = _files_of(cut, id)
         for file in task["files"]:
             table, parts = table_of(file["name"]), parts_of(file["name"])
             of_table = there.setdefault(table, [])
@@ -313,10 +402,11 @@ def _check_files(cut: CutDocuments) -> Iterator[Finding]:
             name = task_file(id, len(of_table) if is_split else 0)
             if parts != (*attempt_folder(cut.entry.attempt, task["filed"]), *table, name):
                 yield finding(5, f"its file {file['name']} belongs to another cut or task", cut.epoch, task=str(id))
-            elif table not in _files_of(task):
+            elif table not in allowed:
                 yield finding(5, f"its file {file['name']} belongs to none of its tables", cut.epoch, task=str(id))
             of_table.append(file)
-        for table in sorted(_needed(task) - there.keys()):
+        of_rows = {table_of(file["name"]) for file in task["files"] if file["groups"] is None}
+        for table in sorted(cut.said[id].keys() - of_rows):
             yield finding(5, f"its file for {', '.join(table)} is missing", cut.epoch, task=str(id))
         for files in there.values():
             yield from (finding(5, story, cut.epoch, task=str(id)) for story in _disordered(files))
@@ -325,6 +415,37 @@ def _check_files(cut: CutDocuments) -> Iterator[Finding]:
 def layer_names(task: Facts) -> list[tuple[int, int | None]]:
     """The attempt of each file of a task's keyed state, and the epoch that it is filed under, in order."""
     return [(layer["attempt"], layer["filed"]) for layer in (*task["below"], task)]
+
+
+def compactions_in(task: Facts, earlier: Facts) -> list[int]:
+    """The layers of a task below its own that an earlier cut of it does not have."""
+    former = layer_names(earlier)
+    return [layer for layer, name in enumerate(layer_names(task)[:-1]) if name not in former]
+
+
+def continued(id: TaskId, task: Facts, cuts: Mapping[int, CutDocuments], previous: int | None) -> CutDocuments | None:
+    """The cut whose list of files a task goes on with: the previous one or the base of its delta. None if it is gone.
+
+    A compaction has the epoch of the last file that was put into it, so that is in the list that it continues.
+    """
+    for epoch in (previous, task["base"]) if task["below"] else ():
+        before = None if epoch is None else cuts.get(epoch)
+        earlier = None if before is None else before.tasks.get(id)
+        if earlier is None:
+            continue
+        epochs = {layer["epoch"] for layer in (*earlier["below"], earlier)}
+        if {task["below"][layer]["epoch"] for layer in compactions_in(task, earlier)} <= epochs:
+            return before
+    return None
+
+
+def check_lists(cut: CutDocuments, cuts: Mapping[int, CutDocuments], previous: int | None) -> Iterator[Finding]:
+    """8: a list of files goes on with that of the previous cut or of its base, if the base still exists."""
+    for id, task in cut.tasks.items():
+        if task["below"] and task["base"] in cuts and continued(id, task, cuts, previous) is None:
+            epochs = [layer["epoch"] for layer in task["below"]]
+            story = f"its state is on top of files of epochs {epochs}, which are not those of its base {task['base']}"
+            yield finding(8, story, cut.epoch, task=str(id))
 
 
 def _layer_stories(cut: CutDocuments, id: TaskId, task: Facts) -> Iterator[str]:
@@ -342,8 +463,10 @@ def _layer_stories(cut: CutDocuments, id: TaskId, task: Facts) -> Iterator[str]:
         if base is None or not base <= epoch < layer["epoch"]:
             story = f"its state of epoch {layer['epoch']}, filed under epoch {layer['filed']}, has the base {base}"
             yield f"{story} but follows that of epoch {epoch}"
+    if task["base"] is not None and cut.bases is not None and task["base"] not in cut.bases:
+        yield f"its state has the base {task['base']}, which is no earlier cut of its attempt"
     recorded = [(file.attempt, file.epoch) for file in cut.entry.states.get(id, ())]
-    if recorded != names and (recorded or len(names) > 1):
+    if recorded != names and (cut.entry.states or len(names) > 1):
         yield f"its state is in the files (attempt, epoch) {names} but the chain records {recorded}"
     for layer in task["below"]:
         folder, there = attempt_folder(layer["attempt"], layer["filed"]), dict[Parts, list[Facts]]()
@@ -368,28 +491,19 @@ def _disordered(files: list[Facts]) -> Iterator[str]:
         before = span[1]
 
 
-def _files_of(task: Facts) -> set[Parts]:
+def _files_of(cut: CutDocuments, id: TaskId) -> set[Parts]:
     """Table folders in which the task may have a file."""
-    names = [facts["name"] for facts in task["operators"]]
-    of_operators = {table_folder(table, name) for table in TABLES_OF_OPERATORS for name in names}
-    return of_operators | _needed(task) | {table_folder("rounds", None)}
-
-
-def _needed(task: Facts) -> set[Parts]:
-    """Table folders in which the task must have a file, according to the rest of the manifest."""
-    needed = {table_folder("log", log["loop"]) for log in task["logs"] if log["batches"]}
-    for facts in task["operators"]:
-        if facts["kind"] == "iterate":
-            needed.add(table_folder("rounds", None))
-    return needed
+    keyed = {table_folder(table, facts["name"]) for table in KEYED for facts in cut.tasks[id]["operators"]}
+    return keyed | cut.said[id].keys()
 
 
 def has_readable_files(cut: CutDocuments) -> bool:
-    """Whether every file is a regular file whose name identifies its table."""
-    tasks = cut.manifest["tasks"]
+    """Whether every task is listed once, and every file is a regular file whose name identifies its table."""
+    tasks = [(task, _files_of(cut, id)) for id, task in cut.tasks.items()]
     return (
         not cut.foreign
-        and all(table_of(file["name"]) in _files_of(task) for task in tasks for _, file in layered_files(task))
+        and len(tasks) == len(cut.manifest["tasks"])
+        and all(table_of(file["name"]) in allowed for task, allowed in tasks for _, file in layered_files(task))
         and all(is_of_constant(file["name"]) for file in constants_in(cut.manifest))
     )
 

@@ -1,7 +1,8 @@
 """Checks the files of keyed state that a cut no longer names against those that it names instead (statement 8).
 
 A cut continues the list of files of the cut before it. If several epochs were open, it may continue that of an older
-cut instead; then it is not compared. It leaves a file out for one of two reasons:
+cut instead, the base of its delta; then it is compared with that (`continued`). It leaves a file out for one of
+two reasons:
 
 - A compaction takes its place. That holds each key of the files that were put into one, with the value and the times of
   the timers that the last of them has. Only where it holds everything, a key with neither is missing.
@@ -22,7 +23,7 @@ from pyspark.sql import functions as F
 
 from graphs.wording import counted
 from recovery.spark.audit.cut_roles import CutRoles, aggregated, one_of
-from recovery.spark.audit.manifest_checks import CutDocuments, layer_names
+from recovery.spark.audit.manifest_checks import CutDocuments, compactions_in, continued, layer_names
 from recovery.spark.cut_tables.cut_tables import identified
 from recovery.spark.cut_tables.local_rows import local_frame
 from recovery.spark.report.verdict import Facts, Finding, finding
@@ -65,8 +66,8 @@ def replaced_files(spark: SparkSession, roles: CutRoles, cuts: Mapping[int, CutD
 
     None if no file was left out.
     """
-    compared = [(cuts[before], cuts[epoch]) for epoch, before in roles.previous.items()]
-    places = [place for before, cut in compared for place in _places(before, cut)]
+    audited = (cuts[epoch] for epoch in roles.audited)
+    places = [place for cut in audited for place in _places(cut, cuts, roles.previous.get(cut.epoch))]
     if not places:
         return None
     of_place = F.broadcast(local_frame(spark, places, _PLACES))
@@ -91,19 +92,16 @@ def replaced_files(spark: SparkSession, roles: CutRoles, cuts: Mapping[int, CutD
     return found.withColumnRenamed("audited", "epoch")
 
 
-def _places(before: CutDocuments, cut: CutDocuments) -> Iterator[_Place]:
+def _places(cut: CutDocuments, cuts: Mapping[int, CutDocuments], previous: int | None) -> Iterator[_Place]:
     """The layers that only one of two cuts names, of tasks whose list goes on; each with what takes its place."""
     for id, task in cut.tasks.items():
-        earlier = before.tasks.get(id)
-        if earlier is None or not task["below"]:
+        before = continued(id, task, cuts, previous)
+        if before is None:
             continue
+        earlier = before.tasks[id]
         former, now = layer_names(earlier), layer_names(task)
         left, layers = [*earlier["below"], earlier], [*task["below"], task]
-        compactions = [layer for layer, name in enumerate(now[:-1]) if name not in former]
-        if not {layers[layer]["epoch"] for layer in compactions} <= {facts["epoch"] for facts in left}:
-            # Several epochs were open, and this list continues that of an older cut than the one before. A compaction
-            # has the epoch of the last file that was put into it.
-            continue
+        compactions = compactions_in(task, earlier)
         instead: dict[int, int] = {}
         for layer, facts in enumerate(left):
             if former[layer] not in now:

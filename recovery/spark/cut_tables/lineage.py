@@ -8,22 +8,27 @@ pipeline of a job has a lineage of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recovery.orders import AttemptStart, Manifest
 from recovery.spark.cut_tables.job_folder import Unrecorded
 from recovery.spark.report.verdict import Facts, Finding, finding
 from recovery.stores.links import Link
+from recovery.supervisor import run_of
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a cut in the lineage: the previous cut and the cut its attempt restored, None if there is none."""
+    """The place of a cut in the lineage: the previous cut and the cut its attempt restored, None if there is none.
+
+    `bases` are the earlier cuts of its attempt, and the restored one; None if the chain was shortened among them.
+    """
 
     link: Link
     entry: Manifest
     previous: int | None
     restored: int | None
+    bases: frozenset[int] | None
 
     @property
     def is_first_of_attempt(self) -> bool:
@@ -36,14 +41,29 @@ def places_in(links: Sequence[Link]) -> dict[int, Place]:
     places: dict[int, Place] = {}
     restored: dict[str | None, int | None] = {}
     previous: dict[str | None, int | None] = {}
-    for link in links:
+    bases: dict[str | None, frozenset[int]] = {}
+    for link, is_next in _with_gaps(links):
         entry, pipeline = link.entry, link.entry.pipeline
+        if not is_next:
+            bases = {}
         if isinstance(entry, AttemptStart):
             restored[pipeline] = previous[pipeline] = entry.restored
+            bases[pipeline] = frozenset(() if entry.restored is None else (entry.restored,))
         else:
-            places[entry.epoch] = Place(link, entry, previous.get(pipeline), restored.get(pipeline))
+            earlier = bases.get(pipeline)
+            places[entry.epoch] = Place(link, entry, previous.get(pipeline), restored.get(pipeline), earlier)
             previous[pipeline] = entry.epoch
+            if earlier is not None:
+                bases[pipeline] = earlier | {entry.epoch}
     return places
+
+
+def _with_gaps(links: Sequence[Link]) -> Iterator[tuple[Link, bool]]:
+    """The links, each with whether it follows the one before it: of the first of a long chain only some are kept."""
+    last = 0
+    for link in links:
+        yield link, link.number == last + 1
+        last = link.number
 
 
 def attempts_in(links: Sequence[Link]) -> list[Facts]:
@@ -62,8 +82,12 @@ def check_chain(links: Sequence[Link], unrecorded: Sequence[Unrecorded] = ()) ->
     running: dict[str | None, int] = {}
     epochs_of: dict[str | None, list[int]] = {}
     every_epoch: set[int] = set()
-    for link in links:
+    lines: dict[str | None, _Line] = {}
+    for link, is_next in _with_gaps(links):
         entry = link.entry
+        lines = lines if is_next else {}
+        line = lines.get(entry.pipeline)
+        lines[entry.pipeline] = _Line.after(line, entry)
         epochs = epochs_of.setdefault(entry.pipeline, [])
         if isinstance(entry, AttemptStart):
             if link.manifest is not None:
@@ -74,6 +98,9 @@ def check_chain(links: Sequence[Link], unrecorded: Sequence[Unrecorded] = ()) ->
             if entry.restored is not None and entry.restored not in epochs:
                 story = f"attempt {entry.attempt} restored epoch {entry.restored}, which is not a complete cut"
                 yield finding(8, story, None)
+            if line is not None and not line.may_restore(entry):
+                story = f"attempt {entry.attempt} restored epoch {entry.restored}, but its job had come to epoch "
+                yield finding(8, f"{story}{line.reached}", None)
             attempt = running[entry.pipeline] = entry.attempt
             continue
         if entry.attempt != running.get(entry.pipeline, 0):
@@ -88,6 +115,36 @@ def check_chain(links: Sequence[Link], unrecorded: Sequence[Unrecorded] = ()) ->
         epochs.append(entry.epoch)
         every_epoch.add(entry.epoch)
     yield from _check_end(unrecorded, links[-1].number if links else 0, attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Where a pipeline has come to: the run, the cut that it names, and the one that it named when that run began.
+
+    `is_known`: the beginning of the run is among the links, or a cut of it.
+    """
+
+    run: str
+    reached: int | None
+    came_from: int | None
+    is_known: bool
+
+    @staticmethod
+    def after(line: _Line | None, entry: AttemptStart | Manifest) -> _Line:
+        run = run_of(entry.claimant)
+        if isinstance(entry, Manifest):
+            return _Line(run, entry.epoch, entry.epoch, is_known=True)
+        if line is None:
+            return _Line(run, entry.restored, None, is_known=False)
+        if not run or run != line.run:
+            return _Line(run, entry.restored, line.reached, is_known=True)
+        return replace(line, reached=entry.restored)
+
+    def may_restore(self, start: AttemptStart) -> bool:
+        """A new run may choose a cut. If it cannot restore that, the chain names again the one that it named before."""
+        run = run_of(start.claimant)
+        chooses = start.restored is not None and (not run or run != self.run)
+        return not self.is_known or chooses or start.restored in (self.reached, self.came_from)
 
 
 def _check_end(unrecorded: Sequence[Unrecorded], last: int, attempt: int) -> Iterator[Finding]:
