@@ -1,6 +1,9 @@
 """An adversary changes values of a cut and seals it again: the audit finds that, or a restore reads what it judged.
 
-No Spark: these are the checks of one file, and the rows that Spark's tables show, which Spark's tasks call.
+The values are those of a file of state, or of a manifest and its entry in the chain.
+
+No Spark: these are the checks of documents and of one file, and the rows that Spark's tables show, which Spark's tasks
+call.
 """
 
 from __future__ import annotations
@@ -8,24 +11,30 @@ from __future__ import annotations
 import io
 import pickle
 import random
+import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from engine.state import changed_entries
 from graphs.ids import Epoch
 from graphs.routing import KEY_GROUPS, key_group
+from proof.runner import run_seed
 from recovery.cut import OperatorState
+from recovery.orders import AttemptStart, Manifest
 from recovery.spark.audit.file_checks import faults_in
 from recovery.spark.cut_tables.decoding import json_of
 from recovery.spark.cut_tables.file_rows import batches_of, verified_bytes
+from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.cut_store import CutStore
 from recovery.stores.parquet_tables import pa
 from recovery.stores.state_table import KINDS, STATE
-from tests.spark.forging import Forged, Row
+from recovery.stores.store_errors import StoreError
+from tests.spark.forging import Forged, Row, before_rows
+from tests.spark.simulated import write_run
 from tests.stores.snapshots import begin, complete
 
 SHOWN = pa.schema([*STATE, pa.field("key", pa.string()), pa.field("value", pa.string())])
@@ -228,3 +237,126 @@ def test_of_a_hundred_changes_each_is_found_or_read_as_it_is_judged(job: Path, t
 @pytest.mark.long
 def test_of_two_thousand_changes_each_is_found_or_read_as_it_is_judged(job: Path, tmp_path: Path):
     assert check_changes(job, tmp_path, range(100, 2_100)).total() == 2_000
+
+
+# -- documents -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Jobs that have crashed: with loops, deltas and output, and with rounds and state of tasks."""
+    folder = tmp_path_factory.mktemp("lived")
+    return [write_run(run_seed(seed, 3)[1], folder / str(seed)) for seed in (7, 41)]
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all values in a document, lists and objects included."""
+    items: Any = enumerate(cast("list[Any]", value)) if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+    for name, item in items:
+        yield (*path, name)
+        yield from leaves(item, (*path, name))
+
+
+def another(value: Any, chance: random.Random) -> Any:
+    """Another value of the kind."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return chance.choice([number for number in (0, 1, 2, 7, value + 1, max(value - 1, 0)) if number != value])
+        case str():
+            return chance.choice((value + "x", value[:-1], value.replace("1", "2") + "0"))
+        case [_, *_]:
+            place = chance.randrange(len(value))
+            return chance.choice(
+                ([*value[:place], *value[place + 1 :]], [*value[1:], value[0]], [*value, value[place]])
+            )
+        case None:
+            return chance.choice((0, 1, True))
+        case _:
+            return value
+
+
+def change_a_document(cut: Forged, epoch: int, chance: random.Random) -> tuple[Any, ...]:
+    """Change one value in what a manifest says of a task, or in the cut's entry or the start of its attempt."""
+    tasks = cut.manifests[epoch]["tasks"]
+    starts = [entry for entry in cut.entries if entry["kind"] == "attempt"]
+    entry = {name: cut.entry(epoch)[name] for name in ("transactions", "states", "files")}
+    restored = {"restored": [start["restored"] for start in starts]}
+    document: Any = chance.choice([*chance.choices(tasks, k=4), entry, restored])
+    # Each field as often as any other, however many items some have.
+    by_name: dict[Any, list[tuple[Any, ...]]] = {}
+    for path in leaves(document):
+        if path[-1] in ("name", "size", "digest") and "files" in path:
+            continue  # it is hashed anew
+        by_name.setdefault(tuple(part for part in path if isinstance(part, str)), []).append(path)
+    path = chance.choice(by_name[chance.choice(sorted(by_name))])
+    *above, last = path
+    for part in above:
+        document = document[part]
+    document[last] = another(document[last], chance)
+    cut.entry(epoch).update(entry)
+    for start, of in zip(starts, restored["restored"], strict=False):
+        start["restored"] = of
+    return path
+
+
+UNTOLD = {"whole_can_move", "records", "splits", "channel"}
+"""What only a comparison of rows finds (counts of sources and sinks, positions, ends of channels), or nothing."""
+
+
+def planned_from(job: Path, epoch: int) -> Any:
+    """What a restore is planned from, except for what is `UNTOLD`."""
+    store = CutStore(str(job.parent), job.name)
+    outline = store.manifest_of(Epoch(epoch)).outline
+    tasks = {
+        task: (
+            {name: (facts.has_whole, facts.has_transactions) for name, facts in of.operators.items()},
+            (of.logs, of.rounds, of.transactions),
+        )
+        for task, of in outline.tasks.items()
+    }
+    entry = next(link for link in store.chain() if isinstance(link, Manifest) and link.epoch == epoch)
+    starts = [link.restored for link in store.chain() if isinstance(link, AttemptStart)]
+    return (
+        tasks,
+        entry.transactions,
+        {task: [file[:2] for file in files] for task, files in entry.states.items()},
+        starts,
+    )
+
+
+def check_documents(jobs: Sequence[Path], folder: Path, seeds: range) -> Counter[str]:
+    """What became of these changes. Raises for one that is not found and changes what a restore is planned from."""
+    found = Counter[str]()
+    for seed in seeds:
+        chance = random.Random(seed)
+        job = chance.choice(jobs)
+        cut = Forged(job, folder / str(seed) / "job")
+        epoch = chance.choice(sorted(cut.manifests))
+        path = change_a_document(cut, epoch, chance)
+        cut.seal()
+        try:
+            is_sound = before_rows(cut.path, epoch).consistent
+        except (UnreadableError, StoreError):
+            is_sound = False
+        if not is_sound:
+            found["found"] += 1
+        elif UNTOLD.isdisjoint(path):
+            assert planned_from(cut.path, epoch) == planned_from(job, epoch), f"seed {seed}: {path} of epoch {epoch}"
+            CutStore(str(cut.path.parent), "job").cut(Epoch(epoch))
+            found["harmless"] += 1
+        shutil.rmtree(cut.path)
+    return found
+
+
+def test_of_a_hundred_changed_documents_each_is_found_or_restored_as_before(lived: list[Path], tmp_path: Path):
+    assert check_documents(lived, tmp_path, range(100))["found"] > 50
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_of_two_thousand_changed_documents_each_is_found_or_restored_as_before(lived: list[Path], tmp_path: Path):
+    assert check_documents(lived, tmp_path, range(100, 2_100))["found"] > 1_000
