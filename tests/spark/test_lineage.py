@@ -115,6 +115,17 @@ def test_a_run_that_cannot_restore_the_cut_that_it_chose_names_the_last_one_agai
     assert [starts_wrongly(restored, "2", chosen, taken) for restored in (4, 5, 6)] == [True, True, False]
 
 
+def test_a_pipeline_that_was_given_up_begins_from_the_beginning():
+    def cut(epoch: int, attempt: int, pipeline: str, *given_up: str) -> Manifest:
+        return Manifest(Epoch(epoch), Attempt(attempt), Mode.ALIGNED, {}, {}, pipeline=pipeline, given_up=given_up)
+
+    begun = [AttemptStart(Attempt(attempt), None, pipeline=name) for attempt, name in ((1, "a"), (2, "b"))]
+    again = AttemptStart(Attempt(3), None, pipeline="b")
+    for given_up, count in (((), 1), (("b",), 0)):
+        entries = [*begun, cut(1, 2, "b"), cut(2, 1, "a", *given_up), again]
+        assert len(list(check_chain([link(number, entry) for number, entry in enumerate(entries, 1)]))) == count
+
+
 @every_seed(200)
 def test_what_is_needed_of_the_past_places_every_cut_that_is_there(seed: int):
     rng = random.Random(seed)

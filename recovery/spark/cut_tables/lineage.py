@@ -103,6 +103,8 @@ def check_chain(links: Sequence[Link], unrecorded: Sequence[Unrecorded] = ()) ->
                 yield finding(8, f"{story}{line.reached}", None)
             attempt = running[entry.pipeline] = entry.attempt
             continue
+        for given_up in entry.given_up:
+            lines.pop(given_up, None)  # it may begin from the beginning
         if entry.attempt != running.get(entry.pipeline, 0):
             story = (
                 f"the cut belongs to attempt {entry.attempt} but attempt {running.get(entry.pipeline, 0)} was running"
