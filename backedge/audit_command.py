@@ -43,8 +43,8 @@ def _audit(options: argparse.Namespace) -> int:
     _progress("starting Spark")
     with session_for("backedge audit", options.master) as spark:
         verdict = audit(spark, folder, options.epoch if number is None else [number], invariants, progress=_progress)
+    print(json.dumps(verdict.to_json()) if options.json else "\n".join(verdict.lines()), flush=True)
     _write(verdict, options.page, options.parquet)
-    print(json.dumps(verdict.to_json()) if options.json else "\n".join(verdict.lines()))
     if not verdict.consistent:
         return INCONSISTENT
     return PASSED if verdict.passed else INVARIANT_BROKEN

@@ -137,6 +137,12 @@ class VertexGraphOperator(OperatorRuntime, ABC):
                     f"truth values, one for each of the {len(vertices)} vertices"
                 )
             vertices.active = frozen(active)
+        change: Any = vertices.change
+        if change is not None and not isinstance(change, int | float | np.integer | np.floating):
+            raise MisuseError(
+                f"operator {self.name!r}: {hook} set vertices.change to {show(change)}: set it to one number for all "
+                "vertices of the task, such as float(differences.sum())"
+            )
         # A cut shares these arrays, so nobody may change them in place.
         vertices.values = {name: frozen(array) for name, array in found.items()}
 

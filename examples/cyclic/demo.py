@@ -74,4 +74,8 @@ if __name__ == "__main__":
     from examples.cyclic.command_line import take_no_options
 
     take_no_options(__name__)
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("\ndemo: interrupted", file=sys.stderr)
+        sys.exit(130)

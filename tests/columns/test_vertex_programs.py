@@ -474,6 +474,18 @@ def test_active_vertices_that_are_no_truth_values_are_refused(active: Any):
         messages_of(flow_of(Wrong), 1)
 
 
+@pytest.mark.parametrize("change", [lambda ids: np.ones(len(ids)), lambda ids: "1"])
+def test_a_change_that_is_not_one_number_is_refused(change: Any):
+    class Wrong(Rank):
+        def apply(self, vertices: Vertices, received: Any) -> Any:
+            values = super().apply(vertices, received)
+            vertices.change = change(vertices.ids)
+            return values
+
+    with pytest.raises(MisuseError, match=r"apply set vertices\.change to .* one number"):
+        messages_of(flow_of(Wrong), 2)
+
+
 def test_a_vertex_without_edges_is_there_if_it_is_named():
     flow = Flow("alone")
     edges = flow.read(Items([{"source": 1, "target": 2}]), name="edges")

@@ -13,7 +13,19 @@ from typing import Any
 
 import pytest
 
-from backedge import Collect, CutView, Flow, Generate, Items, JsonLines, Range, ScheduleError, simulate
+from backedge import (
+    Collect,
+    Context,
+    CutView,
+    Flow,
+    Generate,
+    Items,
+    JsonLines,
+    Process,
+    Range,
+    ScheduleError,
+    simulate,
+)
 from engine.simulation import simulate as simulating
 from engine.simulation.simulation import Simulation, SimulationError
 from graphs.deployment import Deployment
@@ -480,3 +492,23 @@ def test_a_cut_of_an_iteration_holds_each_record_in_the_loop_or_in_the_output():
 
     simulate(flow, seeds=range(20), invariant=each_is_in_one_place, parallelism=(2, 3))
     assert sum(map(bool, looping)) > 20
+
+
+class Session(Process[Any, Any]):
+    """A session ends half an hour after its last click."""
+
+    def on_record(self, ctx: Context[Any], value: Any) -> None:
+        ctx.set_timer_in(30 * 60_000)
+
+    def on_timer(self, ctx: Context[Any], at_ms: int) -> None:
+        ctx.emit(ctx.key)
+
+
+def test_a_timer_of_half_an_hour_is_not_waited_for_tick_by_tick():
+    flow = Flow("sessions")
+    flow.read(Items(["a", "b"]), name="clicks").key_by(str).process(Session, name="session").write(
+        Collect(), name="out"
+    )
+    result = simulate(flow, seeds=range(5))
+    assert sorted(result.outputs["out"]) == ["a", "b"]
+    assert result.restores > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -123,6 +124,8 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
             f"{what} has finished already, with cut {beginning.finished}: nothing is left to do. Input that was added "
             "since is not read; to read it, give the run another folder for its cuts"
         )
+        if not options.progress:
+            print(f"[backedge] {description}", file=sys.stderr)
     tasks = replace(tasks, run=run_name(tasks))
     values = values_of(plan, given, beginning.constants, set(options.drop) - beginning.loaded)
     check_output(plan, tasks, beginning.is_fresh, is_replaced=options.replace_output)
