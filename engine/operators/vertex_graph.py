@@ -140,8 +140,8 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         change: Any = vertices.change
         if change is not None and not isinstance(change, int | float | np.integer | np.floating):
             raise MisuseError(
-                f"operator {self.name!r}: {hook} set vertices.change to {show(change)}: set it to one number for all "
-                "vertices of the task, such as float(differences.sum())"
+                f"operator {self.name!r}: {hook} set vertices.change to a {type(change).__name__}: set it to one "
+                "number for all vertices of the task, such as float(differences.sum())"
             )
         # A cut shares these arrays, so nobody may change them in place.
         vertices.values = {name: frozen(array) for name, array in found.items()}
