@@ -180,9 +180,9 @@ def _entries(task: str, reader: TaskReader, operator: str) -> Iterator[StateEntr
     for place, tables in enumerate(reversed(layers)):
         here: set[str] = set()
         for table in tables:
-            for kind, key_int, key_str, key, value, data in _rows_in(table):
+            for kind, group, key_int, key_str, key, value, data in _rows_in(table):
                 # One layer, as most states have, needs no comparison.
-                same = None if len(layers) == 1 else identity(kind, key_int, key_str, key, data)
+                same = None if len(layers) == 1 else identity(kind, group, key_int, key_str, key, data)
                 if same in newer:
                     continue
                 if same is not None and place < len(layers) - 1:
@@ -193,18 +193,18 @@ def _entries(task: str, reader: TaskReader, operator: str) -> Iterator[StateEntr
 
 
 def _rows_in(table: Any) -> Iterator[tuple[Any, ...]]:
-    """Kind, key_int, key_str, key and value as JSON, and data."""
+    """Kind, key group, key_int, key_str, key and value as JSON, and data."""
     if table.schema.names == ROWS_NAMES:
-        for row in to_rows(as_state(table).select(["kind", "key_int", "key_str", "key", "value"])):
+        for row in to_rows(as_state(table).select(["kind", "key_group", "key_int", "key_str", "key", "value"])):
             yield *row, None
         return
-    for kind, _, key_int, key_str, *values, data in to_rows(table):
+    for kind, group, key_int, key_str, *values, data in to_rows(table):
         if data is not None:
             key, value = pair_of(kind, data)
         else:
             key = json_of(key_str if key_int is None else key_int)
             value = json_of(next((found for found in values if found is not None), None))
-        yield kind, key_int, key_str, key, value, data
+        yield kind, group, key_int, key_str, key, value, data
 
 
 def key_matcher(wanted: str) -> set[str]:

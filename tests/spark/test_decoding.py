@@ -25,7 +25,17 @@ import pytest
 from recovery.messages import Marker, encode_marker
 from recovery.spark.audit.digests import digests
 from recovery.spark.cut_tables import plain_pickles
-from recovery.spark.cut_tables.decoding import Budget, Pair, Record, json_of, pair_of, pairs, records, records_of
+from recovery.spark.cut_tables.decoding import (
+    Budget,
+    Pair,
+    Record,
+    identity_in,
+    json_of,
+    pair_of,
+    pairs,
+    records,
+    records_of,
+)
 from recovery.spark.cut_tables.plain_pickles import UnreadablePickleError
 from recovery.stores.record_tables import records_in_batch
 from tests.stores.snapshots import RANK
@@ -381,3 +391,10 @@ def test_a_compressed_batch_of_columns_is_not_decoded(as_dictionary: bool):
     assert records_of(payload) == [Record(None, None)]
     assert records_in_batch(payload) is None
     assert pa.default_memory_pool().max_memory() < before + (80 << 20), "nothing was decompressed beside the original"
+
+
+def test_a_key_that_repeats_itself_without_end_has_no_identity():
+    key: Any = 1
+    for _ in range(60):
+        key = (key, key)
+    assert identity_in("gone", 0, pickle.dumps((key,))) is None

@@ -6,9 +6,14 @@ import math
 import pickle
 import signal
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -149,6 +154,16 @@ class Place(NamedTuple):
     column: str
 
 
+class Size(Enum):
+    SMALL = 8
+
+
+class Of(NamedTuple):
+    size: Size
+    day: date
+
+
+DAY, ID = date(2024, 1, 1), UUID(int=7)
 BELOW = {
     1: "a",
     1e16: "b",
@@ -162,6 +177,16 @@ BELOW = {
     "z": "j",
     (3, "z"): "k",
     2: "l",
+    8: "m",
+    str(DAY): "n",
+    str(ID): "p",
+    "1.50": "q",
+    (str(DAY), 8): "r",
+    (str(DAY), Size.SMALL): "s",
+    (Size.SMALL, DAY): "w",
+    0.5: "t",
+    Fraction(1, 3): "u",
+    (1, 3): "v",
 }
 ABOVE = {
     True: "A",
@@ -172,6 +197,14 @@ ABOVE = {
     np.str_("z"): "J",
     Place(3, np.str_("z")): "K",
     signal.SIGINT: "L",
+    Size.SMALL: "M",
+    DAY: "N",
+    ID: "P",
+    Decimal("1.50"): "Q",
+    (DAY, Size.SMALL): "R",
+    Decimal("0.50"): "T",
+    Fraction(1, 3): "U",
+    Of(Size.SMALL, DAY): "W",
 }
 
 
@@ -183,7 +216,7 @@ def of_many_kinds(root: Path) -> list[str]:
     group = key_group("\ud800")
     cuts.complete(2, above | {group: above.get(group, b"") + gone("\ud800")[group]}, base=1)
     values = keyed_entries(cuts.store.cut(Epoch(2)).snapshots[CUTS_OF].operators["rank"]).values
-    assert sorted(values.values()) == sorted("ABDEIJKLcgh")
+    assert sorted(values.values()) == sorted("ABDEIJKLMNPQRTUWcghmnpqrsv")
     return sorted(f'"{value}"' for value in values.values())
 
 

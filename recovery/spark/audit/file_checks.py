@@ -26,7 +26,6 @@ from recovery.spark.cut_tables.decoding import PARTS, identity_of
 from recovery.spark.cut_tables.plain_pickles import (
     OPCODES_MAX,
     BrokenPickleError,
-    Named,
     UncheckedPickleError,
     UnreadablePickleError,
     check_nesting,
@@ -271,7 +270,7 @@ class _State:
             if row != pickled_row(group, data) or (entry is not None and len(entry) != PARTS[kind]):
                 self._find("row that differs from its pickle", shown)
                 continue
-            identity = None if entry is None else identity_of(entry[0], len(data))
+            identity = None if entry is None else identity_of(entry[0], group, len(data))
             if entry is None or identity is None:
                 continue  # reported when an invariant reads this key
             if (right := _group_of(entry[0])) not in {None, group}:
@@ -294,10 +293,7 @@ class _State:
 
     def _add_key(self, key: Any, identity: str) -> None:
         """Note a key by what makes it equal to others. Numbers are, whatever their type."""
-        if classes := _classes_in(key):
-            # Days and members of enums are no keys like their texts and values.
-            self._add(f"{' '.join(classes)} {identity}", self._others, key)
-        elif identity[:1] == '"':
+        if identity[:1] == '"':
             self._add(identity[1:-1], self._texts)
         elif identity.lstrip("-").isdecimal() and -(1 << 63) <= int(identity) < 1 << 63:
             self._numbers.append(np.array([int(identity)], np.int64))
@@ -319,21 +315,6 @@ class _State:
 
 
 _NO_KEY = -1
-
-
-def _classes_in(key: Any) -> list[str]:
-    """The classes of the objects that a key consists of, except for NumPy's, which are equal to Python's numbers."""
-    found: list[str] = []
-    parts = [key]
-    while parts:
-        part = parts.pop()
-        if isinstance(part, Named):
-            if not part.of.startswith("numpy."):
-                found.append(part.of)
-                parts += part.args
-        elif type(part) is tuple:
-            parts += cast("tuple[Any, ...]", part)
-    return found
 
 
 def _group_of(key: Any) -> int | None:

@@ -138,7 +138,7 @@ def _merged(layers: DataFrame) -> DataFrame:
 def identified(layers: DataFrame) -> DataFrame:
     """Rows of state by key, with a text as `_identity` that rows of a key group share if their keys are equal."""
     typed = F.coalesce(F.col("key_int").cast("string"), F.concat(F.lit('"'), F.col("key_str"), F.lit('"')))
-    pickled = _arrow_udf(identities, "string")("kind", "data")
+    pickled = _arrow_udf(identities, "string")("kind", "key_group", "data")
     found = layers.withColumn("_pickled", F.when(typed.isNull(), pickled))
     return found.withColumn("_identity", F.coalesce(typed, F.col("_pickled"), F.base64("data"), F.col("key")))
 

@@ -28,6 +28,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
+from graphs.graph_errors import UnkeyableError
+from graphs.other_keys import code_of
+from graphs.routing import key_group
 from recovery.spark.cut_tables.plain_pickles import Named, UnreadablePickleError, load
 from recovery.stores.parquet_tables import pa
 from recovery.stores.record_tables import columns_in
@@ -39,6 +42,7 @@ VALUES_MAX = 1_000_000
 JSON_CHARACTERS_MAX = 64 << 20
 """Maximum length of the JSON of one value, or of all records of a batch."""
 
+_NUMBER_CHARACTERS_MAX = 4_300
 _JSON_CHARACTERS_LEAST, _JSON_CHARACTERS_PER_BYTE = 16 << 10, 64
 _COLUMNS_HEADER_BYTES = 16
 _AS_TEXT = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal)
@@ -123,40 +127,69 @@ PARTS = {"value": 2, "timer": 3, "gone": 1}
 """The number of items in an entry of each kind."""
 
 
-def identity_in(kind: str, data: bytes) -> str | None:
+def identity_in(kind: str, group: int | None, data: bytes) -> str | None:
     """A text that two pickled state rows share if and only if their keys are equal; None if a key cannot be read.
 
-    Numbers are equal across types, also within tuples, and what extends a number, a text or a tuple is equal to it.
+    Numbers are equal across types, also within tuples. What extends a number, a text or a tuple is equal to it, and so
+    it is in the same key group. A member of an enum is in the group of its value by chance alone, once in 128 times;
+    then it cannot be told from one that extends its value.
 
     >>> import pickle, signal
-    >>> keys = (1e16, True, "NaN", float("nan"), (1.0, "a"), signal.SIGINT)
-    >>> [identity_in("gone", pickle.dumps((key,))) for key in keys]
-    ['10000000000000000', '1', '"NaN"', 'nan', '(1:13:"a")', '2']
+    >>> keys = (1e16, True, "NaN", float("nan"), (1.0, "a"), signal.SIGINT, decimal.Decimal("1.50"))
+    >>> [identity_in("gone", key_group(key), pickle.dumps((key,))) for key in keys]
+    ['10000000000000000', '1', '"NaN"', 'nan', '(1:13:"a")', '2', '1.5']
+    >>> identity_in("gone", key_group(day := datetime.date(2024, 1, 1)), pickle.dumps((day,)))
+    '<datetime.date>"2024-01-01"'
     """
     found = _loaded(data)
     if type(found) is not tuple or len(cast("Any", found)) != PARTS.get(kind):
         return None
-    return identity_of(cast("tuple[Any, ...]", found)[0], len(data))
+    return identity_of(cast("tuple[Any, ...]", found)[0], group, len(data))
 
 
-def identity_of(key: Any, size: int) -> str | None:
+def identity_of(key: Any, group: int | None, size: int) -> str | None:
     """The same for a key that was read from a pickle of this size."""
     try:
-        return _identity(key, Budget(size))
+        extended = _extended(key, Budget(size))
+        return _identity(extended if _is_in(group, extended) else key, Budget(size))
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError):
         return None  # a forged key can fail in any way
+
+
+def _is_in(group: int | None, key: Any) -> bool:
+    try:
+        return key_group(key) == group
+    except UnkeyableError:
+        return False
+
+
+def _extended(key: Any, budget: Budget) -> Any:
+    """A key without classes, as if each of its objects extended what it was made of."""
+    budget.take(20)
+    match key:
+        case Named() if key.of in _KNOWN:
+            return _KNOWN[key.of](key) if key.of.startswith("numpy.") else key
+        case Named(args=(extended,)):
+            return _extended(extended, budget)
+        case Named():
+            return tuple([_extended(part, budget) for part in key.args])
+        case tuple():
+            return tuple([_extended(part, budget) for part in cast("tuple[Any, ...]", key)])
+        case _:
+            return key
 
 
 def _identity(key: Any, budget: Budget) -> str:
     budget.take(20)
     match key:
-        case Named() if key.of in _KNOWN:
+        case Named() if key.of in _EXACT and (number := _exact(key)) is not None:
+            return number
+        case Named() if key.of.startswith("numpy.") and key.of in _KNOWN:
             return _identity(_KNOWN[key.of](key), budget)
-        # A named tuple of one field looks like a number or text that a class extends, and is taken for its field.
-        case Named(args=(extended,)):
-            return _identity(extended, budget)
-        case Named(args=(_, *_)):
-            return _identity(key.args, budget)
+        case Named(args=(extended,), state=None) if key.of not in _KNOWN:
+            return f"<{key.of}>{_identity(extended, budget)}"
+        case Named(args=(_, *_)) if key.of not in _KNOWN:
+            return _identity(key.args, budget)  # a named tuple
         case tuple():
             found = [_identity(part, budget) for part in cast("tuple[Any, ...]", key)]
             # With their lengths nothing must be escaped, which could double them at each level.
@@ -173,7 +206,7 @@ def _identity(key: Any, budget: Budget) -> str:
             text = json_of(key, budget)
     if text is None:
         raise ValueError("it is not plain")
-    return text
+    return f"<{key.of}>{text}" if isinstance(key, Named) else text
 
 
 def records_of(payload: bytes) -> list[Record]:
@@ -351,6 +384,18 @@ def _whole(numbers: Any) -> list[int]:
     return list(numbers)
 
 
+_EXACT = {"decimal.Decimal": decimal.Decimal, "fractions.Fraction": fractions.Fraction}
+
+
+def _exact(value: Named) -> str | None:
+    """A text for a decimal or a fraction that all numbers share that are equal to it; None if there is none."""
+    text = str(_KNOWN[value.of](value))
+    code: Any = code_of(_EXACT[value.of](text)) if len(text) < _NUMBER_CHARACTERS_MAX else None
+    if isinstance(code, tuple):
+        return "/".join(map(str, cast("tuple[int, int]", code)))
+    return None if code is None else _identity(code, Budget())
+
+
 def _decimal(value: Named) -> str:
     (text,) = value.args
     if type(text) is not str:
@@ -454,12 +499,10 @@ def pairs(kinds: Array, datas: Array) -> Array:
     return pa.array(found, pa.struct([("key", pa.string()), ("value", pa.string())]))
 
 
-def identities(kinds: Array, datas: Array) -> Array:
+def identities(kinds: Array, groups: Array, datas: Array) -> Array:
     """`identity_in` for each row; null where there is no data."""
-    found = [
-        None if data is None else identity_in(kind, data)
-        for kind, data in zip(kinds.to_pylist(), datas.to_pylist(), strict=True)
-    ]
+    rows = zip(kinds.to_pylist(), groups.to_pylist(), datas.to_pylist(), strict=True)
+    found = [None if data is None else identity_in(kind, group, data) for kind, group, data in rows]
     return pa.array(found, pa.string())
 
 

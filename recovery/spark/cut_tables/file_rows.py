@@ -97,7 +97,7 @@ def merged(files: Iterable[tuple[int, Iterator[Any]]]) -> Iterator[Any]:
             current = layer
             found = set()
         for batch in batches:
-            columns = (batch[name].to_pylist() for name in ("kind", "key_int", "key_str", "key", "data"))
+            columns = (batch[name].to_pylist() for name in ("kind", "key_group", "key_int", "key_str", "key", "data"))
             keys = [identity(*row) for row in zip(*columns, strict=True)]
             is_left = [key is None or key not in newer for key in keys]
             found.update(key for key in keys if key is not None)
@@ -105,13 +105,15 @@ def merged(files: Iterable[tuple[int, Iterator[Any]]]) -> Iterator[Any]:
             yield batch.filter(pa.array(is_left, pa.bool_())).filter(is_there.filter(pa.array(is_left, pa.bool_())))
 
 
-def identity(kind: str, key_int: int | None, key_str: str | None, key: str | None, data: bytes | None) -> str | None:
+def identity(
+    kind: str, group: int | None, key_int: int | None, key_str: str | None, key: str | None, data: bytes | None
+) -> str | None:
     """What makes a key the same in two layers; None for what belongs to no key. Numbers are equal across types.
 
     >>> import pickle
-    >>> identity("value", 1, None, "1", None), identity("gone", None, None, "true", pickle.dumps((True,)))
+    >>> identity("value", 79, 1, None, "1", None), identity("gone", 79, None, None, "true", pickle.dumps((True,)))
     ('1', '1')
-    >>> identity("pending", None, None, None, b"") is None
+    >>> identity("pending", None, None, None, None, b"") is None
     True
     """
     if kind not in KEYED:
@@ -122,7 +124,7 @@ def identity(kind: str, key_int: int | None, key_str: str | None, key: str | Non
         return f'"{key_str}"'
     if data is None:
         return key
-    return identity_in(kind, data) or f"pickled {data!r}"
+    return identity_in(kind, group, data) or f"pickled {data!r}"
 
 
 def _add_values(columns: Columns) -> None:
