@@ -8,7 +8,7 @@ import errno
 from collections.abc import Callable, Collection, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from recovery.stores.digests import file_has_digest
 from recovery.stores.schema import DOCUMENT_BYTES_MAX
@@ -16,6 +16,7 @@ from recovery.stores.store_errors import OutcomeUnknownError, SnapshotCorruptErr
 from recovery.stores.store_protocol import Store
 
 _PIECE_BYTES = 1 << 20
+_COPIED_BYTES = 64 << 20
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -95,6 +96,14 @@ def read_sized(store: Store, name: str, size: int) -> bytes:
     if len(data) != size:
         raise _of_another_size(store, name, size)
     return data
+
+
+def copy_sized(store: Store, name: str, size: int, to: IO[bytes]) -> None:
+    """Copy a whole file that must have this size, piece by piece."""
+    for start in range(0, size + 1, _COPIED_BYTES):
+        to.write(store.read(name, start, min(_COPIED_BYTES, size + 1 - start)))
+    if to.tell() != size:
+        raise _of_another_size(store, name, size)
 
 
 def has_content(store: Store, name: str, size: int, digest: str) -> bool:

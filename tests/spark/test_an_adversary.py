@@ -8,7 +8,6 @@ call.
 
 from __future__ import annotations
 
-import io
 import pickle
 import random
 import shutil
@@ -25,9 +24,9 @@ from graphs.routing import KEY_GROUPS, key_group
 from proof.runner import run_seed
 from recovery.cut import OperatorState
 from recovery.orders import AttemptStart, Manifest
-from recovery.spark.audit.file_checks import faults_in
+from recovery.spark.audit.file_verification import check_file
 from recovery.spark.cut_tables.decoding import json_of
-from recovery.spark.cut_tables.file_rows import batches_of, verified_bytes
+from recovery.spark.cut_tables.file_rows import batches_of
 from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.cut_store import CutStore
 from recovery.stores.parquet_tables import pa
@@ -158,12 +157,12 @@ def judged(job: Path, manifest: Any) -> Counter[tuple[str, str, str | None, str 
         for file in task["files"]:
             if "/table=state/" not in file["name"]:
                 continue
-            data = verified_bytes(str(job), file["name"], file["size"], file["digest"])
+            listed = str(job), file["name"], file["size"], file["digest"]
             span = None if file["groups"] is None else tuple(file["groups"])
-            if faults_in("state", io.BytesIO(data), span):
+            if check_file(*listed, span):
                 return None
             operator = file["name"].partition("operator=")[2].partition("/")[0]
-            for batch in batches_of("state", data, file["name"], {}, SHOWN):
+            for batch in batches_of("state", listed, {}, SHOWN):
                 for row in batch.to_pylist():
                     value = str(row["value_int"]) if row["kind"] == "timer" else row["value"]
                     found[operator, row["kind"], row["key"], value] += 1

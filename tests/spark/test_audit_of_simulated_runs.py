@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Iterable
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,9 @@ from recovery.cut import Cut
 from recovery.spark.audit.audit_job import audit
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.report.verdict import Verdict
+from recovery.spark.spark_errors import UnreadableError
+from recovery.stores.parquet_tables import encode, from_rows, parquet
+from recovery.stores.state_table import REPEATING, STATE
 from tests.simulation.versions import UPGRADED, taken_over
 from tests.spark.forging import Forged, Row
 from tests.spark.simulated import write_run
@@ -187,3 +191,33 @@ def with_another_value(row: Row) -> Row:
     changed = arrow().array([values[0] + 1, *values[1:]], first.type)
     batch = arrow().RecordBatch.from_arrays([changed, *others], columns.names)
     return {**row, "payload": encode_columns(Columns(batch), hops)}
+
+
+@pytest.mark.parametrize("invariants", [{}, {"all sums are small": "SELECT * FROM state WHERE value LIKE '%99999%'"}])
+def test_a_file_that_is_exchanged_after_it_was_verified_is_not_read(
+    spark: SparkSession, tmp_path: Path, invariants: dict[str, str]
+):
+    _, world, _ = run_seed(3, 3)
+    job = write_run(world, tmp_path)
+    folder = JobFolder.open(str(job))
+    assert audit(spark, folder, "latest", invariants).passed
+    exchanged: list[Path] = []
+
+    def exchange(step: str) -> None:
+        if step.startswith("checking cuts"):
+            for file in job.glob("*/*/table=state/*/*.parquet"):
+                file.write_bytes(with_other_values(file.read_bytes()))
+                exchanged.append(file)
+
+    with pytest.raises(UnreadableError, match=f"^{job}/.* does not match the manifest|^{job}/.* were written: "):
+        audit(spark, folder, "latest", invariants, exchange)
+    assert exchanged
+
+
+def with_other_values(data: bytes) -> bytes:
+    rows = parquet.ParquetFile(BytesIO(data)).read().to_pylist()
+    for row in rows:
+        if row["kind"] == "value" and row["data"] is not None:
+            key, _ = pickle.loads(row["data"])
+            row["data"] = pickle.dumps((key, 99999), 5)
+    return encode(from_rows(STATE, [tuple(row.values()) for row in rows]), REPEATING)

@@ -98,5 +98,5 @@ def test_what_is_not_as_listed_is_refused_before_it_is_decoded(database: str, en
 
 def test_a_missing_file_is_named(database: str):
     (folder, _, size, digest), *_ = listed(database, "log")
-    with pytest.raises(UnreadableError, match=f"{database}/gone cannot be read"):
+    with pytest.raises(UnreadableError, match=f"{database}/gone is missing but listed in a manifest"):
         list(batches("log", [(folder, "gone", size, digest)]))

@@ -14,7 +14,10 @@ import pytest
 from recovery.spark.audit import file_checks
 from recovery.spark.audit.file_checks import TooLargeError, faults_in
 from recovery.spark.audit.file_verification import check_file
-from recovery.spark.audit.page_checks import PageError
+from recovery.spark.cut_tables import table_files
+from recovery.spark.cut_tables.file_rows import stored_batches
+from recovery.spark.cut_tables.page_checks import PageError
+from recovery.spark.spark_errors import UnreadableError
 from recovery.stores import record_tables as records
 from recovery.stores import thrift
 from recovery.stores.digests import digest_of_task_file
@@ -103,6 +106,10 @@ def test_a_file_that_asks_for_more_than_a_multiple_of_its_size_is_not_decoded(bo
     data = plain(make(), **options)
     assert len(data) < 4_000_000
     assert told in answer(tmp_path, table, data)
+    (path,) = tmp_path.rglob("*.parquet")
+    listed = str(tmp_path), path.relative_to(tmp_path).as_posix(), len(data), digest_of_task_file(data)
+    with pytest.raises(UnreadableError, match=f"{path} .*{told}"):
+        next(stored_batches(table, *listed))
 
 
 def test_more_rows_than_the_bytes_of_a_file_can_describe_are_not_decoded(tmp_path: Path):
@@ -115,7 +122,7 @@ def test_more_rows_than_the_bytes_of_a_file_can_describe_are_not_decoded(tmp_pat
 
 
 def test_large_values_are_decoded_some_at_a_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(file_checks, "_AT_ONCE_BYTES", 100_000)
+    monkeypatch.setattr(table_files, "_AT_ONCE_BYTES", 100_000)
     sizes: list[int] = []
     look = file_checks._State._look_at
     monkeypatch.setattr(file_checks._State, "_look_at", lambda self, rows: (sizes.append(len(rows)), look(self, rows)))

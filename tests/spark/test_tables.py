@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from engine.state import encode_groups
 from graphs.ids import Attempt, Epoch
@@ -18,7 +19,6 @@ from recovery.spark import register
 from recovery.spark.cut_tables.cut_tables import TABLES, cut_tables
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.table_schemas import columns_of
-from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.cut_store import CutStore
 from recovery.stores.state_table import state_parts
 from tests.spark.cuts import FLOATS, TEXTS, job_of_cuts
@@ -203,5 +203,6 @@ def test_a_file_that_is_missing_is_named(spark: SparkSession, tmp_path: Path):
     complete(store, 1)
     missing = Path(store.path, "epoch=1/attempt=1/table=state/operator=rank/rank.0.parquet")
     missing.unlink()
-    with pytest.raises(UnreadableError, match=rf"{missing} is missing but listed in a manifest"):
-        cut_tables(spark, JobFolder.open(str(tmp_path)), [1])
+    state = cut_tables(spark, JobFolder.open(str(tmp_path)), [1])["state"]
+    with pytest.raises(PySparkException, match=rf"UnreadableError: {missing} is missing but listed in a manifest"):
+        state.collect()

@@ -28,6 +28,7 @@ from recovery.spark.audit.replaced_files import replaced_files, replaced_finding
 from recovery.spark.cut_tables.cut_tables import cut_tables
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.lineage import Place
+from recovery.spark.cut_tables.listed_files import unreadable_files
 from recovery.spark.report.audit_result import Found
 from recovery.spark.report.verdict import Facts, Verdict
 from recovery.spark.sessions.spark_session import is_local
@@ -74,14 +75,14 @@ def audit(
         progress(f"checking cuts: {len(audited):,}")
         named = named_tables((invariants or {}).values())
         tables = cut_tables(own, folder, sorted(readable), CHECKED | named)
-        if invariants:
+        with unreadable_files():
             # A wrong query is reported before the rows are compared, which takes longer.
-            for epoch in audited:
+            for epoch in audited if invariants else ():
                 # A query over all cuts reads the files of each. To read small ones again is cheaper than to plan again.
                 of_cut = tables if size < SMALL_BYTES else cut_tables(own, folder, [epoch], named)
-                found[epoch].invariants = check_invariants(own, of_cut, epoch, invariants)
-        roles = _assign_roles(tables, {epoch: cuts[epoch] for epoch in readable}, places, audited)
-        _judge(own, roles, cuts, places, found)
+                found[epoch].invariants = check_invariants(own, of_cut, epoch, invariants or {})
+            roles = _assign_roles(tables, {epoch: cuts[epoch] for epoch in readable}, places, audited)
+            _judge(own, roles, cuts, places, found)
     return conclude(folder, documents, found, readable)
 
 

@@ -9,7 +9,7 @@ is what a restore reads from its pickle.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, cast
@@ -20,7 +20,6 @@ import numpy.typing as npt
 from graphs.graph_errors import UnkeyableError
 from graphs.routing import key_group, key_groups
 from graphs.wording import counted
-from recovery.spark.audit.page_checks import ColumnPages, Leaf, pages_of
 from recovery.spark.audit.row_checks import row_faults
 from recovery.spark.cut_tables.decoding import PARTS, identity_of
 from recovery.spark.cut_tables.plain_pickles import (
@@ -32,10 +31,11 @@ from recovery.spark.cut_tables.plain_pickles import (
     check_pickle,
     load,
 )
+from recovery.spark.cut_tables.table_files import TableFile, opened_table
 from recovery.stores.file_contents import held_in
-from recovery.stores.parquet_tables import ROWS_KINDS, ROWS_NAMES, pa, parquet
-from recovery.stores.record_tables import LOG, REPEATING_IN_LOG, ROUNDS, TRANSACTIONS, records_in_batch
-from recovery.stores.state_table import PICKLED, REPEATING, STATE, odd_rows, pickled_row
+from recovery.stores.parquet_tables import pa
+from recovery.stores.record_tables import records_in_batch
+from recovery.stores.state_table import PICKLED, odd_rows, pickled_row
 
 compute: Any = import_module("pyarrow.compute")
 
@@ -43,8 +43,6 @@ VALUE_BYTES_MAX = 64 << 20
 """Largest value that the audit reads."""
 
 _KEYED = ("value", "timer", "gone")
-_BATCH_ROWS = 10_000
-_AT_ONCE_BYTES = 256 << 20
 _LARGE = ("data", "payload", "key_str", "value_str", "value_bytes")
 
 # Table -> the statement that needs its columns, and the columns that must not be null.
@@ -54,10 +52,6 @@ _FILLED: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "state": (5, ("kind",)),
     "rounds": (5, ("phase", "current", "data")),
 }
-
-_SCHEMAS: Mapping[str, Any] = {"log": LOG, "transactions": TRANSACTIONS, "state": STATE, "rounds": ROUNDS}
-_REPEATING: Mapping[str, tuple[str, ...]] = {"state": REPEATING, "log": REPEATING_IN_LOG}
-TABLES = (*_SCHEMAS, "rows")
 
 Fault = tuple[int, str]
 Numbers = npt.NDArray[np.int64]
@@ -77,18 +71,15 @@ def faults_in(table: str, file: Any, span: Span = None, said: str | None = None)
     `said`: what the manifest says of the rows (`file_contents.py`), as JSON; None if it says nothing.
     Raises `TooLargeError`, `PageError` if no store writes such a file, or an error of pyarrow if it is not Parquet.
     """
-    opened = parquet.ParquetFile(file)
-    _check_types(table, opened.schema_arrow)
-    pages = pages_of(file, _leaves(table, opened.schema_arrow))
+    opened = opened_table(table, file)
     if table == "rows":
-        return row_faults(opened, span)
-    _check_sizes(opened, pages)
-    at_once = _rows_at_once(opened, pages)
-    faults = list(_nulls(table, opened, at_once))
+        return row_faults(opened.parquet, span)
+    _check_sizes(opened)
+    faults = list(_nulls(table, opened))
     if table == "state":
-        faults += _State(span).faults(opened, at_once)
+        faults += _State(span).faults(opened)
     if said is not None and not faults:
-        faults += _contradictions(table, opened.iter_batches(batch_size=at_once), said)
+        faults += _contradictions(table, opened.batches(), said)
     return faults
 
 
@@ -132,53 +123,25 @@ def records_in(payload: bytes) -> int | None:
     return records_in_batch(payload)
 
 
-def _check_types(table: str, found: Any) -> None:
-    """Raise unless a file has the columns of a table, of the types with which a store reads them."""
-    if table == "rows":
-        kinds = [str(kind).partition("<")[0] for kind in found.types]
-        parts = [field.type for kind in found.types[1:] for field in kind] if kinds == ROWS_KINDS else []
-        are_right = found.names == ROWS_NAMES and bool(parts)
-        are_right &= all(pa.types.is_primitive(kind) or pa.types.is_string(kind) for kind in parts)
-    else:
-        wanted = _SCHEMAS[table]
-        are_right = (found.names, found.types) == (wanted.names, wanted.types)
-    if not are_right:
-        raise pa.ArrowInvalid(f"its columns are not those of a {table} table")
-
-
-def _leaves(table: str, schema: Any) -> list[Leaf]:
-    """The columns that have pages. Those of a struct have no place in the checks, so their names do not matter."""
-    repeating = _REPEATING.get(table, ())
-    kinds = [(f.name, part.type) for f in schema for part in (f.type if pa.types.is_struct(f.type) else (f,))]
-    return [Leaf(name, pa.types.is_string(kind) or pa.types.is_binary(kind), name in repeating) for name, kind in kinds]
-
-
-def _rows_at_once(opened: Any, pages: Sequence[ColumnPages]) -> int:
-    """The number of rows that can be decoded together: those that are large on average, or repeat values, are few."""
-    each = max((of_column.dictionary for of_column in pages), default=0)
-    each += sum(of_column.size for of_column in pages) // max(opened.metadata.num_rows, 1)
-    return min(_BATCH_ROWS, max(1, _AT_ONCE_BYTES // max(each, 1)))
-
-
-def _check_sizes(opened: Any, pages: Sequence[ColumnPages]) -> None:
-    for name, (size, _) in zip(opened.schema_arrow.names, pages, strict=True):
+def _check_sizes(opened: TableFile) -> None:
+    for name, (size, _) in zip(opened.parquet.schema_arrow.names, opened.pages, strict=True):
         if name not in _LARGE or size <= VALUE_BYTES_MAX:
             continue
         # All values together exceed the limit. If their mean does as well, no value has to be read.
-        largest = size // max(opened.metadata.num_rows, 1)
+        largest = size // max(opened.parquet.metadata.num_rows, 1)
         if largest <= VALUE_BYTES_MAX:
-            batches = opened.iter_batches(batch_size=_BATCH_ROWS // 100, columns=[name])
-            largest = max(compute.max(compute.binary_length(batch[0])).as_py() or 0 for batch in batches)
+            lengths = (compute.binary_length(batch[0]) for batch in opened.batches([name]))
+            largest = max(compute.max(found).as_py() or 0 for found in lengths)
         if largest > VALUE_BYTES_MAX:
             raise TooLargeError(
                 f"holds a value of {largest:,} bytes in column {name}, over the limit of {VALUE_BYTES_MAX:,}"
             )
 
 
-def _nulls(table: str, opened: Any, at_once: int) -> Iterator[Fault]:
+def _nulls(table: str, opened: TableFile) -> Iterator[Fault]:
     statement, columns = _FILLED[table]
     found = dict.fromkeys(columns, 0)
-    for batch in opened.iter_batches(batch_size=at_once, columns=[*columns]):
+    for batch in opened.batches(columns):
         for name in columns:
             found[name] += batch[name].null_count
     for name, count in found.items():
@@ -199,9 +162,9 @@ class _State:
         self._others: set[str] = set()
         self._has_whole = False
 
-    def faults(self, opened: Any, at_once: int) -> list[Fault]:
+    def faults(self, opened: TableFile) -> list[Fault]:
         """All faults of the file."""
-        for batch in opened.iter_batches(batch_size=at_once):
+        for batch in opened.batches():
             self._look_at(pa.table(batch.columns, batch.schema.names))
         self._check_numbers()
         self._check_span()

@@ -11,21 +11,19 @@ from pyspark.sql import functions as F
 
 from graphs.ids import TaskId
 from graphs.wording import one_line
-from recovery.spark.audit.file_checks import TABLES, Fault, Span, TooLargeError, faults_in
+from recovery.spark.audit.file_checks import Fault, Span, TooLargeError, faults_in
 from recovery.spark.audit.manifest_checks import CutDocuments
-from recovery.spark.audit.page_checks import PageError
+from recovery.spark.cut_tables.file_rows import verified_file
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.local_rows import local_frame
 from recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
+from recovery.spark.cut_tables.page_checks import PageError
+from recovery.spark.cut_tables.table_files import TABLES
 from recovery.spark.report.verdict import Facts, Finding, finding
 from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.digests import file_has_digest
 from recovery.stores.names import is_of_constant, parts_of, table_of
 from recovery.stores.parquet_tables import pa
 from recovery.stores.shapes import shown
-from recovery.stores.store_calls import check_size
-from recovery.stores.store_errors import StoreError
-from recovery.stores.store_schemes import store_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,7 +127,7 @@ def check_file(
 
     `span`: the first and the last key group of a state file; None if its rows belong to none. `said`: what the manifest
     says of the rows.
-    Links are not followed, and the file is opened only once, so that it cannot be exchanged between hash and read.
+    Links are not followed.
 
     >>> print(check_file("/", "nowhere/1/table=rounds/rank.0.parquet", 4, ""))
     /nowhere/1/table=rounds/rank.0.parquet is missing but listed in a manifest: restore it from a backup
@@ -139,19 +137,10 @@ def check_file(
         return f"a manifest lists {shown(name)}, which is not a table file in {folder}: the manifest is forged"
     path = os.path.join(folder, name)
     try:
-        store = store_at(folder)
-        check_size(store, name, size)
-        with store.open(name) as file:
-            if not file_has_digest(file, digest):
-                return f"{path} was changed: its digest differs from the manifest's; restore it from a backup"
-            if is_of_constant(name):
-                return None
-            file.seek(0)
-            return faults_in(table, file, span, said) or None
-    except FileNotFoundError:
-        return f"{path} is missing but listed in a manifest: restore it from a backup"
-    except StoreError as error:
-        return one_line(error)
+        with verified_file(folder, name, size, digest) as file:
+            return None if is_of_constant(name) else faults_in(table, file, span, said) or None
+    except UnreadableError as error:
+        return str(error)
     except (TooLargeError, PageError) as error:
         return f"{path} {error}: it is forged or too large to audit"
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

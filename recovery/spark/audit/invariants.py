@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from recovery.spark.cut_tables.table_schemas import TABLES
 from recovery.spark.report.verdict import FINDINGS_MAX, InvariantResult
-from recovery.spark.spark_errors import InvariantError
+from recovery.spark.spark_errors import InvariantError, UnreadableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,6 +110,8 @@ def _check(spark: SparkSession, name: str, query: str) -> InvariantResult | None
     except PySparkException as error:
         if _UNREAD in str(error):
             return None
+        if UnreadableError.__name__ in str(error):
+            raise  # not the query's fault
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
         raise InvariantError(
             f"invariant {name!r} failed: {reason}; fix the SQL (tables: {', '.join(TABLES)})"

@@ -1,7 +1,7 @@
 """Exposes cuts as Spark tables, reading their files in place.
 
-Manifests are small and read here; Spark reads the files they list, as Parquet with a fixed schema. If the cuts are not
-in a folder, Spark's tasks fetch the files from the store and verify them before they decode them. A file may belong
+Manifests are small and read here; Spark's tasks read the files that they list, from any store, and verify what they
+have read before they decode it. A file may belong
 to several cuts: the last state of an ended task is written once, in the folder epoch=last. So rows are joined with
 the manifests by file path; folder names have no meaning.
 """
@@ -16,13 +16,12 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from recovery.spark.cut_tables.decoding import PAIRS, RECORDS, identities, pairs, records
+from recovery.spark.cut_tables.file_rows import Listed
 from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.cut_tables.listed_files import Listed, read_listed
+from recovery.spark.cut_tables.listed_files import read_listed
 from recovery.spark.cut_tables.local_rows import local_frame
 from recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, Row, rows_of
 from recovery.spark.cut_tables.table_schemas import FILES, RENAMED, TABLES, VERSION, columns_of
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.store_schemes import scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -75,37 +74,11 @@ def _from_files(spark: SparkSession, folder: JobFolder, table: str, files: Seque
         if kind == table:
             places.append((os.path.join(folder.path, name), epoch, attempt, task, index, of, layer))
             listed.add((folder.path, name, size, digest))
-    read = _read if scheme_of(folder.path) == "file" and table != "rows" else read_listed
-    rows = read(spark, table, sorted(listed))
+    rows = read_listed(spark, table, sorted(listed))
     owned = F.broadcast(local_frame(spark, places, _PLACE))
     columns = [F.col(name).alias(RENAMED.get(table, {}).get(name, name)) for name in columns_of(FILES[table])]
     joined = rows.select("_place", *columns).join(owned, "_place").drop("_place")
     return joined.withColumnsRenamed({"of": "loop" if table == "log" else "operator"})
-
-
-def _read(spark: SparkSession, table: str, listed: Sequence[Listed]) -> DataFrame:
-    """The same as `read_listed`, of files in a folder: Spark reads them itself."""
-    if not listed:
-        return local_frame(spark, [], f"{FILES[table]}, _place string")
-    paths = [os.path.join(folder, name) for folder, name, _, _ in listed]
-    for path in paths:
-        if not os.path.isfile(path):
-            raise UnreadableError(f"{path} is missing but listed in a manifest: restore it from a backup")
-    return spark.read.schema(FILES[table]).parquet(*map(_as_is, paths)).withColumn("_place", _place())
-
-
-def _as_is(path: str) -> str:
-    """The path as a URI in which Spark sees no glob pattern."""
-    return "file://" + "".join(f"\\{char}" if char in "{}[]*?\\" else char for char in path)
-
-
-def _place() -> Column:
-    """The path of a row's file. Spark reports it as a URI, in which a plus is not an encoded space."""
-    uri = F.col("_metadata.file_path")
-    # Evaluated for each row, so paths without escapes are not decoded.
-    decoded = F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))
-    path = F.when(F.contains(uri, F.lit("%")), decoded).otherwise(uri)
-    return F.concat(F.lit("/"), F.ltrim(F.substring(path, len("file:/"), 1 << 30), F.lit("/")))
 
 
 # -- values inside pickles and batches ---------------------------------------------------------------------------

@@ -3,72 +3,85 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from tempfile import SpooledTemporaryFile
 from typing import Any
 
 from graphs.wording import one_line
 from recovery.spark.cut_tables.decoding import identity_in, json_of, pair_of, records_of
+from recovery.spark.cut_tables.page_checks import PageError
+from recovery.spark.cut_tables.table_files import opened_table
 from recovery.spark.cut_tables.table_rows import as_state
 from recovery.spark.cut_tables.table_schemas import RENAMED
 from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.digests import has_digest
+from recovery.stores.digests import file_has_digest
 from recovery.stores.names import is_of_rows, parts_of
-from recovery.stores.parquet_tables import decode, decode_rows, pa
-from recovery.stores.record_tables import LOG, ROUNDS, TRANSACTIONS
+from recovery.stores.parquet_tables import pa
 from recovery.stores.shapes import shown
 from recovery.stores.state_table import STATE
-from recovery.stores.store_calls import read_sized
+from recovery.stores.store_calls import copy_sized
 from recovery.stores.store_errors import StoreError
 from recovery.stores.store_schemes import store_at
 
-_ON_DISK = {
-    "log": LOG,
-    "in_flight": LOG,
-    "state": STATE,
-    "state_layers": STATE,
-    "transactions": TRANSACTIONS,
-    "rounds": ROUNDS,
-}
-_BATCH_ROWS = 10_000
+_ON_DISK = {"in_flight": "log", "state_layers": "state"}
+_IN_MEMORY_BYTES = 256 << 20
 KEYED = ("value", "timer", "gone")
+
+Listed = tuple[str, str, int, str]
+"""What a manifest lists of a file: its store, its name there, its size and digest."""
 
 Columns = dict[str, list[Any]]
 
 
-def verified_bytes(folder: str, name: str, size: int, digest: str) -> bytes:
-    """The bytes of a file in a folder or another store. `UnreadableError` unless they are what a manifest lists."""
+@contextmanager
+def verified_file(folder: str, name: str, size: int, digest: str) -> Generator[Any]:
+    """A copy of a file in a folder or another store that no other process can change, in memory or, if it is large, on
+    this machine's disk. Raises `UnreadableError` unless it is what a manifest lists.
+    """
     path = os.path.join(folder, name)
     if parts_of(name) is None:
         raise UnreadableError(f"a manifest lists {shown(name)}, which is outside {folder}: it is forged")
-    try:
-        data = read_sized(store_at(folder), name, size)
-    except StoreError as error:
-        raise UnreadableError(one_line(error)) from error
-    except OSError as error:
-        raise UnreadableError(f"{path} cannot be read ({error.strerror}): restore it from a backup") from error
-    if not has_digest(data, digest):
-        raise UnreadableError(f"{path} does not match the manifest: restore it from a backup")
-    return data
+    with SpooledTemporaryFile(_IN_MEMORY_BYTES) as copy:
+        try:
+            copy_sized(store_at(folder), name, size, copy)
+        except StoreError as error:
+            raise UnreadableError(one_line(error)) from error
+        except FileNotFoundError as error:
+            raise UnreadableError(f"{path} is missing but listed in a manifest: restore it from a backup") from error
+        except OSError as error:
+            raise UnreadableError(f"{path} cannot be read ({error.strerror}): restore it from a backup") from error
+        copy.seek(0)
+        if not file_has_digest(copy, digest):
+            raise UnreadableError(f"{path} does not match the manifest: it was changed; restore it from a backup")
+        yield copy
 
 
-def stored_batches(table: str, data: bytes, path: str) -> Iterator[Any]:
-    """The rows of a file whose bytes have been verified, in the columns that it was written with.
+def stored_batches(table: str, folder: str, name: str, size: int, digest: str) -> Iterator[Any]:
+    """The rows of a file that a manifest lists, in the columns with which a table is written.
 
     Those of a process class's table are in columns of `state`.
     """
-    if table == "rows":
-        return iter(as_state(decode_rows(data, path)).to_batches(_BATCH_ROWS))
-    return iter(decode(data, _ON_DISK[table], path).to_batches(_BATCH_ROWS))
+    with verified_file(folder, name, size, digest) as file:
+        try:
+            for batch in opened_table(table, file).batches():
+                rows = pa.table(batch.columns, batch.schema.names)
+                yield from (as_state(rows) if table == "rows" else rows).to_batches()
+        except (PageError, pa.ArrowException, OSError) as error:
+            raise UnreadableError(
+                f"{os.path.join(folder, name)} is what the manifest names, and no table of this version: "
+                f"{one_line(error)}; read it with the version that wrote it"
+            ) from error
 
 
-def batches_of(table: str, data: bytes, path: str, cut: Mapping[str, Any], schema: Any) -> Iterator[Any]:
-    """The rows of a file whose bytes have been verified, in the columns of an Arrow schema.
+def batches_of(table: str, file: Listed, cut: Mapping[str, Any], schema: Any) -> Iterator[Any]:
+    """The rows of a file that a manifest lists, in the columns of an Arrow schema.
 
     `cut` holds columns from the manifest, constant for the file; they take precedence over columns in the file.
     """
     renamed: Mapping[str, str] = RENAMED.get(table, {})
-    has_values = is_of_rows(path)
-    for batch in stored_batches("rows" if has_values else table, data, path):
+    has_values = is_of_rows(file[1])
+    for batch in stored_batches("rows" if has_values else _ON_DISK.get(table, table), *file):
         columns: Columns = {
             renamed.get(field.name, field.name): batch[field.name].to_pylist() for field in batch.schema
         }

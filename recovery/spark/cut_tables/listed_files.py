@@ -1,28 +1,30 @@
-"""Reads listed files from stores that Spark cannot read: its tasks fetch, verify and decode them.
+"""Reads the files of a table that manifests list: Spark's tasks fetch, verify and decode them.
 
-This is a data source and not `mapInArrow`, which needs pandas.
+If Spark read the files itself, they could be exchanged after they were verified. This is a data source and not
+`mapInArrow`, which needs pandas.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from recovery.spark.cut_tables.file_rows import stored_batches, verified_bytes
+from recovery.spark.cut_tables.file_rows import Listed, stored_batches
 from recovery.spark.cut_tables.table_schemas import FILES
+from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.parquet_tables import pa
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-Listed = tuple[str, str, int, str]
-"""What a manifest lists of a file: its store, its name there, its size and digest."""
 
 _TASK_FILES = 16
 """Files per task: starting a task takes as long as reading some small files."""
@@ -32,6 +34,17 @@ def read_listed(spark: SparkSession, table: str, files: Sequence[Listed]) -> Dat
     """The rows of files of one table as they were written, with the path of the file in the column `_place`."""
     spark.dataSource.register(ListedFiles)
     return spark.read.format(ListedFiles.name()).option("table", table).option("files", json.dumps(files)).load()
+
+
+@contextmanager
+def unreadable_files() -> Generator[None]:
+    """Raise the `UnreadableError` of a task that has read such files, in place of Spark's error, which is long."""
+    try:
+        yield
+    except PySparkException as error:
+        if (told := re.search(rf"{UnreadableError.__name__}: (.*)", str(error))) is None:
+            raise
+        raise UnreadableError(told[1]) from error
 
 
 class ListedFiles(DataSource):
@@ -72,7 +85,7 @@ class _Reader(DataSourceReader):
         """The rows of a share, as Arrow batches."""
         if not isinstance(partition, _Share):
             raise TypeError(f"{partition!r} is not a partition of this reader")
-        for folder, name, size, digest in partition.files:
-            path = os.path.join(folder, name)
-            for batch in stored_batches(self._table, verified_bytes(folder, name, size, digest), path):
+        for file in partition.files:
+            path = os.path.join(*file[:2])
+            for batch in stored_batches(self._table, *file):
                 yield batch.append_column("_place", pa.array([path] * batch.num_rows, pa.string()))

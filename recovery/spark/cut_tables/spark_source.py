@@ -5,8 +5,8 @@
 
 Options: `path` (SNAPSHOTS/JOB, or SNAPSHOTS), `job`, `epoch` (a number, "latest" or "all"; default "latest"), `table`.
 The key of signed cuts comes from the environment variable BACKEDGE_KEY. Each file is a partition; its digest is
-verified before it is decoded. The tables are those of `cut_tables`, which is faster because Spark reads the files
-itself.
+verified before it is decoded. The tables are those of `cut_tables`, which is faster because Spark decodes the values
+that it can itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas import types as arrow_types
 
-from recovery.spark.cut_tables.file_rows import batches_of, merged, verified_bytes
+from recovery.spark.cut_tables.file_rows import Listed, batches_of, merged
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, Row, rows_of
 from recovery.spark.cut_tables.table_schemas import TABLES, columns_of
@@ -97,10 +97,7 @@ class _Layers(InputPartition):
 class _File(InputPartition):
     """A file listed in the manifest of a cut."""
 
-    folder: str
-    name: str
-    size: int
-    digest: str
+    listed: Listed
     cut: dict[str, Any]
 
 
@@ -161,14 +158,11 @@ class _Reader(DataSourceReader):
             return iter(partition.rows)
         wanted = cast(Any, arrow_types).to_arrow_schema(self._schema, timezone="UTC")
         if isinstance(partition, _Layers):
-            return merged((layer, self._batches(file, wanted)) for layer, file in partition.files)
+            files = ((layer, batches_of(self._table, file.listed, file.cut, wanted)) for layer, file in partition.files)
+            return merged(files)
         if not isinstance(partition, _File):
             raise TypeError(f"{partition!r} is not a partition of this reader")
-        return self._batches(partition, wanted)
-
-    def _batches(self, file: _File, wanted: Any) -> Iterator[Any]:
-        data = verified_bytes(file.folder, file.name, file.size, file.digest)
-        return batches_of(self._table, data, file.name, file.cut, wanted)
+        return batches_of(self._table, partition.listed, partition.cut, wanted)
 
 
 def _epochs(folder: JobFolder, epoch: str) -> list[int]:
@@ -188,7 +182,7 @@ def _files(table: str, folder: JobFolder, manifests: dict[int, dict[str, Any]]) 
     for epoch, attempt, task, index, kind, of, name, size, digest, layer in rows_of("files", folder, manifests):
         if kind == on_disk or (on_disk == "state" and kind in KEYED):
             cut = {"epoch": epoch, "attempt": attempt, "task": task, "task_index": index, owner: of, "layer": layer}
-            file = _File(folder.path, name, size, digest, cut)
+            file = _File((folder.path, name, size, digest), cut)
             if table != "state":
                 yield file
             else:
