@@ -101,7 +101,10 @@ def read_sized(store: Store, name: str, size: int) -> bytes:
 def copy_sized(store: Store, name: str, size: int, to: IO[bytes]) -> None:
     """Copy a whole file that must have this size, piece by piece."""
     for start in range(0, size + 1, _COPIED_BYTES):
-        to.write(store.read(name, start, min(_COPIED_BYTES, size + 1 - start)))
+        piece = store.read(name, start, min(_COPIED_BYTES, size + 1 - start))
+        to.write(piece)
+        if len(piece) < _COPIED_BYTES:
+            break  # the size may be forged
     if to.tell() != size:
         raise _of_another_size(store, name, size)
 

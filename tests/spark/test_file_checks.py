@@ -21,6 +21,7 @@ from recovery.spark.audit.file_checks import Span, TooLargeError, faults_in
 from recovery.spark.audit.file_verification import check_file, listed_in
 from recovery.spark.audit.manifest_checks import CutDocuments
 from recovery.stores import record_tables as records
+from recovery.stores.folder_store import FolderStore
 from recovery.stores.parquet_tables import encode, from_rows
 from recovery.stores.state_table import STATE, state_parts
 from tests.spark.forging import plain
@@ -240,3 +241,21 @@ def test_a_payload_that_is_too_large_is_not_read():
     for rows in (few[:1], many):
         with pytest.raises(TooLargeError, match=r"holds a value of 67,108,8\d\d bytes in column payload"):
             faults_in("log", io.BytesIO(encode(from_rows(records.LOG, rows))))
+
+
+def test_a_forged_size_does_not_keep_the_audit_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    reads: list[int] = []
+    read = FolderStore.read
+
+    def counted(store: FolderStore, name: str, start: int = 0, length: int | None = None) -> bytes:
+        reads.append(start)
+        if len(reads) > 1:
+            pytest.fail("a file of 3 bytes is read again")
+        return read(store, name, start, length)
+
+    monkeypatch.setattr(FolderStore, "read", counted)
+    name = "epoch=1/attempt=1/table=rounds/rank.0.parquet"
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_bytes(b"abc")
+    assert "has 3 bytes" in str(check_file(str(tmp_path), name, 1 << 62, "blake3:" + "0" * 64))
+    assert reads == [0]
