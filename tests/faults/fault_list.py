@@ -38,7 +38,6 @@ FAULTS = (
             f"{STEPS}a_process_that_dies_at_a_step_of_a_cut",
             f"{STEPS}a_process_that_dies_while_it_restores_is_replaced_as_well",
             f"{STEPS}a_process_that_dies_before_it_has_reported_its_mailbox_leaves_no_folder",
-            f"{RECOVERY}the_loop_log_is_restored_when_the_head_dies_again_and_again",
         ),
     ),
     Fault(3, "death of a Ray node", (f"{DAEMONS}[daemon]",)),

@@ -22,12 +22,13 @@ from typing import Any
 from backedge import start
 from engine.on_ray import cluster
 from engine.on_ray.supervisor.supervisor_actor import SupervisorActor
+from tests.gates import Gate
 from tests.jobs.rays import descendants
 from tests.on_ray.flows import trips, trips_made, until
 from tests.on_ray.leftovers import ACTORS, Leftovers, actors_below, end, has_ended, name_of, parent_of
 from tests.on_ray.standing_still import let_stand_still, wake
 
-COUNT = 500
+COUNT = 100
 LEAD = {"lead": 1}
 
 
@@ -38,7 +39,8 @@ def daemon_of(pid: int) -> int:
 
 def run_and_lose_one(machines: Any, far: list[Any], folder: str, dies: str) -> dict[str, Any]:
     """What came of a run that lost one of the daemons that `far` actors are on, but not its supervisor."""
-    flow = trips(count=COUNT, resources={"far": 1})
+    gate = Gate(os.path.join(folder, "gate"))
+    flow = trips(count=COUNT, gate=gate, resources={"far": 1})
     job = start(flow, snapshots=f"file://{folder}", every=0.2, actors="task", placement="SPREAD", progress=False)
     story = until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
     daemons = {actor: daemon_of(pid) for actor, pid in story.pids.items()}
@@ -52,6 +54,8 @@ def run_and_lose_one(machines: Any, far: list[Any], folder: str, dies: str) -> d
     for pid in there if dies == "host" else ():
         end(pid)
     machines.remove_node(lost, allow_graceful=False)
+    until(job, lambda story: story.restarts and story.state == "running", "it has recovered")
+    gate.open()
     result = job.wait()
     return {
         "done": result.outputs["done"],
@@ -66,7 +70,9 @@ def hang_supervisor(daemon: Any, folder: str) -> dict[str, Any]:
     """What came of a run whose supervisor's host stood still, and woke up behind its successor."""
     (other,) = (node["NodeID"] for node in cluster.ray.nodes() if node["RayletSocketName"] != daemon.raylet_socket_name)
     lead = take_lead(other)
-    job = start(trips(count=COUNT), snapshots=folder, every=0.2, actors="task", placement="SPREAD", progress=False)
+    gate = Gate(os.path.join(folder, "gate"))
+    options: dict[str, Any] = {"every": 0.2, "actors": "task", "placement": "SPREAD", "progress": False}
+    job = start(trips(count=COUNT, gate=gate), snapshots=folder, **options)
     until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
     # The successor has no other place.
     cluster.ray.kill(lead)
@@ -80,6 +86,7 @@ def hang_supervisor(daemon: Any, folder: str) -> dict[str, Any]:
         until(job, lambda story: story.restarts == 1 and story.state == "running", "a successor leads the run")
         # Not the daemon, which would end them: Ray has told the others that it is dead.
         wake(actors)
+        gate.open()
         result = job.wait()
     finally:
         for pid in there:
@@ -121,7 +128,7 @@ def take_lead(node: str) -> Any:
 
 def wait_for_one(machines: Any, folder: str) -> tuple[dict[str, Any], Any]:
     """What came of a run whose actors had no place before another daemon joined; and that daemon."""
-    flow = trips(count=COUNT // 10, rate=None, name="late", resources={"late": 1})
+    flow = trips(count=COUNT // 10, name="late", resources={"late": 1})
     job = start(flow, snapshots=f"file://{folder}", every=0.2, actors="task", progress=False)
     said = until(job, lambda story: bool(story.lines), "it is told what the run waits for").lines[0]
     joined = machines.add_node(num_cpus=1, resources={"late": 2, "far": 2})

@@ -18,12 +18,13 @@ from backedge import Job, RunFailedError, start
 from engine.on_ray import cluster
 from engine.on_ray.api import starting
 from graphs.flow import Flow
-from tests.on_ray.flows import LOOK_S, trips, until
+from tests.gates import LOOK_S, Gate
+from tests.on_ray.flows import trips, until
 
 ROOT = Path(__file__).resolve().parents[2]
-COUNT = 600
+COUNT = 100
 RESULT_KEPT_S = 3.0
-LONG = {"count": 100, "trips": 100, "rate": 100.0}
+LONG = {"count": 100, "trips": 100}
 GATE = "gate"
 # More than Ray keeps with the description of an actor, unless it comes in pieces.
 CARRIED_BYTES = 1_000_000
@@ -31,7 +32,12 @@ CARRIED_BYTES = 1_000_000
 
 def long_trips(folder: Path) -> Flow:
     """`trips` of a hundred records, which last until the test opens the gate in this folder."""
-    return trips(**LONG, carried_bytes=CARRIED_BYTES, gate=str(folder / GATE))
+    return trips(**LONG, carried_bytes=CARRIED_BYTES, gate=Gate(folder / GATE))
+
+
+def gated(folder: str) -> Flow:
+    """Fewer trips, with less to carry."""
+    return trips(count=COUNT, gate=Gate(Path(folder) / GATE))
 
 
 def say(**said: Any) -> None:
@@ -41,7 +47,7 @@ def say(**said: Any) -> None:
 
 def follow(folder: str) -> None:
     """Run `trips` and tell of every cut."""
-    job = start(trips(count=COUNT), snapshots=folder, every=0.1, actors="slice", spares=1, progress=False)
+    job = start(gated(folder), snapshots=folder, every=0.1, actors="slice", spares=1, progress=False)
     last = None
     while not cluster.is_over(job._over, LOOK_S):
         story = job.status()
@@ -53,7 +59,7 @@ def follow(folder: str) -> None:
 
 def wait(folder: str) -> None:
     """Run `trips` and wait for its end, as a script does."""
-    job = start(trips(count=COUNT), snapshots=folder, every=0.1, actors="slice", spares=1, progress=False)
+    job = start(gated(folder), snapshots=folder, every=0.1, actors="slice", spares=1, progress=False)
     while not job.status().last_epoch:
         cluster.is_over(job._over, LOOK_S)
     say(epoch=job.status().last_epoch, pids=job.status().pids)
@@ -74,8 +80,9 @@ def lose(folder: str) -> None:
 
 
 def resume(folder: str) -> None:
-    """Continue `trips` from its latest cut, and tell what came of it."""
-    flow = trips(count=COUNT, rate=None)
+    """Continue `trips` from its latest cut, let it end, and tell what came of it."""
+    flow = gated(folder)
+    Gate(Path(folder) / GATE).open()
     job = start(flow, snapshots=folder, every=0.1, actors="slice", resume="latest", progress=False)
     result = job.wait()
     say(restored=[restore["epoch"] for restore in result.restores], done=sorted(result.outputs["done"]))
@@ -104,7 +111,7 @@ def race(folder: str) -> None:
     cluster.connect(must_exist=True)
     say(ready=True)
     for _ in sys.stdin:
-        flow = trips(**LONG, gate=str(Path(folder) / GATE))
+        flow = trips(**LONG, gate=Gate(Path(folder) / GATE))
         options = {"every": 0.2, "actors": "slice", "detached": True, "resume": "latest", "progress": False}
         job = start(flow, snapshots=folder, **options)
         say(follows=True)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from backedge import Collect, Flow, Job, Range, RunOptions, RunResult, Sink
 from backedge.faults import Faults, start_with_faults
+from engine.on_ray import cluster
 from engine.on_ray.supervisor.run_story import Story
-from tests.faults.evidence import NotHappenedError
+from recovery.run_status import RunStatus
+from tests.gates import HANG_S, LOOK_S, Gate, Gated, wait_for
 
-DEADLINE_S = 120.0
-LOOK_S = 0.05
 PAUSE_S = 0.005
+"""What goes round until a gate is open leaves the processors to others for this long in each round."""
+
 Record = tuple[int, int]
 
 
@@ -25,24 +26,14 @@ def grow(rounds: int, record: Record) -> tuple[int, Record]:
     return rounds + 1, (number, rounds + 1)
 
 
-def slowed(gate: Path) -> Callable[[int, Record], tuple[int, Record]]:
-    """`grow`, slowly for as long as the file does not exist."""
-
-    def slow(rounds: int, record: Record) -> tuple[int, Record]:
-        if not gate.exists():
-            time.sleep(PAUSE_S)
-        return grow(rounds, record)
-
-    return slow
-
-
-def held_back(gate: Path) -> Callable[[int, Record], tuple[int, Record]]:
-    """The same, and until then number 0 goes round without a count: the run lasts until the test opens the gate."""
-    slow = slowed(gate)
+def held_back(gate: Gate) -> Callable[[int, Record], tuple[int, Record]]:
+    """`grow`, but number 0 goes round without a count until the gate is open: a record is in the loop until then."""
 
     def held(rounds: int, record: Record) -> tuple[int, Record]:
-        grown = slow(rounds, record)
-        return (rounds, record) if record[0] == 0 and not gate.exists() else grown
+        if record[0] == 0 and not gate.is_open:
+            time.sleep(PAUSE_S)
+            return rounds, record
+        return grow(rounds, record)
 
     return held
 
@@ -50,7 +41,6 @@ def held_back(gate: Path) -> Callable[[int, Record], tuple[int, Record]]:
 def trips(
     count: int,
     trips: int = 5,
-    rate: float | None = 150,
     name: str = "trips",
     sink: Sink[Any] | None = None,
     carried_bytes: int = 0,
@@ -60,17 +50,16 @@ def trips(
 ) -> Flow:
     """Every number makes `trips` trips, under state by number; source, head, body and sink are tasks of their own.
 
-    `carried_bytes`: the size of what a function carries along. `gate`: a file without which trips are slow and do not
-    end. `has_constant`: how many trips there are is a constant of the flow. `placing` says what head and body need of a
-    machine.
+    `carried_bytes`: the size of what a function carries along. `gate`: the path of one; until it is open, number 0
+    stays in the loop, and the source has read a quarter of the numbers. `has_constant`: how many trips there are is a
+    constant of the flow. `placing` says what head and body need of a machine.
     """
     carried = bytes(carried_bytes)
-    step = grow if gate is None else held_back(Path(gate))
+    step = grow if gate is None else held_back(Gate(gate))
+    source = Range(count) if gate is None else Gated(Range(count), Gate(gate), count // 4)
     flow = Flow(name)
     again = flow.loop("again")
-    numbers = flow.read(Range(count, rate=rate), name="numbers").map(
-        lambda number: (number, 0 * len(carried)), name="begin"
-    )
+    numbers = flow.read(source, name="numbers").map(lambda number: (number, 0 * len(carried)), name="begin")
     keyed = numbers.merge(again).key_by(lambda record: record[0])
     grown = keyed.stateful_map(step, initial=0, name="grow", **placing)
     enough: Callable[[Record], bool] = lambda record: record[1] >= trips  # noqa: E731
@@ -97,12 +86,24 @@ def watch(job: Job, look: Callable[[Story], object]) -> RunResult:
 
 def until(job: Job, holds: Callable[[Story], Any], what: str) -> Story:
     """Wait until a run has come so far."""
-    deadline_s = time.monotonic() + DEADLINE_S
+    deadline_s = time.monotonic() + HANG_S
     while not holds(story := job.status()):
         if job._is_over(LOOK_S):
             raise AssertionError(f"the run is over before this: {what}; {job.wait()}")
-        assert time.monotonic() < deadline_s, f"not in time: {what}; {story}"
+        assert time.monotonic() < deadline_s, f"it hangs: {what}; {story}"
     return story
+
+
+def told(job: Job, holds: Callable[[RunStatus], Any], what: str) -> RunStatus:
+    """The first status for which this holds, once there are tasks."""
+    found: list[RunStatus] = []
+
+    def is_told() -> Any:
+        found[:] = [cluster.get(job._supervisor.status.remote())]
+        return found[0].operators and holds(found[0])
+
+    wait_for(is_told, what)
+    return found[0]
 
 
 def begin(flow: Flow, *, kills: Sequence[str] = (), broken_rule: str | None = None, **options: Any) -> Job:
@@ -110,13 +111,15 @@ def begin(flow: Flow, *, kills: Sequence[str] = (), broken_rule: str | None = No
     return start_with_faults(flow, Faults(kills, broken_rule), RunOptions(**{"progress": False, **options}))
 
 
-def finish(flow: Flow, **options: Any) -> tuple[Job, RunResult]:
-    """Run a flow to its end; its planned faults must all have happened."""
+def finish(flow: Flow, *, gate: Gate | None = None, **options: Any) -> tuple[Job, RunResult]:
+    """Run a flow to its end; its planned faults must all happen, and before the gate opens if there is one."""
     job = begin(flow, **options)
+    if gate is not None:
+        kills = len(options.get("kills", ()))
+        until(job, lambda story: len(story.kills) >= kills, "all planned faults have happened")
+        gate.open()
     result = job.wait()
-    assert result.state == "finished"
-    if result.missed_faults:
-        raise NotHappenedError(f"not happened: {', '.join(result.missed_faults)}")
+    assert (result.state, result.missed_faults) == ("finished", ())
     return job, result
 
 
@@ -131,8 +134,3 @@ def expect(result: RunResult, expected: Iterable[Any], sink: str = "done") -> No
 def killed(result: RunResult) -> list[str]:
     """The planned faults that happened, in order."""
     return [kill["fault"] for kill in result.kills]
-
-
-def kills_of(roles: Sequence[str]) -> list[str]:
-    """One death of each role, an epoch after the other."""
-    return [f"{role}@epoch={epoch}" for epoch, role in enumerate(roles, 1)]

@@ -41,8 +41,8 @@ from recovery.orders import Complete, StartTasks, TellToEnd, Trigger
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
 from recovery.stores.task_files import StateLayer
+from tests.gates import HANG_S
 
-DEADLINE_S = 60.0
 Disturb = Callable[[Message], Iterable[Message]]
 
 
@@ -222,7 +222,7 @@ class Attending:
             if thread.is_alive():
                 self.tell(name, Stop())
         for thread in self._threads.values():
-            thread.join(DEADLINE_S)
+            thread.join(HANG_S)
             assert not thread.is_alive(), f"actor {thread.name} does not stop"
 
     # -- what a supervisor hears ---------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class Attending:
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         """Wait until it holds; a test that waits in vain says for what."""
-        deadline_s = time.monotonic() + DEADLINE_S
+        deadline_s = time.monotonic() + HANG_S
         while not holds():
             assert time.monotonic() < deadline_s, f"not in time: {what}; reports: {self.reports[-5:]}, {self.outcomes}"
             self.hear(timeout_ms=50)

@@ -12,8 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.gates import HANG_S
+
 ACTORS = ("ray::TaskActor", "ray::SupervisorActor")
-DEADLINE_MS = 60_000
+DEADLINE_MS = int(1000 * HANG_S)
 
 
 def parent_of(pid: int) -> int:

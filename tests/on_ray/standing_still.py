@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
-STOPPED_S = 60.0
+from tests.gates import wait_for
 
 
 def state_of(pid: int) -> str:
@@ -18,23 +17,19 @@ def state_of(pid: int) -> str:
 
 def let_stand_still(pids: Iterable[int]) -> None:
     """Stop processes, and wait until each has noticed: a signal takes a moment."""
-    deadline_s = time.monotonic() + STOPPED_S
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     for pid in pids:
-        while state_of(pid) != "T":
-            assert time.monotonic() < deadline_s, f"process {pid} does not stand still: {state_of(pid)}"
+        wait_for(lambda pid=pid: state_of(pid) == "T", f"process {pid} stands still")
 
 
 def wake(pids: Iterable[int], ticks_min: int = 1) -> None:
     """Let processes go on, and wait until each has done something: it has used a processor for that many ticks."""
-    deadline_s = time.monotonic() + STOPPED_S
     before = {pid: ticks_of(pid) for pid in pids}
     for pid in before:
         os.kill(pid, signal.SIGCONT)
     for pid, ticks in before.items():
-        while ticks_of(pid) < ticks + ticks_min:
-            assert time.monotonic() < deadline_s, f"process {pid} does not go on"
+        wait_for(lambda pid=pid, ticks=ticks: ticks_of(pid) >= ticks + ticks_min, f"process {pid} goes on")
 
 
 def ticks_of(pid: int) -> int:

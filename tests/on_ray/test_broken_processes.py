@@ -21,7 +21,8 @@ from engine.on_ray.transport.frames import HEADER_BYTES, Kind, Message, unpack_h
 from recovery.orders import Manifest
 from recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
-from tests.on_ray.flows import Record, expect, finish, trips, trips_made, until
+from tests.gates import Gate
+from tests.on_ray.flows import Record, begin, expect, finish, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, has_ended
 from tests.on_ray.standing_still import let_stand_still, state_of, wake
 
@@ -75,13 +76,13 @@ def break_once(flag: str, change: Change) -> None:
     mailbox.Link.flush = disturbed  # type: ignore[method-assign]
 
 
-def disturbing(flag: str, change: Change) -> Flow:
-    """`trips`, whose head disturbs what it sends behind the hundredth record."""
-    flow = trips(count=300)
+def disturbing(flag: str, gate: Gate, change: Change) -> Flow:
+    """`trips`, whose head disturbs what it sends from record 50 on, behind the gate."""
+    flow = trips(count=100, gate=gate)
     grow = flow.draft.operators["grow"].function
 
     def grow_and_disturb(rounds: int, record: Record) -> tuple[int, Record]:
-        if record[0] >= 100:
+        if record[0] >= 50:
             break_once(flag, change)
         return grow(rounds, record)
 
@@ -100,13 +101,17 @@ def replaced(flow: Flow, operator: str, function: Callable[..., object]) -> obje
 def test_a_batch_that_was_disturbed_costs_an_attempt_and_no_record(
     tmp_path: Path, change: Change, capsys: pytest.CaptureFixture[str], evidence: Evidence
 ):
-    flow = disturbing(str(tmp_path / "flag"), change)
-    _, result = finish(flow, snapshots=tmp_path / "cuts", every=0.1, actors="task", progress=True)
+    gate = Gate(tmp_path / "gate")
+    flow = disturbing(str(tmp_path / "flag"), gate, change)
+    job = begin(flow, snapshots=tmp_path / "cuts", every=0.1, actors="task", progress=True)
+    until(job, lambda story: story.last_epoch, "a cut is complete")
+    gate.open()
+    result = job.wait()
     evidence.happened(f"frames that were {change.__name__}", bool((tmp_path / "flag").read_text()))
-    assert len(result.restores) == 1
+    assert [restore["epoch"] is not None for restore in result.restores] == [True]
     told = capsys.readouterr().err
     assert "ChannelIntegrityError" in told, told
-    evidence.same(result.outputs["done"], trips_made(300))
+    evidence.same(result.outputs["done"], trips_made(100))
     evidence.cuts(tmp_path / "cuts")
 
 
@@ -114,22 +119,25 @@ def test_a_batch_that_was_disturbed_costs_an_attempt_and_no_record(
 
 
 def test_a_process_that_stands_still_for_a_while_costs_a_cut_and_no_attempt(tmp_path: Path, evidence: Evidence):
+    gate, folder = Gate(tmp_path / "gate"), tmp_path / "cuts"
     options: dict[str, Any] = {"every": 0.1, "cut_timeout": 0.4, "keep": 1_000, "actors": "task", "progress": False}
-    job = start(trips(count=300), snapshots=tmp_path, **options)
+    job = start(trips(count=100, gate=gate), snapshots=folder, **options)
     pid = until(job, lambda story: story.last_epoch, "a cut is complete").pids["grow/0"]
-    os.kill(pid, signal.SIGSTOP)
+    let_stand_still([pid])
     story = until(job, lambda story: given_up(story), "a cut is given up")
     evidence.happened("processes that stood still", state_of(pid) == "T")
-    os.kill(pid, signal.SIGCONT)
+    wake([pid])
+    until(job, lambda later: (later.last_epoch or 0) > max(given_up(later)), "a later cut is complete")
+    gate.open()
     result = job.wait()
     evidence.happened("cuts that were given up", len(given_up(story)))
-    entries = CutStore(str(tmp_path), "trips").chain()
+    entries = CutStore(str(folder), "trips").chain()
     cuts = [entry.epoch for entry in entries if isinstance(entry, Manifest)]
     lost = max(given_up(story))
-    assert lost not in cuts and not list(tmp_path.glob(f"trips/epoch={lost}")) and result.restores == ()
+    assert lost not in cuts and not list(folder.glob(f"trips/epoch={lost}")) and result.restores == ()
     evidence.survived("cuts completed after it", sum(epoch > lost for epoch in cuts))
-    evidence.same(result.outputs["done"], trips_made(300))
-    evidence.cuts(tmp_path)
+    evidence.same(result.outputs["done"], trips_made(100))
+    evidence.cuts(folder)
 
 
 def given_up(story: Story) -> list[int]:
@@ -139,10 +147,12 @@ def given_up(story: Story) -> list[int]:
 
 def test_a_process_that_does_not_leave_in_time_is_replaced_as_well(tmp_path: Path):
     """One process stands still, another dies."""
-    job = start(trips(count=300), snapshots=tmp_path, every=0.1, actors="task", spares=2, progress=False)
+    gate = Gate(tmp_path / "gate")
+    options: dict[str, Any] = {"every": 0.1, "actors": "task", "spares": 2, "progress": False}
+    job = start(trips(count=100, gate=gate), snapshots=tmp_path / "cuts", **options)
     story = until(job, lambda story: story.last_epoch, "a cut is complete")
     zombie = story.pids["grow/0"]
-    os.kill(zombie, signal.SIGSTOP)
+    let_stand_still([zombie])
     os.kill(story.pids["enough/0"], signal.SIGKILL)
     try:
         later = until(job, lambda later: later.attempt == 2 and later.state == "running", "it has recovered")
@@ -150,24 +160,26 @@ def test_a_process_that_does_not_leave_in_time_is_replaced_as_well(tmp_path: Pat
     finally:
         if not has_ended(zombie, timeout_ms=0):
             os.kill(zombie, signal.SIGCONT)
+    gate.open()
     result = job.wait()
-    expect(result, trips_made(300))
+    expect(result, trips_made(100))
     assert len(result.restores) == 1
     assert has_ended(zombie)
 
 
 def test_a_zombie_that_wakes_up_when_another_run_is_through_changes_nothing(tmp_path: Path, evidence: Evidence):
     """All processes of a run stand still, and another run takes over. Then they go on: they process and write cuts."""
-    out = tmp_path / "out"
+    gate, out = Gate(tmp_path / "gate"), tmp_path / "out"
+    flow = trips(count=100, gate=gate, sink=JsonLines(str(out)))
     options: dict[str, Any] = {"snapshots": tmp_path / "cuts", "every": 0.1, "actors": "slice", "progress": False}
     before = actors_below(os.getpid())
-    first = start(trips(count=600, rate=60, sink=JsonLines(str(out))), **options)
+    first = start(flow, **options)
     story = until(first, lambda story: story.snapshots >= 2, "two cuts are complete")
     zombies = actors_below(os.getpid()).keys() - before.keys()
     assert set(story.pids.values()) < zombies, "the supervisor is one of them"
     try:
         let_stand_still(zombies)
-        finish(trips(count=600, rate=None, sink=JsonLines(str(out))), resume="latest", **options)
+        finish(flow, gate=gate, resume="latest", **options)
     finally:
         # Tasks first, which process what waits for them and report it; their supervisor would end them at once.
         wake(story.pids.values(), ticks_min=5)
@@ -181,5 +193,5 @@ def test_a_zombie_that_wakes_up_when_another_run_is_through_changes_nothing(tmp_
     evidence.survived("entries of the chain that were left as they were", len(chain))
     assert CutStore(str(tmp_path / "cuts"), "trips").chain() == chain
     lines = [tuple(json.loads(line)) for file in out.glob("*.jsonl") for line in file.read_text().splitlines()]
-    evidence.same(lines, trips_made(600))
+    evidence.same(lines, trips_made(100))
     evidence.cuts(tmp_path / "cuts")

@@ -10,18 +10,19 @@ from pathlib import Path
 import pytest
 
 from backedge import BadOptionError
-from tests.on_ray.flows import begin, expect, finish, trips, trips_made
+from tests.gates import HANG_S, Gate
+from tests.on_ray.flows import begin, expect, finish, trips, trips_made, until
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_ray")
 def test_without_a_loop_log_a_killed_run_loses_what_was_in_the_loop(tmp_path: Path):
-    flow = trips(count=200, trips=3_000, rate=100)
-    _, result = finish(
-        flow, snapshots=tmp_path, every=0.2, actors="slice", kills=["head@epoch=3"], broken_rule="no-loop-log"
-    )
-    found, wanted = Counter(result.outputs["done"]), Counter(trips_made(200, trips=3_000))
-    assert wanted - found, "what was in the loop at the cut is in no snapshot"
+    gate = Gate(tmp_path / "gate")
+    flow, kills = trips(count=100, gate=gate), ["head@epoch=3"]
+    options = {"every": 0.2, "actors": "slice", "kills": kills, "broken_rule": "no-loop-log"}
+    _, result = finish(flow, gate=gate, snapshots=tmp_path / "cuts", **options)
+    found, wanted = Counter(result.outputs["done"]), Counter(trips_made(100))
+    assert wanted - found == Counter([(0, 5)]), "what was in the loop at the cut is in no snapshot"
     assert not found - wanted
     assert [restore["in_loop_records"] for restore in result.restores] == [0]
 
@@ -30,9 +31,13 @@ def test_without_a_loop_log_a_killed_run_loses_what_was_in_the_loop(tmp_path: Pa
 @pytest.mark.usefixtures("on_ray")
 def test_without_a_loop_log_a_run_that_nobody_kills_loses_nothing(tmp_path: Path):
     """It is the kill that costs records: what goes round is still counted before the run ends."""
-    flow = trips(count=60, trips=1_500, rate=20)
-    _, result = finish(flow, snapshots=tmp_path, every=0.2, actors="slice", broken_rule="no-loop-log")
-    expect(result, trips_made(60, trips=1_500))
+    gate = Gate(tmp_path / "gate")
+    flow = trips(count=60, gate=gate)
+    job = begin(flow, snapshots=tmp_path / "cuts", every=0.2, actors="slice", broken_rule="no-loop-log")
+    until(job, lambda story: story.last_epoch, "a cut is complete")
+    gate.open()
+    result = job.wait()
+    expect(result, trips_made(60))
     assert result.snapshots_with_log == 0
 
 
@@ -48,7 +53,7 @@ def test_what_runs_on_ray_does_not_load_the_simulator():
         "import sys, engine.on_ray.actor.task_host, engine.on_ray.supervisor.supervising;"
         "print('engine.simulation' in sys.modules)"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG_S)
     assert told.stdout == "False\n"
 
 
@@ -58,5 +63,5 @@ def test_starting_an_actor_loads_nothing_of_a_run():
     code = (
         "import sys, engine.on_ray.supervisor.supervisor_actor; print({'graphs', 'recovery', 'zmq'} & set(sys.modules))"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG_S)
     assert told.stdout == "set()\n"

@@ -15,9 +15,9 @@ from backedge import BadOptionError, Collect, Flow, Items, UserFunctionError, si
 from engine.answering import Call
 from engine.on_ray.actor.background import Answered, Background
 from graphs.ids import TaskId
+from tests.gates import HANG_S
 from tests.runtime.tasks import Tasks
 
-DEADLINE_S = 60.0
 TASK = TaskId("ask", 0)
 
 
@@ -30,7 +30,7 @@ class Asking:
 
     def __call__(self, function: Callable[[Any], Any], record: Any = 1, timeout_s: float | None = None) -> Answered:
         self.background.call(TASK, 7, Call(function, record, timeout_s))
-        assert self.woken.acquire(timeout=DEADLINE_S), "the call has no answer"
+        assert self.woken.acquire(timeout=HANG_S), "the call has no answer"
         answered = self.background.done.popleft()
         assert isinstance(answered, Answered)
         assert (answered.task, answered.call_id) == (TASK, 7)
@@ -79,7 +79,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("timeout_s", [None, DEADLINE_S])
+@pytest.mark.parametrize("timeout_s", [None, HANG_S])
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_each_kind_of_function_is_answered(asking: Asking, kind: str, timeout_s: float | None):
     assert asking(FUNCTIONS[kind], 4, timeout_s)[2:] == (8, None)
@@ -88,7 +88,7 @@ def test_each_kind_of_function_is_answered(asking: Asking, kind: str, timeout_s:
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_each_kind_of_function_is_answered_in_simulate(kind: str):
     flow = Flow("calls")
-    asked = flow.read(Items([1, 2, 3]), name="numbers").map_async(FUNCTIONS[kind], timeout=DEADLINE_S, name="ask")
+    asked = flow.read(Items([1, 2, 3]), name="numbers").map_async(FUNCTIONS[kind], timeout=HANG_S, name="ask")
     asked.write(Collect(), name="done")
     assert sorted(simulate(flow, seeds=range(3)).outputs["done"]) == [2, 4, 6]
 
@@ -141,7 +141,7 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("timeout_s", [None, DEADLINE_S])
+@pytest.mark.parametrize("timeout_s", [None, HANG_S])
 @pytest.mark.parametrize("kind", [plainly, awaiting])
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
 def test_a_call_is_answered_whatever_it_ends_with_and_the_next_one_too(
@@ -162,7 +162,7 @@ def test_one_that_cancels_itself_is_answered(asking: Asking):
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
-        await asyncio.sleep(DEADLINE_S)
+        await asyncio.sleep(HANG_S)
         return record
 
     assert isinstance(asking(ask).error, asyncio.CancelledError)
@@ -201,7 +201,7 @@ def test_the_next_attempt_of_a_process_uses_what_the_last_one_left_in_globals_an
     first, second = Asking(), Asking()
     for call_id in (1, 2):
         first.background.call(TASK, call_id, Call(ask, -call_id))
-        assert begun.acquire(timeout=DEADLINE_S)
+        assert begun.acquire(timeout=HANG_S)
     first.background.close()
     assert second(ask, 3)[2:] == (3, None), "the first call holds the semaphore until it is cancelled"
     assert not first.background.done
@@ -244,7 +244,7 @@ def test_blocking_calls_that_took_too_long_keep_their_places(asking: Asking, cap
 
     for record in (-1, -2):
         ask(asking.background, record)
-    assert all(asking.woken.acquire(timeout=DEADLINE_S) for _ in range(2))
+    assert all(asking.woken.acquire(timeout=HANG_S) for _ in range(2))
     answers = [asking.background.done.popleft() for _ in range(2)]
     assert all(isinstance(answer, Answered) and isinstance(answer.error, TimeoutError) for answer in answers)
 
@@ -258,7 +258,7 @@ def test_blocking_calls_that_took_too_long_keep_their_places(asking: Asking, cap
 
     go_on.set()
     for made, record in ((asking, 3), (later, 4)):
-        assert made.woken.acquire(timeout=DEADLINE_S), "its turn has come"
+        assert made.woken.acquire(timeout=HANG_S), "its turn has come"
         answered = made.background.done.popleft()
         assert isinstance(answered, Answered)
         assert (answered.call_id, answered.result) == (record, record)
@@ -280,7 +280,7 @@ def test_an_answer_leaves_its_place_to_the_call_that_follows_it(capsys: pytest.C
 
     background = Background(None, answer_came)
     ask()
-    assert is_over.wait(DEADLINE_S)
+    assert is_over.wait(HANG_S)
     assert capsys.readouterr().err == ""
     background.close()
 

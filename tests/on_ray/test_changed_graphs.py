@@ -11,13 +11,15 @@ import pytest
 
 from backedge import Collect, Flow, GraphMismatchError, Range, run, start
 from backedge.command import main
+from graphs.ids import TaskId
 from tests.faults.evidence import Evidence
-from tests.on_ray.flows import expect, finish, until
+from tests.gates import Gate, Gated
+from tests.on_ray.flows import begin, expect, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 TRIPS = 5
-COUNT = 600
+COUNT = 100
 
 
 def grow(trips: int, record: tuple[int, int]) -> tuple[int, tuple[int, int]]:
@@ -33,11 +35,12 @@ def in_a_dict(trips: int, version: int) -> dict[str, int]:
     return {"trips": trips}
 
 
-def changed(rate: float | None = None, grown: str = "grown", shown: bool = True) -> Flow:
+def changed(gate: str, grown: str = "grown", shown: bool = True) -> Flow:
     """Every number goes round `TRIPS` times, under state by number: of version 1 in `grow`, of version 2 in `grown`."""
     flow = Flow("changing")
     again = flow.loop("again")
-    numbers = flow.read(Range(COUNT, rate=rate), name="numbers").map(lambda number: (number, 0), name="begin")
+    source = Gated(Range(COUNT), Gate(gate), COUNT // 4)
+    numbers = flow.read(source, name="numbers").map(lambda number: (number, 0), name="begin")
     keyed = numbers.merge(again).key_by(lambda record: record[0])
     if grown == "grow":
         counted = keyed.stateful_map(grow, initial=0, name=grown)
@@ -51,29 +54,36 @@ def changed(rate: float | None = None, grown: str = "grown", shown: bool = True)
     return flow
 
 
-def stopped_before_the_change(folder: Path, policy: str = "aligned") -> None:
-    before = changed(rate=150, grown="grow", shown=False)
-    job = start(before, snapshots=folder, every=0.1, policy=policy, progress=False)
-    until(job, lambda story: story.snapshots >= 2 and story.total().hops > 100, "records circulate")
+def stopped_before_the_change(folder: Path) -> Gate:
+    """With nothing on its way in the cut: with batches for it, an operator cannot be dropped."""
+    gate = Gate(folder / "gate")
+    job = start(changed(gate, grown="grow", shown=False), snapshots=folder / "cuts", every=None, progress=False)
+    made = COUNT // 4 * TRIPS
+    until(job, lambda story: story.by_task().get(TaskId("grow", 0), 0) == made, "all that it may read is through")
     assert job.stop().state == "stopped"
+    return gate
 
 
 def test_a_changed_flow_goes_on_from_the_cut_and_again_if_it_is_killed_before_its_own_first_cut(
     tmp_path: Path, evidence: Evidence
 ):
-    stopped_before_the_change(tmp_path)
-    flow = changed(rate=150)
+    gate, cuts = stopped_before_the_change(tmp_path), tmp_path / "cuts"
+    flow = changed(gate)
     with pytest.raises(GraphMismatchError, match=r"'grow' is not in the flow any more"):
-        run(flow, snapshots=tmp_path, resume="latest", progress=False)
+        run(flow, snapshots=cuts, resume="latest", progress=False)
     evidence.happened("changed graphs that were refused before any record", 1)
-    options: dict[str, Any] = {"snapshots": tmp_path, "resume": "latest", "rename": {"grow": "grown"}}
-    _, result = finish(flow, every=0.3, kills=["grown@records=5", "grown@records=1000"], **options)
+    options: dict[str, Any] = {"snapshots": cuts, "resume": "latest", "rename": {"grow": "grown"}}
+    gate.let(COUNT // 2)
+    job = begin(flow, every=None, kills=["grown@records=5", "grown@records=150"], **options)
+    until(job, lambda story: len(story.restores) == 2 and story.state == "running", "it was killed at once")
+    own = job.cut()
+    gate.open()
+    result = job.wait()
     evidence.happened("processes that died", len(result.kills))
     evidence.same(result.outputs["done"], [(number, TRIPS) for number in range(COUNT)])
-    evidence.cuts(tmp_path)
-    before, at_once, *later = [restore["epoch"] for restore in result.restores]
-    assert before == at_once, "the first kill came before the changed flow had a cut of its own"
-    assert later and later[0] > before, "the second one came after it had"
+    evidence.cuts(cuts)
+    before, *later = [restore["epoch"] for restore in result.restores]
+    assert before < own and later == [before, own]
     # The options of the change may stay: the latest cut has the new graph.
     again = run(flow, progress=False, **options)
     expect(again, [(number, TRIPS) for number in range(COUNT)])
@@ -82,10 +92,9 @@ def test_a_changed_flow_goes_on_from_the_cut_and_again_if_it_is_killed_before_it
 def test_the_command_shows_the_difference_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    # Nothing is on its way in the cut: with batches for it, an operator cannot be dropped.
-    stopped_before_the_change(tmp_path, policy="drain")
+    gate = stopped_before_the_change(tmp_path)
     capsys.readouterr()
-    where = [f"{__name__}:changed", "--snapshots", str(tmp_path)]
+    where = [f"{__name__}:changed", "--set", f"gate={gate}", "--snapshots", str(tmp_path / "cuts")]
     assert main(["snapshots", "check", *where]) == 1
     told = capsys.readouterr().out
     assert "added: operator shown" in told and "problem: operator 'grow' is not in the flow any more" in told

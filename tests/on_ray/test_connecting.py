@@ -293,7 +293,7 @@ def test_an_actor_that_is_not_heard_of_is_asked_again(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(starting, "_start_actors", run_here)
     with pytest.raises(RunsHere):
-        starting.start(trips(count=50, rate=None), snapshots=tmp_path, every=0.1, actors="task", progress=False)
+        starting.start(trips(count=50), snapshots=tmp_path, every=0.1, actors="task", progress=False)
     monkeypatch.setattr(Crew, "begin", begin_all_but_one)
     story = Supervising(specs[0]).run()
     assert lost == ["grow/0"]

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backedge import Collect, Context, Flow, GraphMismatchError, Process, Range, RunOptions, run
-from backedge.faults import Faults, run_with_faults
+from backedge import Collect, Context, Flow, GraphMismatchError, Process, Range, run
 from recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
+from tests.gates import Gate, Gated
+from tests.on_ray.flows import finish
 
-COUNT, PRICES = 400, 100_000
+COUNT, PRICES = 100, 100_000
 
 
 class Priced(Process[int, Any]):
@@ -36,10 +37,10 @@ def mapped(array: Any) -> str:
     raise LookupError(f"{place:x} is not mapped")
 
 
-def priced(**prices: Any) -> Flow:
+def priced(gate: Gate, **prices: Any) -> Flow:
     flow = Flow("priced")
     constant = flow.constant("prices", **prices)
-    numbers = flow.read(Range(COUNT, rate=200.0), name="numbers").rebalance()
+    numbers = flow.read(Gated(Range(COUNT), gate, COUNT // 2), name="numbers").rebalance()
     numbers.process(Priced, prices=constant, parallelism=2, name="priced").write(Collect(), name="out")
     return flow
 
@@ -47,15 +48,14 @@ def priced(**prices: Any) -> Flow:
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_ray")
 def test_tasks_in_processes_of_their_own_have_one_copy_and_it_is_that_of_the_cut(tmp_path: Path, evidence: Evidence):
-    calls, cuts = tmp_path / "calls", tmp_path / "cuts"
+    calls, cuts, gate = tmp_path / "calls", tmp_path / "cuts", Gate(tmp_path / "gate")
 
     def load() -> Any:
         with calls.open("a") as file:
             file.write("called\n")
         return np.arange(PRICES) * 2
 
-    options = RunOptions(snapshots=str(cuts), every=0.2, actors="task", progress=False)
-    result = run_with_faults(priced(load=load), Faults(["priced/1@records=100"]), options)
+    _, result = finish(priced(gate, load=load), gate=gate, snapshots=cuts, every=0.2, kills=["priced/1@epoch=3"])
     evidence.happened("processes that died", len(result.kills))
     evidence.same([record[:2] for record in result.outputs["out"]], [(n, 2 * n) for n in range(COUNT)])
     assert len({pid for _, _, pid, _ in result.outputs["out"]}) == 3, "two tasks, and the one in place of a dead one"
@@ -67,4 +67,4 @@ def test_tasks_in_processes_of_their_own_have_one_copy_and_it_is_that_of_the_cut
     assert named == {f"constants/{path.name}" for path in (cuts / "priced" / "constants").iterdir()}
     evidence.cuts(cuts)
     with pytest.raises(GraphMismatchError, match="constant 'prices' has another value"):
-        run(priced(value=np.arange(PRICES)), snapshots=str(cuts), resume="latest", progress=False)
+        run(priced(gate, value=np.arange(PRICES)), snapshots=str(cuts), resume="latest", progress=False)

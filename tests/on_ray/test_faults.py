@@ -17,6 +17,7 @@ from graphs import Collect, Flow, Items, expand
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, TaskId
 from recovery.stores.task_files import LogFigures
+from tests.gates import Gate
 from tests.on_ray.flows import begin, trips, until
 
 
@@ -182,8 +183,8 @@ def test_a_cut_between_two_faults_is_progress():
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_ray")
 def test_a_run_that_is_killed_before_every_cut_says_why_it_makes_no_progress(tmp_path: Path):
-    kills = ["random@every=0.05s"]
-    job = begin(trips(count=400), snapshots=tmp_path, every=5.0, kills=kills, spares=2)
+    flow, kills = trips(count=50, gate=Gate(tmp_path / "gate")), ["random@every=0.05s"]
+    job = begin(flow, snapshots=tmp_path / "cuts", every=None, kills=kills, spares=2)
     story = until(job, lambda story: any("made no progress" in line for line in story.lines), "it is said")
     assert len(story.kills) >= 3 and not story.last_epoch, "they happened, and no cut was complete"
     (said,) = [line for line in story.lines if "made no progress" in line]

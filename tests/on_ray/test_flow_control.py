@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
-import time
 from collections import deque
 from collections.abc import Iterator
 from itertools import pairwise
@@ -25,7 +24,6 @@ from engine.channel_ends import (
     RemoteBackEdge,
     RemoteChannel,
 )
-from engine.files.arrow import arrow
 from engine.on_ray.transport.spill_space import SEGMENTS, SpillSpace
 from engine.task_driver import PARTS
 from engine.task_errors import LoopOverflowError
@@ -293,24 +291,6 @@ def test_columns_without_values_fill_a_channel_too(space: SpillSpace):
     out = LocalChannel(REGULAR, lambda _: None, arrivals.end)
     arrivals.receive(Data(1, Batch(columns(n=[None] * 100))))
     assert out.is_full() and arrivals.end.bytes_waiting == 100
-
-
-@pytest.mark.slow
-def test_a_slow_function_of_narrow_columns_keeps_getting_as_many_as_it_has_time_for():
-    seen: list[int] = []
-
-    def slow(batch: Any) -> Any:
-        seen.append(len(batch["n"]))
-        time.sleep(0.01)
-        return batch
-
-    flow = Flow("narrow")
-    numbers = flow.read(Items(arrow().table({"n": np.zeros(10_000_000, np.int8)})), name="numbers").rebalance()
-    numbers.map_batches(slow, batch_format="numpy", name="slow").write(Collect(), name="kept")
-    with Attending(flow, actors="slice") as run:
-        run.begin()
-        run.until(lambda: len(seen) >= 150, "150 calls")
-    assert min(seen[50:150]) >= 1_000
 
 
 # -- back edges ----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from backedge import Flow, JsonLines, Range, RunFailedError, start
 from recovery.orders import Manifest
 from recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
+from tests.gates import Gate, Gated
 from tests.on_ray.flows import expect, finish, trips, trips_made, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
@@ -50,14 +51,14 @@ def fill(disk: Path) -> Path:
     raise AssertionError("the disk did not fill up")
 
 
-def counting(out: Path) -> Flow:
+def counting(out: Path, gate: Gate) -> Flow:
     """State that grows, output in files on another disk."""
 
     def note(seen: int, number: int) -> tuple[int, dict[str, Any]]:
         return seen + 1, {"n": number, "seen": seen + 1}
 
     flow = Flow("counting")
-    numbers = flow.read(Range(1_000, rate=300), name="numbers").key_by(lambda number: number)
+    numbers = flow.read(Gated(Range(1_000), gate, 250), name="numbers").key_by(lambda number: number)
     noted = numbers.stateful_map(note, initial=0, name="note").rebalance()
     noted.write(JsonLines(str(out)), name="files")
     return flow
@@ -65,41 +66,52 @@ def counting(out: Path) -> Flow:
 
 def test_a_run_whose_disk_is_full_fails_in_words_and_goes_on_later(tmp_path: Path, evidence: Evidence):
     """What a sink of the run's own folder cannot put there ends the attempt, and no other can be claimed there."""
+    gate = Gate(tmp_path / "gate")
+    flow = trips(count=100, gate=gate)
     with small_disk(tmp_path / "disk") as disk:
         options = dict[str, Any](every=0.1, actors="slice", max_restarts=3, progress=False)
-        job = start(trips(count=300), snapshots=disk / "cuts", **options)
+        job = start(flow, snapshots=disk / "cuts", **options)
         until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
         filler = fill(disk)
+        gate.let(50)
         with pytest.raises(RunFailedError, match="No space left on device"):
             job.wait()
         evidence.happened("bytes that filled the disk", filler.stat().st_size)
         filler.unlink()
-        flow = trips(count=300)
+        gate.open()
         _, result = finish(flow, snapshots=disk / "cuts", every=0.1, actors="slice", resume="latest")
         assert result.restores[0]["epoch"] is not None
-        evidence.same(result.outputs["done"], trips_made(300))
+        evidence.same(result.outputs["done"], trips_made(100))
         evidence.cuts(disk / "cuts")
 
 
 def test_a_restart_that_finds_no_room_is_tried_again_until_there_is_some(tmp_path: Path):
+    gate = Gate(tmp_path / "gate")
     with small_disk(tmp_path / "disk") as disk:
-        job = start(trips(count=300), snapshots=disk / "cuts", every=0.1, actors="slice", progress=False)
+        flow = trips(count=100, gate=gate)
+        job = start(flow, snapshots=disk / "cuts", every=0.1, actors="slice", progress=False)
         until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
         filler = fill(disk)
+        gate.let(50)
         until(job, lambda story: any("could not be recorded" in line for line in story.lines), "no start finds room")
         filler.unlink()
+        gate.open()
         result = job.wait()
         assert result.state == "finished" and result.restores[0]["epoch"] is not None
-        expect(result, trips_made(300))
+        expect(result, trips_made(100))
 
 
 def test_an_output_disk_that_is_full_for_some_seconds_does_not_end_a_run(tmp_path: Path):
+    gate = Gate(tmp_path / "gate")
     with small_disk(tmp_path / "disk") as disk:
-        job = start(counting(disk / "out"), snapshots=tmp_path / "cuts", every=0.1, actors="slice", progress=False)
+        flow = counting(disk / "out", gate)
+        job = start(flow, snapshots=tmp_path / "cuts", every=0.1, actors="slice", progress=False)
         until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
         filler = fill(disk)
+        gate.let(500)
         until(job, lambda story: story.restarts >= 5, "five restarts have found no room")
         filler.unlink()
+        gate.open()
         result = job.wait()
         assert result.state == "finished"
         lines = [line for file in (disk / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
@@ -109,10 +121,13 @@ def test_an_output_disk_that_is_full_for_some_seconds_does_not_end_a_run(tmp_pat
 def test_epochs_that_find_no_room_are_given_up_and_the_run_goes_on_when_there_is_some(
     tmp_path: Path, evidence: Evidence
 ):
+    gate = Gate(tmp_path / "gate")
     with small_disk(tmp_path / "disk") as disk:
-        job = start(counting(tmp_path / "out"), snapshots=disk / "cuts", every=0.1, actors="slice", progress=False)
+        flow = counting(tmp_path / "out", gate)
+        job = start(flow, snapshots=disk / "cuts", every=0.1, actors="slice", progress=False)
         until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
         filler = fill(disk)
+        gate.let(500)
         told = until(job, lambda story: any("No space left" in line for line in story.lines), "somebody is told")
         store = CutStore(str(disk / "cuts"), "counting")
         cuts = [entry.epoch for entry in store.chain() if isinstance(entry, Manifest)]
@@ -120,6 +135,7 @@ def test_epochs_that_find_no_room_are_given_up_and_the_run_goes_on_when_there_is
         evidence.happened("bytes that filled the disk", filler.stat().st_size)
         filler.unlink()
         until(job, lambda story: story.snapshots > told.snapshots, "cuts are complete again")
+        gate.open()
         result = job.wait()
         assert result.state == "finished" and result.restores == ()
         lines = [line for file in (tmp_path / "out").glob("*.jsonl") for line in file.read_text().splitlines()]

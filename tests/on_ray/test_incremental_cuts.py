@@ -12,24 +12,28 @@ from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Range, RunOptions
-from backedge.faults import Faults, run_with_faults
+from backedge import Collect, Flow, Job, Range
 from graphs.ids import TaskId
 from recovery.orders import Manifest, StateFile
 from recovery.stores.cut_store import CutStore
 from recovery.stores.task_files import StoredFile
 from recovery.stores.task_tables import TaskReader
 from tests.faults.evidence import Evidence
+from tests.gates import Gate, Gated
 from tests.on_ray.fault_points import FaultPoint, Setting
+from tests.on_ray.flows import begin, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
-RECORDS, KEYS, PER_KEY = 1_500_000, 20_000, 500
-RATE = 500_000
-"""Slow enough for dozens of cuts, however fast the machine is."""
-PER_FRAGILE_KEY = 250
-AGAIN, PER_KEY_AGAIN = 50, 30_000
+RECORDS, KEYS, PER_KEY = 30_000, 20_000, 100
+"""The first cut holds a count of each key; after that a key is counted `PER_KEY` times before the next one."""
+
+STEP = 500
+COUNTED = [(key, PER_KEY) for key in range(KEYS // PER_KEY, RECORDS // PER_KEY)]
+PER_FRAGILE_KEY = 10
+AGAIN, PER_KEY_AGAIN = 50, 100
 COUNTS = TaskId("counts", 0)
+OPTIONS: dict[str, Any] = {"every": None, "keep": 2}
 
 
 class Fragile:
@@ -59,23 +63,19 @@ def counted_once(count: int, n: int) -> tuple[int, tuple[int, int]]:
     return count + 1, (key_of(n), count + 1)
 
 
-def counting(
-    count: Callable[[int, int], tuple[int, tuple[int, int]]] = counted_once,
-    rate: float = RATE,
-    records: int = RECORDS,
-) -> Flow:
+def counting(gate: Gate, count: Callable[[int, int], tuple[int, tuple[int, int]]] = counted_once) -> Flow:
     """Count the records of each key."""
     flow = Flow("counting")
-    numbers = flow.read(Range(records, rate=rate), name="numbers").key_by(key_of)
+    numbers = flow.read(Gated(Range(RECORDS), gate), name="numbers").key_by(key_of)
     counted = numbers.stateful_map(count, initial=0, name="counts")
     counted.filter(lambda pair: pair[1] == PER_KEY).write(Collect(), name="counted")
     return flow
 
 
-def fragile(records: int, marker: str) -> Flow:
+def fragile(gate: Gate, marker: str) -> Flow:
     """Count the records of each key, with counts that do not survive their first compaction."""
     flow = Flow("counting")
-    numbers = flow.read(Range(records, rate=RATE), name="numbers").key_by(lambda n: n // PER_FRAGILE_KEY)
+    numbers = flow.read(Gated(Range(RECORDS), gate), name="numbers").key_by(lambda n: n // PER_FRAGILE_KEY)
 
     def count(value: Fragile | None, n: int) -> tuple[Fragile, tuple[int, int]]:
         now = 1 if value is None else value.count + 1
@@ -86,6 +86,16 @@ def fragile(records: int, marker: str) -> Flow:
     return flow
 
 
+def cut_at(job: Job, gate: Gate, *counts: int) -> list[int]:
+    """Take a cut whenever so many records have come; the epochs."""
+    epochs: list[int] = []
+    for count in counts:
+        gate.let(count)
+        until(job, lambda story, count=count: story.by_task().get(COUNTS, 0) >= count, f"{count} records are counted")
+        epochs.append(job.cut())
+    return epochs
+
+
 def lists_of(folder: Path) -> dict[int, tuple[StateFile, ...]]:
     """Epoch of each cut -> the files with the state of the counting task."""
     entries = CutStore(str(folder), "counting").chain()
@@ -93,16 +103,21 @@ def lists_of(folder: Path) -> dict[int, tuple[StateFile, ...]]:
 
 
 def test_a_process_that_dies_restores_a_base_and_its_deltas(tmp_path: Path):
-    options = RunOptions(snapshots=tmp_path, every=0.05, keep=2, progress=False)
-    result = run_with_faults(counting(), Faults(kills=["counts@records=1200000"]), options)
-    assert result.state == "finished"
-    assert sorted(result.outputs["counted"]) == [(key, PER_KEY) for key in range(KEYS // PER_KEY, RECORDS // PER_KEY)]
-    lists = lists_of(tmp_path)
-    (restored,) = (lists[restore["epoch"]] for restore in result.restores)
-    assert len(restored) > 1, "the restored cut holds everything"
-    across = [files for files in lists.values() if len({file.attempt for file in files}) > 1]
-    assert across, "the attempt after it did not write what changed since the cut that it restored"
-    store = CutStore(str(tmp_path), "counting")
+    gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
+    job = begin(counting(gate), snapshots=cuts, kills=[f"counts@records={KEYS + 3 * STEP}"], **OPTIONS)
+    *_, last = cut_at(job, gate, KEYS, KEYS + STEP, KEYS + 2 * STEP)
+    gate.let(KEYS + 4 * STEP)
+    # What was counted behind the last cut is counted again.
+    until(job, lambda story: story.by_task().get(COUNTS, 0) == KEYS + 5 * STEP, "it has died and gone on")
+    later = job.cut()
+    gate.open()
+    result = job.wait()
+    assert sorted(result.outputs["counted"]) == COUNTED
+    assert [restore["epoch"] for restore in result.restores] == [last]
+    lists = lists_of(cuts)
+    assert len(lists[last]) > 1, "the restored cut holds everything"
+    assert len({file.attempt for file in lists[later]}) == 2, "the next attempt wrote everything again"
+    store = CutStore(str(cuts), "counting")
     for epoch in store.cuts():
         files = store.manifest_of(epoch).tasks[COUNTS]
         assert [layer.size for layer in (*files.below, files.layer)] == [file.size for file in lists[epoch]]
@@ -115,34 +130,35 @@ def reads_deltas(reader: TaskReader, operator: str, file: StoredFile) -> int | N
 
 
 def test_a_process_that_dies_between_two_files_of_its_state_reads_them_again(tmp_path: Path, evidence: Evidence):
-    """The source dies, so the task with the state stays, goes back in place, and dies behind the first file.
-
-    The source dies three times: a cut may happen to hold everything.
-    """
-    note = tmp_path / "note"
+    """The source dies, so the task with the state stays, goes back in place, and dies behind the first file."""
+    note, gate, cuts = tmp_path / "note", Gate(tmp_path / "gate"), tmp_path / "cuts"
     point = FaultPoint(str(note), TaskReader, "state_part", "after", reads_deltas, number=1)
-    options = RunOptions(snapshots=tmp_path / "cuts", every=0.05, keep=2, actors="task", progress=False)
-    kills = Faults(kills=[f"numbers@records={records}" for records in (600_000, 900_000, 1_200_000)])
-    result = run_with_faults(counting(Setting(point, counted_once)), kills, options)
+    flow, kills = counting(gate, Setting(point, counted_once)), [f"numbers@records={KEYS + 3 * STEP}"]
+    job = begin(flow, snapshots=cuts, actors="task", kills=kills, **OPTIONS)
+    *_, last = cut_at(job, gate, KEYS, KEYS + STEP, KEYS + 2 * STEP)
+    gate.open()
+    result = job.wait()
     evidence.happened("processes that died", len(result.kills))
     evidence.happened("processes that died while they read deltas", note.exists())
-    restored = [restore["epoch"] for restore in result.restores]
-    again = [first for first, second in pairwise(restored) if first == second]
-    assert len(restored) == 4 and again, "nothing was complete in between"
-    evidence.happened("files below a delta that was restored", len(lists_of(tmp_path / "cuts")[again[0]]) - 1)
-    evidence.same(result.outputs["counted"], [(key, PER_KEY) for key in range(KEYS // PER_KEY, RECORDS // PER_KEY)])
-    evidence.cuts(tmp_path / "cuts")
+    assert [restore["epoch"] for restore in result.restores] == [last, last], "nothing was complete in between"
+    evidence.happened("files below a delta that was restored", len(lists_of(cuts)[last]) - 1)
+    evidence.same(result.outputs["counted"], COUNTED)
+    evidence.cuts(cuts)
 
 
 def test_a_process_that_dies_in_a_compaction_loses_nothing(tmp_path: Path, evidence: Evidence):
-    marker, records = tmp_path / "died", RECORDS // 2
-    options = RunOptions(snapshots=tmp_path / "cuts", every=0.03, keep=2, progress=False)
-    result = run_with_faults(fragile(records, str(marker)), Faults(), options)
+    marker, gate, cuts = tmp_path / "died", Gate(tmp_path / "gate"), tmp_path / "cuts"
+    job = begin(fragile(gate, str(marker)), snapshots=cuts, **OPTIONS)
+    counts = iter(range(KEYS, RECORDS, STEP))
+    while not marker.exists():
+        cut_at(job, gate, next(counts))
+    gate.open()
+    result = job.wait()
     evidence.happened("processes that died in a compaction", marker.exists())
-    assert result.state == "finished" and len(result.restores) == 1
-    evidence.same(result.outputs["counted"], [(key, PER_FRAGILE_KEY) for key in range(records // PER_FRAGILE_KEY)])
-    evidence.cuts(tmp_path / "cuts")
-    (restored,) = (lists_of(tmp_path / "cuts")[restore["epoch"]] for restore in result.restores)
+    assert result.state == "finished"
+    evidence.same(result.outputs["counted"], [(key, PER_FRAGILE_KEY) for key in range(RECORDS // PER_FRAGILE_KEY)])
+    evidence.cuts(cuts)
+    (restored,) = (lists_of(cuts)[restore["epoch"]] for restore in result.restores)
     assert len(restored) > 1, "the restored cut is not the one that was being compacted, or a later one"
 
 
@@ -163,16 +179,19 @@ def superseded(lists: dict[int, tuple[StateFile, ...]]) -> list[int]:
 
 
 def test_a_process_that_dies_restores_a_delta_that_has_taken_the_place_of_others(tmp_path: Path, evidence: Evidence):
-    flow = Flow("counting")
-    numbers = flow.read(Range(KEYS + AGAIN * PER_KEY_AGAIN, rate=500_000), name="numbers").key_by(again)
+    flow, gate, cuts = Flow("counting"), Gate(tmp_path / "gate"), tmp_path / "cuts"
+    records = KEYS + AGAIN * PER_KEY_AGAIN
+    numbers = flow.read(Gated(Range(records), gate), name="numbers").key_by(again)
     counted = numbers.stateful_map(count_again, initial=0, name="counts")
     counted.filter(lambda pair: pair[1] == PER_KEY_AGAIN + 1).write(Collect(), name="counted")
-    options = RunOptions(snapshots=tmp_path / "cuts", every=0.05, keep=2, progress=False)
-    result = run_with_faults(flow, Faults(kills=["counts@epoch=5", "numbers@epoch=9"]), options)
+    job = begin(flow, snapshots=cuts, kills=[f"counts@records={KEYS + 4 * STEP}"], **OPTIONS)
+    *_, last = cut_at(job, gate, *range(KEYS, KEYS + 4 * STEP, STEP))
+    gate.open()
+    result = job.wait()
     evidence.happened("processes that died", len(result.kills))
-    lists = lists_of(tmp_path / "cuts")
+    lists = lists_of(cuts)
     evidence.happened("deltas that took the place of others", len(superseded(lists)))
-    restored = {restore["epoch"] for restore in result.restores}
-    evidence.happened("restores of such a delta", len(restored.intersection(superseded(lists))))
+    assert [restore["epoch"] for restore in result.restores] == [last] and last in superseded(lists)
+    evidence.happened("restores of such a delta", len(result.restores))
     evidence.same(result.outputs["counted"], [(key, PER_KEY_AGAIN + 1) for key in range(AGAIN)])
-    evidence.cuts(tmp_path / "cuts")
+    evidence.cuts(cuts)

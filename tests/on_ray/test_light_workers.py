@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from engine.on_ray import cluster
+from tests.gates import HANG_S
 from tests.jobs.rays import short_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +42,7 @@ def in_the_supervisor(view):
 
 def go(name, **options):
     flow = Flow(name, stop_when=in_the_supervisor if options else None)
-    flow.read(Range(4, rate=4)).map(look, name="look").write(Collect(), name="seen")
+    flow.read(Range(4)).map(look, name="look").write(Collect(), name="seen")
     return run(flow, progress=False, **options).outputs["seen"]
 
 @ray.remote
@@ -67,7 +68,7 @@ def test_the_processes_of_a_run_start_without_pydantic_and_pyarrow_and_no_others
     with short_folder() as folder:
         environment |= {"PYTHONPATH": str(ROOT), "RAY_TMPDIR": folder}
         command = [sys.executable, "-c", SCRIPT, str(seen), str(tmp_path / "cuts")]
-        told = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        told = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S)
     both = "['pydantic', 'ray._common.pydantic_compat', 'pyarrow', 'ray._private.arrow_serialization']"
     assert told.stdout.splitlines() == ["(0, [], True)", f"(4, {both})", both], told.stderr
     assert seen.read_text() == "['pyarrow']", "it has read a cut"

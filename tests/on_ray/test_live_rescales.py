@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Job, JsonLines, Poll, Range, RequestFailedError, Stream, start
+from backedge import Collect, Flow, Job, JsonLines, Range, RequestFailedError, Stream, start
 from backedge.command import main
-from tests.on_ray.flows import Record, expect, held_back, slowed, trips, trips_made, until
+from tests.gates import Gate, Gated
+from tests.on_ray.flows import Record, expect, finish, held_back, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, end
+from tests.on_ray.rounds import MADE, in_rounds, in_the_second, release
 from tests.on_ray.test_recovery import supervisor_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
-COUNT, TRIPS = 40, 150
+COUNT, TRIPS = 40, 5
 
 
 def begun(flow: Flow) -> Stream[Record]:
@@ -28,7 +29,7 @@ def begun(flow: Flow) -> Stream[Record]:
     return numbers.map(lambda number: (number, 0), name="begin")
 
 
-def circling(gate: Path, **placing: Any) -> Flow:
+def circling(gate: Gate, **placing: Any) -> Flow:
     """Every number goes round the loop so often. Head, body and sink are tasks of their own."""
     flow = Flow("circling")
     again = flow.loop("again")
@@ -41,18 +42,6 @@ def circling(gate: Path, **placing: Any) -> Flow:
     return flow
 
 
-def in_rounds(gate: Path) -> Flow:
-    """The same in rounds."""
-    flow = Flow("in_rounds")
-    step = slowed(gate)
-
-    def body(records: Stream[Record]) -> Stream[Record]:
-        return records.key_by(lambda record: record[0]).stateful_map(step, initial=0, name="grow").rebalance()
-
-    flow.iterate(begun(flow).rebalance(), body, rounds=TRIPS, name="again").rebalance().write(Collect(), name="done")
-    return flow
-
-
 def tasks_of(job: Job, operator: str = "grow") -> int:
     """How many processes of an operator run."""
     story = until(job, lambda story: story.state == "running", "it runs")
@@ -60,8 +49,8 @@ def tasks_of(job: Job, operator: str = "grow") -> int:
 
 
 def test_a_free_loop_is_rescaled_three_times_and_keeps_its_tasks_when_its_supervisor_dies(spark: Any, tmp_path: Path):
-    before, gate = actors_below(os.getpid()), tmp_path / "gate"
-    job = start(circling(gate), snapshots=tmp_path, every=0.2, actors="task", progress=False)
+    before, gate = actors_below(os.getpid()), Gate(tmp_path / "gate")
+    job = start(circling(gate), snapshots=tmp_path / "cuts", every=0.2, actors="task", progress=False)
     until(job, lambda story: story.snapshots_with_log, "records are in the loop")
     for tasks in (2, 1, 3):
         assert job.rescale(tasks) > 0
@@ -70,40 +59,38 @@ def test_a_free_loop_is_rescaled_three_times_and_keeps_its_tasks_when_its_superv
     end(supervisor_of(before))
     until(job, lambda story: story.restarts == 1 and story.state == "running", "the supervisor is replaced")
     assert tasks_of(job) == 3, "its successor knows of the rescale"
-    gate.touch()
+    gate.open()
     result = job.wait()
     expect(result, trips_made(COUNT, TRIPS))
     assert [rescale["tasks"]["grow"] for rescale in result.rescales] == [[1, 2], [2, 1], [1, 3]]
     assert all(rescale["gap_ms"] > 0 for rescale in result.rescales)
     assert sum(rescale["in_loop_records"] for rescale in result.rescales) > 0, "in the middle of the loop"
     assert len(result.restores) == 1, "a rescale is no failure"
-    assert main(["audit", str(tmp_path / "circling"), "--epoch", "all"]) == 0
+    assert main(["audit", str(tmp_path / "cuts" / "circling"), "--epoch", "all"]) == 0
 
 
 def test_rescales_of_an_iteration_do_not_undo_each_other_and_outlast_the_run(tmp_path: Path):
-    """Two clients rescale at once. The stop may cut in the middle of a round, which only the same tasks restore."""
-    gate = tmp_path / "gate"
-    options: dict[str, Any] = {"every": 0.2, "actors": "slice", "parallelism": 2, "progress": False}
-    job = start(in_rounds(gate), snapshots=tmp_path, **options)
-    until(job, lambda story: story.snapshots, "a cut is complete while rounds go on")
-    with ThreadPoolExecutor(2) as clients:
+    """Two clients rescale at once, between rounds. After that the run stops, and goes on with as many tasks."""
+    gate = Gate(tmp_path / "gate")
+    flow = in_rounds(gate)
+    options: dict[str, Any] = {"every": 0.2, "actors": "slice", "parallelism": 2, "snapshots": tmp_path / "cuts"}
+    job = start(flow, progress=False, **options)
+    in_the_second(job)
+    with ThreadPoolExecutor(3) as clients:
         asked = [clients.submit(job.rescale, {name: tasks}) for name, tasks in (("grow", 3), ("done", 1))]
+        release(job, gate, asked)
         assert all(gap_ms.result() > 0 for gap_ms in asked)
-    stopped = job.stop()
+        stop = clients.submit(job.stop)
+        release(job, gate, [stop])
+        stopped = stop.result()
     assert sorted(map(str, (rescale["tasks"] for rescale in stopped.rescales))) == [
         "{'done': [2, 1]}",
         "{'grow': [2, 3]}",
     ]
-    again = start(in_rounds(gate), snapshots=tmp_path, resume="latest", **options)
-    gate.touch()
-    result = again.wait()
-    expect(result, trips_made(COUNT, TRIPS))
+    gate.open()
+    _, result = finish(flow, resume="latest", **options)
+    expect(result, MADE)
     assert [name for name in sorted(result.by_task) if name.startswith("grow/")] == ["grow/0", "grow/1", "grow/2"]
-
-
-def number_until(gate: Path, number: int) -> tuple[list[int], int] | None:
-    """The next number, until the test opens the gate."""
-    return None if gate.exists() else ([number], number + 1)
 
 
 class Hoarder:
@@ -132,27 +119,25 @@ class Hoarder:
 
 
 def test_a_rescale_whose_state_cannot_be_divided_is_refused_and_the_run_goes_on(tmp_path: Path):
-    flow, gate = Flow("hoarding"), tmp_path / "gate"
-    source = Poll(partial(number_until, gate), start=0, ends=True, rate=50)
-    numbers = flow.read(source, name="numbers", parallelism=1)
+    flow, gate = Flow("hoarding"), Gate(tmp_path / "gate")
+    numbers = flow.read(Gated(Range(COUNT), gate, COUNT // 2), name="numbers", parallelism=1)
     numbers.rebalance().process(Hoarder, name="hoard", parallelism=1).write(Collect(), name="done")
-    job = start(flow, snapshots=tmp_path, every=0.2, actors="slice", progress=False)
+    job = start(flow, snapshots=tmp_path / "cuts", every=0.2, actors="slice", progress=False)
     until(job, lambda story: story.snapshots, "a cut is complete")
     with pytest.raises(RequestFailedError, match=r"was refused, and the run goes on as before: .*these counts cannot"):
         job.rescale({"hoard": 2})
     until(job, lambda story: story.state == "running", "it runs as before")
-    gate.touch()
+    gate.open()
     result = job.wait()
     assert {name for name in result.by_task if name.startswith("hoard/")} == {"hoard/0"}
-    done = sorted(result.outputs["done"])
-    assert done == [(number, number + 1) for number in range(len(done))]
+    assert sorted(result.outputs["done"]) == [(number, number + 1) for number in range(COUNT)]
     assert len(result.restores) == 1 and result.rescales == ()
 
 
 def test_a_rescale_that_cannot_be_carried_out_leaves_the_run_as_it_is(tmp_path: Path):
     """For want of room it waits; a wrong one is refused at once."""
-    gate = tmp_path / "gate"
-    job = start(circling(gate, num_cpus=0.9), snapshots=tmp_path, every=0.2, actors="task", progress=False)
+    gate = Gate(tmp_path / "gate")
+    job = start(circling(gate, num_cpus=0.9), snapshots=tmp_path / "cuts", every=0.2, actors="task", progress=False)
     until(job, lambda story: story.snapshots, "a cut is complete")
     with pytest.raises(RequestFailedError, match="no operator 'shrink' to rescale; its operators are 'numbers'"):
         job.rescale({"shrink": 2})
@@ -162,7 +147,7 @@ def test_a_rescale_that_cannot_be_carried_out_leaves_the_run_as_it_is(tmp_path: 
         asked = client.submit(job.rescale, {"grow": 2})
         told = "the rescale waits, and the run goes on as before: actor circling/grow/1 needs a machine with 0.9 CPU"
         until(job, lambda story: any(told in line for line in story.lines), "it is told what is missing")
-        gate.touch()
+        gate.open()
         expect(job.wait(), trips_made(COUNT, TRIPS))
         with pytest.raises(RequestFailedError, match=r"superseded by the end of the run|the run is over"):
             asked.result()
@@ -171,14 +156,17 @@ def test_a_rescale_that_cannot_be_carried_out_leaves_the_run_as_it_is(tmp_path: 
 
 def test_parts_that_wait_in_a_roll_when_the_run_is_rescaled_are_published_once(tmp_path: Path):
     """The files would roll at a size that they never reach, or at the end."""
-    out = tmp_path / "out"
+    gate, out = Gate(tmp_path / "gate"), tmp_path / "out"
     sink = JsonLines(str(out), roll_bytes=10**9, roll_s=None)
-    job = start(trips(count=900, sink=sink), snapshots=tmp_path / "cuts", every=0.1, parallelism=2, progress=False)
-    for tasks in (3, 1):
+    flow = trips(count=100, gate=gate, sink=sink)
+    job = start(flow, snapshots=tmp_path / "cuts", every=0.1, parallelism=2, progress=False)
+    for tasks, count in ((3, 35), (1, 45)):
+        gate.let(count)  # of each of the two splits
         until(job, lambda _: any(out.glob("_staging/trips/done/rolls/*/*")), "parts wait in a roll")
         published = set(out.glob("*.jsonl"))
         assert job.rescale(tasks) > 0
         until(job, lambda _, known=published: set(out.glob("*.jsonl")) > known, "the rolls of the tasks before end")
+    gate.open()
     job.wait()
     found = [tuple(json.loads(line)) for file in out.glob("*.jsonl") for line in file.read_text().splitlines()]
-    assert sorted(found) == trips_made(900)
+    assert sorted(found) == trips_made(100)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.faults.evidence import Evidence
+from tests.gates import HANG_S
 from tests.jobs.rays import QUIET_RAY, check_gone, commands_below, short_folder
 from tests.on_ray.drivers import COUNT, driver, next_line
 from tests.on_ray.flows import trips_made
 from tests.on_ray.leftovers import ACTORS, end, has_ended
 
 pytestmark = pytest.mark.slow
-GONE_S = 60.0
 
 
 @pytest.mark.parametrize("dies", ["everything", pytest.param("gcs_server", marks=pytest.mark.long)])
@@ -35,7 +35,7 @@ def test_a_run_whose_cluster_is_lost_goes_on_in_another_one(
             evidence.happened("daemons of the GCS that died", sum("gcs_server" in below[pid] for pid in killed))
             for pid in (*killed, *([lost.pid] if dies == "everything" else [])):
                 end(pid)
-            lost.wait(GONE_S)
+            lost.wait(HANG_S)
             assert all(has_ended(pid) for pid, command in below.items() if command.startswith(ACTORS))
             for pid in below:
                 end(pid)  # a daemon of Ray may outlive the others
@@ -67,5 +67,5 @@ def test_a_driver_whose_cluster_is_lost_says_so_within_the_silence_timeout_and_h
             told = next_line(left)["error"]
             assert "Ray cluster" in told and "--resume latest" in told
             # By itself, not by Ray, which would do so after a minute with another code.
-            assert left.wait(GONE_S) == 0
+            assert left.wait(HANG_S) == 0
         check_gone(set(below))

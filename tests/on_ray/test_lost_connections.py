@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 from msgspec.structs import replace
 
-from backedge import Collect, Flow, Range
+from backedge import Collect, Flow, Generate
 from engine.on_ray.transport.control_messages import SUPERVISOR
 from engine.on_ray.transport.frames import Kind, pack_note
 from engine.on_ray.transport.mailbox import Address, Keys, Mailbox
@@ -95,15 +95,15 @@ class Proxies:
         return sum(proxy.resets for proxy in self.made)
 
 
-def numbers(count: int, rate: float | None = None) -> Flow:
+def numbers(count: int | None) -> Flow:
     flow = Flow("numbers")
-    flow.read(Range(count, rate=rate), name="numbers").rebalance().write(Collect(), name="done")
+    flow.read(Generate(lambda number: number, count), name="numbers").rebalance().write(Collect(), name="done")
     return flow
 
 
 @pytest.mark.slow
 def test_a_connection_between_two_actors_that_is_reset_fails_the_attempt():
-    flow = numbers(100_000, rate=100)
+    flow = numbers(None)
     proxies = Proxies("numbers/0", "done/0")
     run = Attending(flow, host=HOST, reroute=proxies.reroute, options=options())
     with run:
@@ -120,7 +120,7 @@ def test_a_connection_between_two_actors_that_is_reset_fails_the_attempt():
 
 @pytest.mark.slow
 def test_connections_to_the_supervisor_that_are_reset_lose_no_report():
-    flow = numbers(500, rate=1_000)
+    flow = numbers(500)
     proxies = Proxies(None, SUPERVISOR)
     run = Attending(flow, host=HOST, reroute=proxies.reroute, store=Snapshots(), options=options())
     with run:

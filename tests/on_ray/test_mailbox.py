@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import zmq
@@ -17,9 +17,10 @@ import zmq
 from engine.on_ray.transport.frames import NO_CHANNEL, WAKE, Kind, Message, pack_header
 from engine.on_ray.transport.mailbox import Address, Keys, Link, Mailbox
 from graphs.ids import Attempt
+from tests.gates import HANG_S, wait_for
 
 HOST = "127.0.0.1"
-DEADLINE_MS = 5_000
+DEADLINE_MS = int(1000 * HANG_S)
 REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 KEYS = Keys.new()
 
@@ -398,45 +399,38 @@ def test_what_a_mailbox_leaves_in_the_temporary_folder_is_nothing():
 # -- watched links -------------------------------------------------------------------------------------------------
 
 
-def is_silent_within(link: Link, timeout_ms: int = DEADLINE_MS) -> bool:
-    deadline_s = time.monotonic() + timeout_ms / 1000
-    while not link.is_silent():
-        if time.monotonic() > deadline_s:
-            return False
-        select.select([], [], [], 0.005)
-    return True
-
-
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Milliseconds after which a watched process counts as silent."""
-    monkeypatch.setattr("engine.on_ray.transport.mailbox.SILENT_PART_MS_MIN", 30)
-    return 3 * 30
-
-
-def test_a_process_that_answers_is_not_silent(opened: list[Mailbox], soon: int):
-    ours, other = here(opened), here(opened)
-    link = ours.link(other.address, silence_ms=soon)
-    assert not is_silent_within(link, 4 * soon)
-
-
 def test_a_process_that_accepts_a_connection_and_says_nothing_is_silent(
-    opened: list[Mailbox], soon: int, tmp_path: Path
+    opened: list[Mailbox], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """So does one that is stopped: the kernel accepts for it."""
+    monkeypatch.setattr("engine.on_ray.transport.mailbox.SILENT_PART_MS_MIN", 30)
     with socket.socket(socket.AF_UNIX) as stopped:
         stopped.bind(str(tmp_path / "box"))
         stopped.listen()
-        link = here(opened).link(Address("here", f"ipc://{tmp_path}/box"), silence_ms=soon)
-        assert is_silent_within(link)
+        link = here(opened).link(Address("here", f"ipc://{tmp_path}/box"), silence_ms=3 * 30)
+        wait_for(link.is_silent, "it is silent")
 
 
-def test_a_process_whose_connection_is_lost_is_silent(opened: list[Mailbox], soon: int):
+def test_a_process_is_silent_when_its_connection_is_lost_and_not_before(
+    opened: list[Mailbox], monkeypatch: pytest.MonkeyPatch
+):
+    now_s = 0.0
+    clock = SimpleNamespace(monotonic=lambda: now_s, monotonic_ns=time.monotonic_ns)
+    monkeypatch.setattr("engine.on_ray.transport.mailbox.time", clock)
     other = here(opened)
-    link = here(opened).link(other.address, silence_ms=soon)
-    assert not is_silent_within(link, 2 * soon)
+    link = here(opened).link(other.address, silence_ms=DEADLINE_MS)
+    now_s += HANG_S
+    wait_for(lambda: not link.is_silent(), "it is connected")
+    now_s += HANG_S
+    assert not link.is_silent()
     other.close()
-    assert is_silent_within(link)
+
+    def is_silent_later() -> bool:
+        nonlocal now_s
+        now_s += HANG_S
+        return link.is_silent()
+
+    wait_for(is_silent_later, "the connection is lost")
 
 
 # -- awake ---------------------------------------------------------------------------------------------------------

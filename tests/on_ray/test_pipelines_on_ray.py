@@ -17,7 +17,8 @@ from recovery.orders import AttemptStart, Manifest
 from recovery.stores.cut_store import CutStore
 from recovery.stores.stored_status import stored_status
 from tests.faults.evidence import Evidence
-from tests.on_ray.flows import begin, expect, finish, grow, held_back, killed, trips_made, until
+from tests.gates import Gate, Gated
+from tests.on_ray.flows import begin, expect, finish, held_back, trips_made, until
 from tests.on_ray.leftovers import actors_below, end, has_ended
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
@@ -25,24 +26,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 NAMES = ("left", "right")
 
 
-def pair(
-    count: int,
-    gate: str | None = None,
-    rate: float | None = 150,
-    out: Path | None = None,
-    names: Sequence[str] = NAMES,
-) -> Flow:
-    """Two loops that exchange nothing. They write files into folders below `out`, if it is given."""
+def pair(count: int, gate: Gate, out: Path | None = None, names: Sequence[str] = NAMES) -> Flow:
+    """Two loops behind a gate that exchange nothing. They write files into folders below `out`, if it is given."""
     flow = Flow("pair")
     for name in names:
         again = flow.loop(f"{name} again")
-        numbers = flow.read(Range(count, rate=rate), name=name).map(lambda number: (number, 0), name=f"{name} begin")
-        keyed = numbers.merge(again).key_by(lambda record: record[0])
-        step = grow if gate is None else held_back(Path(gate))
-        grown = keyed.stateful_map(step, initial=0, name=f"{name} grow")
+        numbers = flow.read(Gated(Range(count), gate, count // 4), name=name)
+        begun = numbers.map(lambda number: (number, 0), name=f"{name} begin")
+        keyed = begun.merge(again).key_by(lambda record: record[0])
+        grown = keyed.stateful_map(held_back(gate), initial=0, name=f"{name} grow")
         done, rest = grown.rebalance().split(lambda record: record[1] >= 5, name=f"{name} enough")
         again.feed(rest.rebalance())
-        sink = Collect() if out is None else JsonLines(str(out / name), roll_s=0.3)
+        sink = Collect() if out is None else JsonLines(str(out / name), roll_bytes=50, roll_s=None)
         done.write(sink, name=f"{name} done")
     return flow
 
@@ -75,35 +70,39 @@ def expect_both(result: Any, count: int) -> None:
 def test_one_pipeline_dies_and_the_other_keeps_its_attempt_and_its_processes(
     tmp_path: Path, actors: str, evidence: Evidence
 ):
-    kills = ["right grow@records=150", "right@records=200"]
-    job = begin(pair(300), snapshots=tmp_path, every=0.1, actors=actors, kills=kills, spares=1)
-    before = until(job, lambda story: story.state == "running", "both run").pids
-    after = until(job, lambda story: len(story.restores) == 2 and story.state == "running", "two restores").pids
+    gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
+    job = begin(pair(100, gate), snapshots=cuts, every=0.1, actors=actors, spares=1)
+    before = after = until(job, lambda story: story.state == "running" and story.snapshots >= 4, "both have cuts").pids
+    ended: list[int] = []
+    for restores in (1, 2):
+        ended.append(next(iter(of(after, "right").values())))
+        end(ended[-1])
+        after = until(job, lambda s, n=restores: len(s.restores) == n and s.state == "running", "it is restored").pids
+    gate.open()
     result = job.wait()
-    assert sorted(killed(result)) == sorted(kills)
-    evidence.happened("processes that died", sum(has_ended(kill["pid"], 0) for kill in result.kills))
+    evidence.happened("processes that died", sum(has_ended(pid) for pid in ended))
     assert set(before) == set(after) and not set(of(before, "left").values()) & set(of(before, "right").values())
     assert of(before, "left") == of(after, "left") and of(before, "right") != of(after, "right")
-    attempts = attempts_in(tmp_path)
+    attempts = attempts_in(cuts)
     assert len(attempts["left"]) == 1 and len(attempts["right"]) == 3
     assert [restore["attempt"] for restore in result.restores] == attempts["right"][1:]
     evidence.survived("pipelines that kept their attempt", 1)
     for name in NAMES:
-        evidence.same(result.outputs[f"{name} done"], trips_made(300))
-    evidence.cuts(tmp_path)
+        evidence.same(result.outputs[f"{name} done"], trips_made(100))
+    evidence.cuts(cuts)
 
 
 def test_a_savepoint_is_a_cut_of_each_pipeline_and_a_run_resumes_from_all_of_them(tmp_path: Path):
     cuts = tmp_path / "cuts"
-    gate = tmp_path / "gate"
-    job = begin(pair(200, str(gate)), snapshots=cuts, every=0.1)
+    gate = Gate(tmp_path / "gate")
+    job = begin(pair(100, gate), snapshots=cuts, every=0.1)
     epoch = job.savepoint("mine")
     named = cuts_named(cuts, "mine")
     assert set(named) == set(NAMES) and epoch == max(named.values())
-    gate.touch()
-    expect_both(job.wait(), 200)
+    gate.open()
+    expect_both(job.wait(), 100)
     for chosen in named.values():
-        _, result = finish(pair(200, str(gate)), snapshots=cuts, every=0.1, resume=chosen)
+        _, result = finish(pair(100, gate), snapshots=cuts, every=0.1, resume=chosen)
         assert sorted(restore["epoch"] for restore in result.restores) == sorted(named.values())
 
 
@@ -111,20 +110,20 @@ def test_a_run_that_is_stopped_goes_on_and_one_that_is_through_does_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     cuts = tmp_path / "cuts"
-    gate = tmp_path / "gate"
-    job = begin(pair(200, str(gate)), snapshots=cuts, every=0.1)
+    gate = Gate(tmp_path / "gate")
+    job = begin(pair(100, gate), snapshots=cuts, every=0.1)
     until(job, lambda story: story.snapshots > 3, "some cuts")
     assert job.stop().state == "stopped"
     assert set(cuts_named(cuts, "stop")) == set(NAMES)
     assert stored_status(CutStore(str(cuts), "pair"), 0.0).state == "stopped"
-    gate.touch()
-    _, result = finish(pair(200, str(gate)), snapshots=cuts, every=0.1, resume="latest")
-    expect_both(result, 200)
+    gate.open()
+    _, result = finish(pair(100, gate), snapshots=cuts, every=0.1, resume="latest")
+    expect_both(result, 100)
     known = attempts_in(cuts)
     status = stored_status(CutStore(str(cuts), "pair"), 0.0)
     assert status.state == "finished" and {operator.name for operator in status.operators} >= set(NAMES)
-    _, again = finish(pair(200, str(gate)), snapshots=cuts, every=0.1, resume="latest")
-    expect_both(again, 200)
+    _, again = finish(pair(100, gate), snapshots=cuts, every=0.1, resume="latest")
+    expect_both(again, 100)
     assert {name: len(attempts) for name, attempts in attempts_in(cuts).items()} == {
         name: len(attempts) + 1 for name, attempts in known.items()
     }
@@ -136,44 +135,47 @@ def test_a_run_that_is_stopped_goes_on_and_one_that_is_through_does_nothing(
 
 def test_pipelines_that_replace_their_output_leave_each_record_in_their_files_once(tmp_path: Path):
     """Each goes back to its own cut, and removes the later output of its own sink."""
-    cuts, out = tmp_path / "cuts", tmp_path / "out"
-    job = begin(pair(600, rate=60, out=out), snapshots=cuts, every=0.1, keep=1_000)
+    gate, cuts, out = Gate(tmp_path / "gate"), tmp_path / "cuts", tmp_path / "out"
+    flow = pair(100, gate, out)
+    job = begin(flow, snapshots=cuts, every=0.1, keep=1_000)
     until(job, lambda _: all(list((out / name).glob("*.jsonl")) for name in NAMES), "both have a file")
     epoch = job.savepoint("mine")
     there = {name: len(list((out / name).glob("*.jsonl"))) for name in NAMES}
+    gate.let(50)
     until(job, lambda _: all(len(list((out / n).glob("*.jsonl"))) > there[n] for n in NAMES), "both have more")
     job.cancel()
     named = cuts_named(cuts, "mine")
-    flow = pair(600, rate=None, out=out)
+    gate.open()
     _, result = finish(flow, snapshots=cuts, every=0.1, resume=epoch, replace_output=True)
     assert sorted(restore["epoch"] for restore in result.restores) == sorted(named.values())
     for name in NAMES:
         files = (out / name).glob("*.jsonl")
         found = Counter(tuple(json.loads(line)) for file in files for line in file.read_text().splitlines())
-        assert found == Counter(trips_made(600)), name
+        assert found == Counter(trips_made(100)), name
 
 
 def test_a_supervisor_that_dies_is_replaced_for_both_pipelines(tmp_path: Path):
     cuts = tmp_path / "cuts"
-    gate = tmp_path / "gate"
-    job = begin(pair(200, str(gate)), snapshots=cuts, every=0.1)
+    gate = Gate(tmp_path / "gate")
+    job = begin(pair(100, gate), snapshots=cuts, every=0.1)
     until(job, lambda story: story.snapshots > 3, "some cuts")
     (supervisor,) = [pid for pid, name in actors_below(os.getpid()).items() if name.startswith("ray::SupervisorActor")]
     end(supervisor)
     until(job, lambda story: len(story.restores) == 2 and story.state == "running", "both run again")
-    gate.touch()
+    gate.open()
     result = job.wait()
-    expect_both(result, 200)
+    expect_both(result, 100)
     assert result.state == "finished" and all(len(attempts) == 2 for attempts in attempts_in(cuts).values())
 
 
 def test_a_pipeline_that_was_dropped_once_begins_from_the_beginning_when_it_is_back(tmp_path: Path):
-    right = [name for name in pair(1).plan().operators if name.startswith("right")]
+    gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
+    right = [name for name in pair(1, gate).plan().operators if name.startswith("right")]
     for names, drop in ((NAMES, []), (["left"], right), (["left"], []), (NAMES, [])):
-        job = begin(pair(10_000, names=names), snapshots=tmp_path, resume="latest", drop=drop)
+        job = begin(pair(100, gate, names=names), snapshots=cuts, resume="latest", drop=drop)
         job.stop()
     restored: dict[str | None, list[int | None]] = {}
-    for entry in CutStore(str(tmp_path), "pair").chain():
+    for entry in CutStore(str(cuts), "pair").chain():
         if isinstance(entry, AttemptStart):
             restored.setdefault(entry.pipeline, []).append(entry.restored)
     assert restored["right"] == [None, None]
@@ -182,8 +184,8 @@ def test_a_pipeline_that_was_dropped_once_begins_from_the_beginning_when_it_is_b
 
 def test_both_pipelines_are_rescaled_or_the_one_that_is_named(tmp_path: Path):
     cuts = tmp_path / "cuts"
-    gate = tmp_path / "gate"
-    job = begin(pair(200, str(gate)), snapshots=cuts, every=0.1)
+    gate = Gate(tmp_path / "gate")
+    job = begin(pair(100, gate), snapshots=cuts, every=0.1)
     until(job, lambda story: story.snapshots > 1, "some cuts")
     job.rescale({"right grow": 2})
     assert [len(attempts) for _, attempts in sorted(attempts_in(cuts).items(), key=str)] == [1, 2]
@@ -191,17 +193,17 @@ def test_both_pipelines_are_rescaled_or_the_one_that_is_named(tmp_path: Path):
     assert [len(attempts) for _, attempts in sorted(attempts_in(cuts).items(), key=str)] == [2, 3]
     with pytest.raises(RequestFailedError, match="no operator 'up'"):
         job.rescale({"up": 2})
-    gate.touch()
-    expect_both(job.wait(), 200)
+    gate.open()
+    expect_both(job.wait(), 100)
 
 
 def test_a_pipeline_that_fails_for_good_ends_the_run_and_the_other_one(tmp_path: Path):
-    flow = pair(100_000)
+    flow = pair(100, Gate(tmp_path / "gate"))
     faulty: Sequence[int] = (1, 0)
-    flow.read(Range(50, rate=50), name="third").map(lambda number: 1 // faulty[number // 40], name="divide").write(
+    flow.read(Range(50), name="third").map(lambda number: 1 // faulty[number // 40], name="divide").write(
         Collect(), name="third done"
     )
-    job = begin(flow, snapshots=tmp_path, every=0.1)
+    job = begin(flow, snapshots=tmp_path / "cuts", every=0.1)
     with pytest.raises(Exception, match="divide"):
         job.wait()
     assert job.result is not None and job.result.state == "failed"

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.gates import HANG_S
 from tests.jobs.rays import QUIET_RAY, short_folder
 from tests.status.collector import attributes, collector
 
@@ -31,13 +32,15 @@ DRIVER = """
 import json, sys
 from backedge import Collect, Range
 from engine.on_ray import cluster
+from tests.gates import Gate
 from tests.on_ray.flows import finish, trips, trips_made
 
 cluster.connect()
 address = cluster.ray.get_runtime_context().gcs_address
-flow = trips(count=60)
+gate = Gate(sys.argv[2])
+flow = trips(count=60, gate=gate)
 flow.read(Range(20), name="questions").map_async(abs, name="ask").write(Collect(), name="answers")
-_, result = finish(flow, snapshots=sys.argv[1], every=0.1, kills=["head@epoch=2"])
+_, result = finish(flow, gate=gate, snapshots=sys.argv[1], every=0.1, kills=["head@epoch=2"])
 print(json.dumps({"address": address, "state": result.state, "restores": result.restores,
                   "is_exact": sorted(result.outputs["done"]) == trips_made(60)}), flush=True)
 sys.stdin.readline()
@@ -103,7 +106,7 @@ def test_a_run_recovers_on_a_ray_that_encrypts(tmp_path: Path, with_token: bool)
         spans = {"OTEL_EXPORTER_OTLP_ENDPOINT": found.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "50"}
         given = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
         environment = {**given, **QUIET_RAY, **tls, **token, **spans, "RAY_TMPDIR": folder, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-c", DRIVER, str(tmp_path / "cuts")]
+        command = [sys.executable, "-c", DRIVER, str(tmp_path / "cuts"), str(tmp_path / "gate")]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with subprocess.Popen(command, text=True, cwd=ROOT, env=environment, **pipes) as driver:  # type: ignore[call-overload]
             try:
@@ -112,7 +115,7 @@ def test_a_run_recovers_on_a_ray_that_encrypts(tmp_path: Path, with_token: bool)
                 assert shows_certificate(said["address"], tls)
                 driver.stdin.write("\n")
                 driver.stdin.close()
-                assert driver.wait(120) == 0
+                assert driver.wait(HANG_S) == 0
             finally:
                 driver.kill()
     assert said["state"] == "finished" and said["is_exact"]

@@ -6,8 +6,8 @@ import json
 import os
 import re
 import signal
-import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,6 @@ from backedge import (
     CutView,
     FencedError,
     Flow,
-    Generate,
     Items,
     JsonLines,
     NoSuchCutError,
@@ -28,7 +27,6 @@ from backedge import (
     RescaleError,
     RunExistsError,
     SnapshotCorruptError,
-    Stream,
     UserFunctionError,
     run,
     start,
@@ -37,15 +35,17 @@ from engine.on_ray import cluster
 from engine.on_ray.api import living_runs
 from engine.on_ray.api.living_runs import told_takeover
 from engine.task_errors import MisuseError
-from graphs.ids import Epoch
+from graphs.ids import Epoch, TaskId
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Manifest
 from recovery.run_status import RunStatus
 from recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
-from tests.on_ray.drivers import COUNT, driver, next_line
+from tests.gates import HANG_S, Gate, Gated
+from tests.on_ray.drivers import COUNT, GATE, driver, gated, next_line
 from tests.on_ray.flows import expect, finish, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, has_ended
+from tests.on_ray.rounds import MADE, in_rounds, in_the_second, release
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
@@ -82,8 +82,10 @@ def test_a_driver_that_is_killed_leaves_no_process_and_the_run_goes_on(tmp_path:
         evidence.happened("drivers that died", 1)
         assert set(said["pids"].values()) <= began
         assert all(has_ended(pid) for pid in began)
-    flow = trips(count=COUNT, rate=None)
-    job, result = finish(flow, snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
+    gate = Gate(tmp_path / GATE)
+    job, result = finish(
+        gated(str(tmp_path)), gate=gate, snapshots=tmp_path, every=0.1, actors="slice", resume="latest"
+    )
     evidence.same(result.outputs["done"], trips_made(COUNT))
     evidence.cuts(tmp_path)
     assert result.restores[0]["epoch"] >= said["epoch"]
@@ -102,7 +104,7 @@ def test_a_driver_that_is_interrupted_ends_its_run_and_leaves_a_cut(
         said = next_line(process)
         began = set(actors_below(os.getpid()))
         process.send_signal(by)
-        assert process.wait(30) != 0
+        assert process.wait(HANG_S) != 0
         evidence.happened(f"drivers that got {by.name}", 1)
         assert set(said["pids"].values()) <= began
         assert all(has_ended(pid) for pid in began)
@@ -118,8 +120,8 @@ def test_a_driver_that_is_interrupted_ends_its_run_and_leaves_a_cut(
 def test_of_two_runs_of_one_job_the_later_says_that_it_takes_over_and_the_other_is_fenced(
     tmp_path: Path, evidence: Evidence, capsys: pytest.CaptureFixture[str]
 ):
-    gate, cuts = tmp_path / "gate", tmp_path / "cuts"
-    flow = trips(count=50, gate=str(gate))
+    gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
+    flow = trips(count=50, gate=gate)
     first = start(flow, snapshots=cuts, every=0.1, actors="slice", progress=False)
     until(first, lambda story: story.snapshots >= 2, "two cuts are complete")
     with pytest.raises(RunExistsError, match="already contains a run of 'trips'"):
@@ -129,7 +131,7 @@ def test_of_two_runs_of_one_job_the_later_says_that_it_takes_over_and_the_other_
     assert "job 'trips' has a run that is alive, in attempt 1: this run takes over" in told and "exit code 3" in told
     with pytest.raises(FencedError, match="job 'trips' is lost: another run has taken over"):
         first.wait()
-    gate.touch()
+    gate.open()
     evidence.happened("runs that were fenced", 1)
     evidence.same(second.wait().outputs["done"], trips_made(50))
     evidence.cuts(cuts)
@@ -158,108 +160,110 @@ def test_a_run_elsewhere_that_kept_its_status_a_moment_ago_may_be_alive(monkeypa
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 1)])
 def test_a_run_goes_on_under_another_parallelism(tmp_path: Path, before: int, after: int, evidence: Evidence):
-    cancelled(trips(count=300, trips=20), tmp_path, parallelism=before, actors="slice")
-    flow = trips(count=300, trips=20, rate=None)
-    _, result = finish(flow, snapshots=tmp_path, every=0.1, parallelism=after, actors="slice", resume="latest")
+    gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
+    flow = trips(count=100, gate=gate)
+    cancelled(flow, cuts, parallelism=before, actors="slice")
+    gate.open()
+    _, result = finish(flow, snapshots=cuts, parallelism=after, actors="slice", resume="latest")
     evidence.happened("restores under another parallelism", len(result.restores))
-    evidence.same(result.outputs["done"], trips_made(300, trips=20))
-    evidence.cuts(tmp_path)
-
-
-COUNT_IN_ROUNDS, ROUNDS = 40, 30
-
-
-def grow(record: tuple[int, int]) -> tuple[int, int]:
-    time.sleep(0.002)
-    return record[0], record[1] + 1
-
-
-def in_rounds() -> Flow:
-    """Rounds that take a while, so that a cut at any moment is in the middle of one."""
-    flow = Flow("in_rounds")
-    numbers = flow.read(Range(COUNT_IN_ROUNDS), name="numbers")
-    begun = numbers.map(lambda number: (number, 0), name="begin").rebalance()
-
-    def body(records: Stream[tuple[int, int]]) -> Stream[tuple[int, int]]:
-        return records.key_by(lambda record: record[0]).map(grow, name="grow").rebalance()
-
-    flow.iterate(begun, body, rounds=ROUNDS, name="again").rebalance().write(Collect(), name="done")
-    return flow
+    evidence.same(result.outputs["done"], trips_made(100))
+    evidence.cuts(cuts)
 
 
 def test_the_advice_for_another_parallelism_in_the_middle_of_a_round_works(tmp_path: Path):
     """Refused with 3 tasks in the middle of a round; so resume with the former 2, take a savepoint, go on with 3."""
-    options: dict[str, Any] = {"snapshots": tmp_path, "every": 0.1, "keep": 1_000, "actors": "slice"}
-    job = start(in_rounds(), parallelism=2, progress=False, **options)
-    until(job, lambda story: story.snapshots >= 3, "cuts are complete while rounds go on")
+    gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
+    flow = in_rounds(gate)
+    options: dict[str, Any] = {"snapshots": cuts, "every": 0.1, "keep": 1_000, "actors": "slice"}
+    job = start(flow, parallelism=2, progress=False, **options)
+    in_the_second(job)
+    job.cut()
     job.cancel()
 
-    refused = start(in_rounds(), parallelism=3, resume="latest", progress=False, **options)
+    refused = start(flow, parallelism=3, resume="latest", progress=False, **options)
     with pytest.raises(
         RescaleError, match="resume as before and take a savepoint, which waits for the end of the round"
     ):
         refused.wait()
 
-    job = start(in_rounds(), parallelism=2, resume="latest", progress=False, **options)
-    epoch = job.savepoint("wider")
+    job = start(flow, parallelism=2, resume="latest", progress=False, **options)
+    with ThreadPoolExecutor(1) as client:
+        asked = client.submit(job.savepoint, "wider")
+        release(job, gate, [asked])
+        epoch = asked.result()
     job.cancel()
-    assert CutStore(str(tmp_path), "in_rounds").manifest_of(Epoch(epoch)).mode is Mode.BETWEEN_ROUNDS
+    assert CutStore(str(cuts), "in_rounds").manifest_of(Epoch(epoch)).mode is Mode.BETWEEN_ROUNDS
 
-    _, result = finish(in_rounds(), parallelism=3, resume=epoch, **options)
-    expect(result, [(number, ROUNDS) for number in range(COUNT_IN_ROUNDS)])
+    gate.open()
+    _, result = finish(flow, parallelism=3, resume=epoch, **options)
+    expect(result, MADE)
     assert result.restores[0]["epoch"] == epoch
 
 
 def test_a_run_goes_on_from_the_cut_that_is_asked_for_or_is_refused_and_loses_nothing(tmp_path: Path):
-    last = cancelled(trips(count=300), tmp_path, actors="slice", keep=100)
+    gate, folder = Gate(tmp_path / "gate"), tmp_path / "cuts"
+    flow = trips(count=100, gate=gate)
+    last = cancelled(flow, folder, actors="slice", keep=100)
     with pytest.raises(NoSuchCutError, match="epoch 9999 is not a complete cut"):
-        run(trips(count=300), snapshots=tmp_path, actors="slice", resume=9999, progress=False)
-    cuts = [entry.epoch for entry in CutStore(str(tmp_path), "trips").chain() if isinstance(entry, Manifest)]
+        run(flow, snapshots=folder, actors="slice", resume=9999, progress=False)
+    cuts = [entry.epoch for entry in CutStore(str(folder), "trips").chain() if isinstance(entry, Manifest)]
     assert cuts[-1] == last and len(cuts) >= 2
-    _, result = finish(trips(count=300), snapshots=tmp_path, every=0.1, actors="slice", resume=cuts[0])
-    assert set(result.outputs["done"]) == set(trips_made(300))
+    gate.open()
+    _, result = finish(flow, snapshots=folder, actors="slice", resume=cuts[0])
+    assert set(result.outputs["done"]) == set(trips_made(100))
     assert result.restores[0]["epoch"] == cuts[0]
 
 
 def test_a_run_that_replaces_its_output_leaves_each_record_in_its_files_once(tmp_path: Path):
-    """Files hold several cuts each, so the one that is gone back to lies within a file."""
-    out, cuts = tmp_path / "out", tmp_path / "cuts"
-    sink = JsonLines(str(out), roll_bytes=None, roll_s=0.4)
-    job = start(trips(count=300, sink=sink), snapshots=cuts, every=0.1, keep=100, actors="slice", progress=False)
-    until(job, lambda _: len(list(out.glob("*.jsonl"))) >= 2, "two files are there")
+    """Files hold two cuts each or more, so the one that is gone back to lies within a file."""
+    gate, out, cuts = Gate(tmp_path / "gate"), tmp_path / "out", tmp_path / "cuts"
+    flow = Flow("numbers")
+    sink = JsonLines(str(out), roll_bytes=60, roll_s=None)
+    flow.read(Gated(Range(200, start=100), gate), name="numbers").rebalance().write(sink, name="done")
+    job = start(flow, snapshots=cuts, every=None, keep=100, actors="slice", progress=False)
+    epochs: list[int] = []
+    for count in range(5, 80, 5):
+        gate.let(count)
+        until(job, lambda story, count=count: story.by_task().get(TaskId("done", 0), 0) >= count, "they are written")
+        epochs.append(job.cut())
+    joined = [
+        [int(name.rpartition("-")[2]) for name, _ in json.loads(record.read_text() or "[]")]
+        for record in out.glob("_staging/numbers/done/contents/*")
+    ]
     job.cancel()
-    records = out.glob("_staging/trips/done/contents/*")
-    joined = [[int(name.rpartition("-")[2]) for name, _ in json.loads(r.read_text() or "[]")] for r in records]
-    epochs = max(joined, key=len)
-    assert len(epochs) > 1
-    _, result = finish(
-        trips(count=300, sink=sink), snapshots=cuts, every=0.1, actors="slice", resume=epochs[0], replace_output=True
-    )
-    assert result.restores[0]["epoch"] == epochs[0]
-    found = Counter(tuple(json.loads(line)) for file in out.glob("*.jsonl") for line in file.read_text().splitlines())
-    assert found == Counter(trips_made(300))
-    with pytest.raises(NoSuchCutError, match=f"epoch {epochs[1]} is not a complete cut"):
-        run(trips(count=300, sink=sink), snapshots=cuts, actors="slice", resume=epochs[1], progress=False)
+    within = max(joined, key=len)
+    assert len(within) > 1 and len(list(out.glob("*.jsonl"))) >= 2
+    gate.open()
+    options: dict[str, Any] = {"snapshots": cuts, "actors": "slice"}
+    _, result = finish(flow, resume=within[0], replace_output=True, **options)
+    assert result.restores[0]["epoch"] == within[0]
+    found = Counter(json.loads(line) for file in out.glob("*.jsonl") for line in file.read_text().splitlines())
+    assert found == Counter(range(100, 200))
+    with pytest.raises(NoSuchCutError, match=f"epoch {within[1]} is not a complete cut"):
+        run(flow, resume=within[1], progress=False, **options)
 
 
 def test_a_file_that_was_damaged_fails_the_run_at_once_with_its_path(tmp_path: Path, evidence: Evidence):
     """It is found by the actor that reads it, and no restart would help."""
-    cancelled(trips(count=300), tmp_path, actors="slice")
-    chain = CutStore(str(tmp_path), "trips").chain()
+    gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
+    flow = trips(count=100, gate=gate)
+    cancelled(flow, cuts, actors="slice")
+    chain = CutStore(str(cuts), "trips").chain()
     epoch = max(entry.epoch for entry in chain if isinstance(entry, Manifest))
-    path = sorted(tmp_path.glob(f"trips/epoch={epoch}/**/table=state/**/*.parquet"))[0]
+    path = sorted(cuts.glob(f"trips/epoch={epoch}/**/table=state/**/*.parquet"))[0]
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    job = start(trips(count=300), snapshots=tmp_path, actors="slice", resume="latest", progress=False)
+    job = start(flow, snapshots=cuts, actors="slice", resume="latest", progress=False)
     with pytest.raises(SnapshotCorruptError, match=f"{path} was changed") as caught:
         job.wait()
-    assert attempts_of(tmp_path, "trips") == 2
+    assert attempts_of(cuts, "trips") == 2
     older = re.search(r"cut (\d+) does not need this file: resume=\1 \(--resume \1\)", str(caught.value))
     assert older is not None, caught.value
+    gate.open()
     options: dict[str, Any] = {"resume": int(older[1]), "replace_output": True}
-    _, result = finish(trips(count=300, rate=None), snapshots=tmp_path, actors="slice", **options)
-    evidence.same(result.outputs["done"], trips_made(300))
+    _, result = finish(flow, snapshots=cuts, actors="slice", **options)
+    evidence.same(result.outputs["done"], trips_made(100))
     evidence.happened("bits flipped in the state of a cut", 1)
     evidence.survived("runs that were refused with the path", 1)
 
@@ -291,7 +295,7 @@ class Unsplittable:
 def test_what_only_an_actor_can_refuse_fails_the_run_in_one_line(tmp_path: Path):
     def unsplittable() -> Flow:
         flow = Flow("unsplittable")
-        numbers = flow.read(Generate(lambda position: position, rate=1_000.0), name="numbers")
+        numbers = flow.read(Gated(Range(200), Gate(tmp_path / "gate"), 150), name="numbers")
         numbers.rebalance().process(Unsplittable, name="own").write(Collect(), name="done")
         return flow
 
@@ -327,7 +331,7 @@ def test_a_run_stops_at_the_first_cut_that_its_condition_holds_for(tmp_path: Pat
         return len(view.output("done")) >= 100
 
     flow = Flow("enough", stop_when=has_enough)
-    numbers = flow.read(Generate(lambda position: position, rate=500), name="numbers").rebalance()
+    numbers = flow.read(Gated(Range(200), Gate(tmp_path / "gate"), 150), name="numbers").rebalance()
     numbers.map(lambda number: number, name="same").rebalance().write(Collect(), name="done")
     _, result = finish(flow, snapshots=tmp_path, every=0.1, kills=["same@epoch=1"], spares=1)
     found = result.outputs["done"]
@@ -340,8 +344,7 @@ def test_a_condition_that_raises_fails_the_run_and_is_named(tmp_path: Path, rais
         raise raised
 
     flow = Flow("enough", stop_when=fails)
-    numbers = flow.read(Generate(lambda position: position, rate=500), name="numbers").rebalance()
-    numbers.map(lambda number: number, name="same").rebalance().write(Collect(), name="done")
+    flow.read(Gated(Range(200), Gate(tmp_path / "gate"), 150), name="numbers").rebalance().write(Collect(), name="done")
     with pytest.raises(UserFunctionError) as caught:
         run(flow, snapshots=tmp_path, every=0.1, progress=False)
     text = str(caught.value)
@@ -350,28 +353,22 @@ def test_a_condition_that_raises_fails_the_run_and_is_named(tmp_path: Path, rais
 
 
 def test_a_savepoint_is_kept_by_its_name_beside_the_cuts_that_are_dropped(tmp_path: Path):
-    job = start(trips(count=300), snapshots=tmp_path, every=0.1, keep=1, actors="slice", progress=False)
-    until(job, lambda story: story.last_epoch, "a cut is complete")
-    job.savepoint("before the change")
-    store = CutStore(str(tmp_path), "trips")
-    named: list[Manifest] = []
-
-    def is_kept(_: object) -> bool:
-        named[:] = [e for e in store.chain() if isinstance(e, Manifest) and e.savepoint == "before the change"]
-        return bool(named)
-
-    until(job, is_kept, "the savepoint is complete")
-    at = named[0].epoch
-    until(job, lambda story: (story.last_epoch or 0) > at + 2, "cuts behind it are complete")
-    expect(job.wait(), trips_made(300))
-    assert store.cut(at).epoch == at
-    flow = trips(count=300)
-    _, result = finish(flow, snapshots=tmp_path, every=0.1, actors="slice", resume=int(at))
-    assert set(result.outputs["done"]) == set(trips_made(300))
+    gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
+    flow = trips(count=100, gate=gate)
+    job = start(flow, snapshots=cuts, every=None, keep=1, actors="slice", progress=False)
+    before, at, *later = job.cut(), job.savepoint("before the change"), job.cut(), job.cut()
+    gate.open()
+    expect(job.wait(), trips_made(100))
+    store = CutStore(str(cuts), "trips")
+    assert store.cut(Epoch(at)).epoch == at
+    assert store.manifest_of(Epoch(at)).savepoint == "before the change"
+    assert not {before, *later} & set(store.cuts())
+    _, result = finish(flow, snapshots=cuts, actors="slice", resume=at)
+    assert set(result.outputs["done"]) == set(trips_made(100))
 
 
 def test_a_run_that_is_cancelled_before_it_runs_leaves_nothing(tmp_path: Path):
-    job = start(trips(count=300), snapshots=tmp_path, actors="task", parallelism=2, progress=False)
+    flow = trips(count=100, gate=Gate(tmp_path / "gate"))
+    job = start(flow, snapshots=tmp_path / "cuts", actors="task", parallelism=2, progress=False)
     job.cancel()
     assert job.result is not None and job.result.state == "cancelled"
-    assert job.result.records == 0

@@ -11,6 +11,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from engine.on_ray.transport.shared_ring import Place, RingReceiver, RingSender
 from graphs import Collect, Flow, Generate, Range
 from graphs.ids import TaskId
 from tests.faults.evidence import Evidence
+from tests.gates import Gate, Gated
 from tests.on_ray.flows import finish, killed
 from tests.on_ray.in_process import Attending, Snapshots, options
 
@@ -174,11 +176,11 @@ HeavyRecord = tuple[int, int, bytes, bool]
 HEAVY_BYTES = 50_000
 
 
-def heavy_trips(count: int) -> Flow:
+def heavy_trips(count: int, gate: Gate) -> Flow:
     """Every number makes five trips with a payload, and notes whether the process of the body shares memory."""
     flow = Flow("heavy")
     again = flow.loop("again")
-    numbers = flow.read(Range(count, rate=100), name="numbers")
+    numbers = flow.read(Gated(Range(count), gate, count // 2), name="numbers")
     begun = numbers.map(lambda number: (number, 0, bytes([number % 256]) * HEAVY_BYTES, False), name="begin")
 
     def grow(rounds: int, record: HeavyRecord) -> tuple[int, HeavyRecord]:
@@ -196,11 +198,12 @@ def heavy_trips(count: int) -> Flow:
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_ray")
 def test_processes_that_die_while_they_share_memory_lose_nothing(tmp_path: Path, evidence: Evidence):
-    kills = ["grow@epoch=2", "enough@epoch=4"]
-    _, result = finish(heavy_trips(200), snapshots=tmp_path, every=0.2, actors="task", kills=kills, spares=1)
+    gate, kills = Gate(tmp_path / "gate"), ["grow@epoch=2", "enough@epoch=4"]
+    options: dict[str, Any] = {"snapshots": tmp_path / "cuts", "every": 0.2, "actors": "task", "spares": 1}
+    _, result = finish(heavy_trips(100, gate), gate=gate, kills=kills, **options)
     evidence.happened("processes that died", len(killed(result)))
     found = result.outputs["done"]
     evidence.happened("records that were in a process that shares memory", sum(has_shared for *_, has_shared in found))
-    wanted = [(number, 5, bytes([number % 256]) * HEAVY_BYTES) for number in range(200)]
+    wanted = [(number, 5, bytes([number % 256]) * HEAVY_BYTES) for number in range(100)]
     evidence.same([record[:3] for record in found], wanted)
-    evidence.cuts(tmp_path)
+    evidence.cuts(tmp_path / "cuts")

@@ -23,6 +23,7 @@ from backedge.command import main
 from engine.files.kept_in_store import KeptInStore
 from engine.on_ray.supervisor.run_story import Story
 from recovery.stores.folder_store import FolderStore
+from tests.gates import Gate
 from tests.jobs.rays import descendants
 from tests.on_ray.flows import begin, expect, finish, trips, trips_made, until, watch
 from tests.on_ray.leftovers import name_of, processes
@@ -57,7 +58,8 @@ def watched_while_it_audits(job: Job, folder: Path) -> tuple[RunResult, bytes]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_ray")
 def test_a_signed_run_goes_on_with_its_key_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    flow, folder = trips(count=300), tmp_path / "cuts"
+    gate, folder = Gate(tmp_path / "gate"), tmp_path / "cuts"
+    flow = trips(count=100, gate=gate)
     job = begin(flow, snapshots=folder, every=0.1, key=KEY, kills=["head@epoch=1"])
     until(job, lambda story: story.snapshots >= 3, "three cuts are complete")
     job.cancel()
@@ -67,10 +69,13 @@ def test_a_signed_run_goes_on_with_its_key_alone(tmp_path: Path, capfd: pytest.C
     ):
         with pytest.raises(SnapshotAuthError, match=told):
             run(flow, snapshots=folder, resume="latest", key=key, progress=False)
-    job = begin(flow, snapshots=folder, every=0.1, key=KEY, resume="latest", audit="final", kills=["body@epoch=9"])
+    died = ["body@epoch=9"]
+    job = begin(flow, snapshots=folder, every=0.1, key=KEY, resume="latest", audit="final", kills=died)
+    until(job, lambda story: story.kills, "the planned fault has happened")
+    gate.open()
     result, shown = watched_while_it_audits(job, folder)
     assert KEY not in shown and KEY.hex().encode() not in shown, "others see the processes that audit"
-    expect(result, trips_made(300))
+    expect(result, trips_made(100))
     assert (result.state, result.missed_faults) == ("finished", ())
     assert result.audit is not None and result.audit["state"] == "consistent"
     assert result.restores, "the signed cut was restored"

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Job, Range, start
+from backedge import Collect, Flow, Range, run, start
 from engine.on_ray.run_options import RunOptions
 from engine.on_ray.supervisor.silence import Doing, Silences, place_of
+from tests.gates import Gate
 from tests.on_ray.flows import expect, trips, trips_made, until
+from tests.on_ray.leftovers import has_ended
+from tests.on_ray.standing_still import let_stand_still, wake
 from tests.on_ray.supervised import Supervised
 
 LIMIT_S = 1.0
@@ -101,62 +101,37 @@ def test_an_actor_that_is_silent_while_it_is_restored_is_named_and_only_a_functi
     assert [attempt for attempt, _ in run.actors.attempts] == attempts
 
 
-def lines_of(job: Job, word: str) -> list[str]:
-    return [line for line in job.status().lines if word in line]
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_ray")
-def test_a_function_that_never_returns_is_named_without_snapshots_too(tmp_path: Path):
-    job = start(
-        numbers_through(hanging_once(tmp_path / "hung")), actors="task", silence_timeout=LIMIT_S, progress=False
-    )
-    until(job, lambda story: any("has said nothing" in line for line in story.lines), "the silence is reported")
-    (told,) = lines_of(job, "has said nothing")
-    assert "actor step/0 has said nothing for 1 s: operator 'step' is busy: it is in hang_once, " in told
-    assert f"{__file__}:" in told
-    job.cancel()
-    assert job.wait().state == "cancelled"
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("on_ray")
-def test_a_function_that_hangs_once_is_over_after_a_restart(tmp_path: Path):
+def test_a_function_that_hangs_once_is_named_and_over_after_a_restart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     flow = numbers_through(hanging_once(tmp_path / "hung"))
     options: dict[str, Any] = {"silence_timeout": LIMIT_S, "on_silence": "restart", "every": 0.1}
-    job = start(flow, snapshots=tmp_path / "cuts", actors="task", progress=False, **options)
-    result = job.wait()
+    result = run(flow, snapshots=tmp_path / "cuts", actors="task", **options)
     assert sorted(result.outputs["done"]) == list(range(400))
-    assert (tmp_path / "hung").exists() and len(result.restores) == 1
+    assert (tmp_path / "hung").exists() and result.restores
+    told = "actor step/0 has said nothing for 1 s: operator 'step' is busy: it is in hang_once, "
+    assert any(told in line and f"{__file__}:" in line for line in capsys.readouterr().err.splitlines())
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_ray")
 @pytest.mark.parametrize("on_silence", ["report", "restart"])
 def test_a_process_that_is_stopped_is_reported_and_replaced_if_wanted(tmp_path: Path, on_silence: Any):
-    flow = trips(count=300, rate=100)
+    gate = Gate(tmp_path / "gate")
+    flow = trips(count=100, gate=gate)
     options: dict[str, Any] = {"silence_timeout": LIMIT_S, "on_silence": on_silence, "every": 0.2}
-    job = start(flow, snapshots=tmp_path, actors="task", progress=False, **options)
-    until(job, lambda story: story.last_epoch, "a cut is complete")
-    pid = job.status().pids["grow/0"]
-    os.kill(pid, signal.SIGSTOP)
+    job = start(flow, snapshots=tmp_path / "cuts", actors="task", progress=False, **options)
+    pid = until(job, lambda story: story.last_epoch, "a cut is complete").pids["grow/0"]
+    let_stand_still([pid])
     until(job, lambda story: any("its process does not answer" in line for line in story.lines), "it is reported")
     if on_silence == "report":
-        os.kill(pid, signal.SIGCONT)
+        wake([pid])
+    else:
+        until(job, lambda story: story.restarts and story.state == "running", "it is replaced")
+        assert has_ended(pid)
+    gate.open()
     result = job.wait()
-    expect(result, trips_made(300))
-    assert len(result.restores) == (on_silence == "restart")
-    if on_silence == "restart":
-        assert not is_running(pid)
-
-
-def is_running(pid: int) -> bool:
-    deadline_s = time.monotonic() + 5
-    while time.monotonic() < deadline_s:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return False
-        except OSError:
-            return False
-        time.sleep(0.05)
-    return True
+    expect(result, trips_made(100))
+    assert bool(result.restores) == (on_silence == "restart")

@@ -10,6 +10,7 @@ import pytest
 
 from backedge import Collect, Flow, Range, start
 from engine.on_ray.actor.actor_loop import ActorLoop
+from engine.on_ray.supervisor.run_story import Story
 from engine.on_ray.transport.mailbox import Mailbox
 from engine.task_driver import TaskDriver
 from recovery.channel_log import ChannelLogs
@@ -17,12 +18,13 @@ from recovery.effects import Acknowledge, Capture, Commit
 from recovery.orders import Abort, Manifest, Trigger
 from recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
+from tests.gates import Gate, Gated
 from tests.on_ray.fault_points import FaultPoint, HeldAcknowledgement, Setting
-from tests.on_ray.flows import Record, finish, grow, until
+from tests.on_ray.flows import Record, begin, finish, held_back, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
-COUNT, TRIPS = 40, 500
+COUNT, TRIPS = 40, 5
 
 
 def begin_trips(number: int) -> Record:
@@ -37,17 +39,19 @@ def never(view: Any) -> bool:
     return False
 
 
-def stepping(point: FaultPoint | HeldAcknowledgement, place: str) -> Flow:
-    """`trips` whose records go round all the time, with a fault point at a place: an operator, or the supervisor."""
+def stepping(point: FaultPoint | HeldAcknowledgement, place: str, gate: Gate) -> Flow:
+    """`trips` behind a gate, with a fault point at a place: an operator, or the supervisor."""
 
     def at(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return Setting(point, function) if name == place else function
 
     flow = Flow("stepping", stop_when=Setting(point, never) if place == "supervisor" else None)
     again = flow.loop("again")
-    numbers = flow.read(Range(COUNT, rate=20), name="numbers").map(at("begin", begin_trips), name="begin")
+    numbers = flow.read(Gated(Range(COUNT), gate, COUNT // 4), name="numbers").map(
+        at("begin", begin_trips), name="begin"
+    )
     keyed = numbers.merge(again).key_by(lambda record: record[0])
-    grown = keyed.stateful_map(at("grow", grow), initial=0, name="grow")
+    grown = keyed.stateful_map(at("grow", held_back(gate)), initial=0, name="grow")
     done, rest = grown.rebalance().split(lambda record: record[1] >= TRIPS, name="enough")
     again.feed(rest.rebalance())
     done.rebalance().map(at("seen", as_it_is), name="seen").write(Collect(), name="done")
@@ -118,9 +122,20 @@ TOGETHER = ["the barrier is back", "the commit is lost"]
     "name", [*TOGETHER, *(pytest.param(n, marks=pytest.mark.long) for n in STEPS if n not in TOGETHER)]
 )
 def test_a_process_that_dies_at_a_step_of_a_cut(name: str, tmp_path: Path, evidence: Evidence):
-    step, note = STEPS[name], tmp_path / "note"
+    step, note, gate = STEPS[name], tmp_path / "note", Gate(tmp_path / "gate")
     point = FaultPoint(str(note), step.owner, step.method, step.side, step.epoch, step.number)
-    _, result = finish(stepping(point, step.place), snapshots=tmp_path / "cuts", every=0.05, actors="task", spares=1)
+    options: dict[str, Any] = {"snapshots": tmp_path / "cuts", "every": 0.05, "actors": "task", "spares": 1}
+    job = begin(stepping(point, step.place, gate), **options)
+    reads = iter(range(COUNT // 4, COUNT))
+
+    def one_more(story: Story) -> bool:
+        """A record for each look, or there would be no commit."""
+        gate.let(next(reads, COUNT))
+        return note.exists() and story.restarts == 1 and story.state == "running"
+
+    until(job, one_more, "the process has ended and the run has recovered")
+    gate.open()
+    result = job.wait()
     evidence.happened(f"processes that ended where {name}", note.exists())
     (restored,) = [restore["epoch"] for restore in result.restores]
     epoch = int(note.read_text())
@@ -136,9 +151,12 @@ def restored_again(loop: ActorLoop) -> int:
 
 @pytest.mark.long
 def test_a_process_that_dies_while_it_restores_is_replaced_as_well(tmp_path: Path, evidence: Evidence):
-    point = FaultPoint(str(tmp_path / "note"), ActorLoop, "_set_up", "after", restored_again, 1)
+    point, gate = (
+        FaultPoint(str(tmp_path / "note"), ActorLoop, "_set_up", "after", restored_again, 1),
+        Gate(tmp_path / "gate"),
+    )
     options: dict[str, Any] = {"snapshots": tmp_path / "cuts", "every": 0.2, "actors": "task", "spares": 2}
-    _, result = finish(stepping(point, "grow"), kills=["numbers@epoch=2"], **options)
+    _, result = finish(stepping(point, "grow", gate), gate=gate, kills=["numbers@epoch=2"], **options)
     evidence.happened("processes that ended during a recovery", (tmp_path / "note").exists())
     first, second = [restore["epoch"] for restore in result.restores]
     assert first == second is not None
@@ -152,9 +170,9 @@ def opened(*_: Any) -> int:
 
 def test_a_process_that_dies_before_it_has_reported_its_mailbox_leaves_no_folder(tmp_path: Path, evidence: Evidence):
     """In the next attempt, with its sockets bound: nobody has heard of them. The fixture looks for the folder."""
-    point = FaultPoint(str(tmp_path / "note"), Mailbox, "__init__", "after", opened, 1)
+    point, gate = FaultPoint(str(tmp_path / "note"), Mailbox, "__init__", "after", opened, 1), Gate(tmp_path / "gate")
     options: dict[str, Any] = {"snapshots": tmp_path / "cuts", "every": 0.2, "actors": "task", "spares": 2}
-    _, result = finish(stepping(point, "grow"), kills=["numbers@epoch=2"], **options)
+    _, result = finish(stepping(point, "grow", gate), gate=gate, kills=["numbers@epoch=2"], **options)
     evidence.happened("processes that ended with unreported sockets", (tmp_path / "note").exists())
     evidence.same(result.outputs["done"], MADE)
     evidence.cuts(tmp_path / "cuts")
@@ -170,10 +188,13 @@ def complete_cuts(folder: Path) -> dict[int, str | None]:
 
 
 def test_a_late_acknowledgement_of_an_aborted_epoch_completes_nothing(tmp_path: Path, evidence: Evidence):
-    note = tmp_path / "note"
-    flow = stepping(HeldAcknowledgement(str(note), Abort), "grow")
-    _, result = finish(flow, snapshots=tmp_path / "cuts", every=0.2, actors="task", keep=1_000, cut_timeout=0.4)
-    late, aborted = map(int, (tmp_path / "note.late").read_text().split())
+    note, told, gate = tmp_path / "note", tmp_path / "note.late", Gate(tmp_path / "gate")
+    flow = stepping(HeldAcknowledgement(str(note), Abort), "grow", gate)
+    job = begin(flow, snapshots=tmp_path / "cuts", every=0.2, actors="task", keep=1_000, cut_timeout=0.4)
+    until(job, lambda story: told.exists() and (story.last_epoch or 0) > int(note.read_text()), "a later cut")
+    gate.open()
+    result = job.wait()
+    late, aborted = map(int, told.read_text().split())
     evidence.happened("acknowledgements that came after the abort", late == aborted)
     cuts = complete_cuts(tmp_path / "cuts")
     assert late not in cuts and result.restores == ()
@@ -183,14 +204,16 @@ def test_a_late_acknowledgement_of_an_aborted_epoch_completes_nothing(tmp_path: 
 
 
 def test_a_savepoint_and_a_periodic_cut_that_overlap_are_both_complete(tmp_path: Path, evidence: Evidence):
-    note = tmp_path / "note"
-    flow = stepping(HeldAcknowledgement(str(note), Trigger), "grow")
+    note, gate = tmp_path / "note", Gate(tmp_path / "gate")
+    flow = stepping(HeldAcknowledgement(str(note), Trigger), "grow", gate)
     job = start(flow, snapshots=tmp_path / "cuts", every=0.2, actors="task", keep=1_000, progress=False)
     until(job, lambda story: note.exists(), "a periodic cut is open")
     savepoint = job.savepoint("beside")
     periodic, beside = map(int, (tmp_path / "note.late").read_text().split())
     assert beside == savepoint
     evidence.happened("cuts that were triggered while another was open", periodic < beside)
+    until(job, lambda story: (story.last_epoch or 0) >= beside, "both are complete")
+    gate.open()
     result = job.wait()
     cuts = complete_cuts(tmp_path / "cuts")
     assert cuts[periodic] is None and cuts[beside] == "beside"

@@ -15,8 +15,8 @@ from engine.on_ray.actor.supervisor_watch import GONE_LOOKS, PARTS, SupervisorWa
 from engine.on_ray.actor.task_actor import RunSupervisor
 from engine.on_ray.cluster import ActorName
 from engine.on_ray.transport.control_messages import Leader
+from tests.gates import HANG_S
 
-DEADLINE_S = 10.0
 NAME = "supervisor watch"
 
 
@@ -50,7 +50,7 @@ def thread_of_watch() -> Any:
 def test_a_supervisor_that_never_answers_is_replaced_once(monkeypatch: pytest.MonkeyPatch):
     supervisor = Silent(monkeypatch, nth=0, looks=1_000)
     SupervisorWatch(Leader(supervisor, silence_ms=0))
-    assert supervisor.is_enough.wait(DEADLINE_S)
+    assert supervisor.is_enough.wait(HANG_S)
     assert supervisor.looks_left == 1_000 - PARTS
     assert supervisor.replaced == [supervisor]
 
@@ -61,9 +61,9 @@ def test_a_supervisor_that_answers_in_time_is_left_alone_and_watched_until_the_n
     supervisor = Silent(monkeypatch, nth=PARTS, looks=10 * PARTS)
     watch = SupervisorWatch(Leader(supervisor, silence_ms=0))
     thread = thread_of_watch()
-    assert supervisor.is_enough.wait(DEADLINE_S)
+    assert supervisor.is_enough.wait(HANG_S)
     watch.end()
-    thread.join(DEADLINE_S)
+    thread.join(HANG_S)
     assert not thread.is_alive()
     assert supervisor.replaced == []
 
@@ -141,5 +141,5 @@ def test_an_actor_of_a_detached_run_ends_once_its_supervisor_is_gone(monkeypatch
     monkeypatch.setattr(supervisor_watch, "cluster", known)
     monkeypatch.setattr(supervisor_watch, "GONE_LOOK_S", 0.001)
     end_with(RunSupervisor(ActorName("trips", "backedge"), "77aa"))
-    assert has_ended.wait(DEADLINE_S)
+    assert has_ended.wait(HANG_S)
     assert list(left) == [], "not before"

@@ -10,6 +10,8 @@ import pytest
 
 from backedge import Collect, Flow, Items, Process, Range, RunOptions, Stream, Table
 from backedge.faults import Faults, run_with_faults
+from tests.gates import Gate, Gated
+from tests.on_ray.flows import finish
 
 COUNT, KEYS = 4_000, 1_500
 EDGES, VERTICES, ROUNDS = 3_000, 600, 40
@@ -28,13 +30,12 @@ class Sums(Process[Any, Any]):
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_ray")
 def test_a_table_whose_tasks_are_killed_counts_every_row_once(tmp_path: Path):
-    flow = Flow("sums")
-    numbers = flow.read(Range(COUNT, rate=1_000.0), name="numbers")
+    flow, gate = Flow("sums"), Gate(tmp_path / "gate")
+    numbers = flow.read(Gated(Range(COUNT), gate, COUNT // 4), name="numbers")
     rows = numbers.map(lambda n: {"key": n % KEYS, "n": n}, name="rows").key_by("key")
     rows.process(Sums, batch_format="numpy", name="sums").write(Collect(), name="out")
-    options = RunOptions(snapshots=str(tmp_path), every=0.2, parallelism=2, progress=False)
-    result = run_with_faults(flow, Faults(kills=["sums@epoch=3", "sums@epoch=7"]), options)
-    assert result.missed_faults == () and len(result.kills) == 2
+    kills = ["sums@epoch=3", "sums@epoch=7"]
+    _, result = finish(flow, gate=gate, snapshots=tmp_path / "cuts", every=0.2, parallelism=2, kills=kills)
     sums = {row["key"]: row["sum"] for row in result.outputs["out"]}
     assert sums == {key: sum(range(key, COUNT, KEYS)) for key in range(KEYS)}
     assert list(tmp_path.rglob("table=rows/operator=sums/*.parquet"))

@@ -18,8 +18,8 @@ from engine.on_ray.actor.task_host import LEAVE_LOOK_S, TaskHost
 from engine.on_ray.transport.control_messages import SUPERVISOR, Begin, Meeting, Outcome
 from engine.on_ray.transport.mailbox import Address, Keys
 from graphs.ids import Attempt
+from tests.gates import HANG_S
 
-DEADLINE_S = 10.0
 HERE = Address("here", "ipc:///nowhere")
 
 
@@ -43,11 +43,11 @@ class Attempting:
 
     def _open_store(self, *_: Any) -> None:
         self.begins.set()
-        assert self.may_begin.wait(DEADLINE_S)
+        assert self.may_begin.wait(HANG_S)
 
     def _run(self) -> Outcome:
         self.runs.set()
-        assert self.left.wait(DEADLINE_S)
+        assert self.left.wait(HANG_S)
         self.ended.set()
         return Outcome("stopped", "it has left")
 
@@ -70,20 +70,20 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 def test_leaving_ends_the_part_in_the_attempt_and_waits_for_it(attempting: Attempting, threads: ThreadPoolExecutor):
     attempting.may_begin.set()
     part = threads.submit(attempting.take_part)
-    assert attempting.runs.wait(DEADLINE_S)
-    threads.submit(attempting.leave).result(DEADLINE_S)
-    assert part.result(DEADLINE_S).reason == "it has left"
+    assert attempting.runs.wait(HANG_S)
+    threads.submit(attempting.leave).result(HANG_S)
+    assert part.result(HANG_S).reason == "it has left"
 
 
 def test_leaving_ends_a_part_that_has_only_just_begun(attempting: Attempting, threads: ThreadPoolExecutor):
     part = threads.submit(attempting.take_part)
-    assert attempting.begins.wait(DEADLINE_S)
+    assert attempting.begins.wait(HANG_S)
     leaving = threads.submit(attempting.leave)
     with pytest.raises(TimeoutError):
         leaving.result(3 * LEAVE_LOOK_S)
     attempting.may_begin.set()
-    leaving.result(DEADLINE_S)
-    assert part.result(DEADLINE_S).reason == "it has left"
+    leaving.result(HANG_S)
+    assert part.result(HANG_S).reason == "it has left"
 
 
 def test_a_supervisor_that_wakes_up_late_does_not_disturb_the_attempt_of_its_successor(
@@ -92,11 +92,11 @@ def test_a_supervisor_that_wakes_up_late_does_not_disturb_the_attempt_of_its_suc
     attempting.may_begin.set()
     attempting.host._newest = Attempt(1)
     part = threads.submit(attempting.take_part)
-    assert attempting.runs.wait(DEADLINE_S)
+    assert attempting.runs.wait(HANG_S)
     with pytest.raises(RuntimeError, match="attempt 0 is over"):
         attempting.host.arrive(Meeting(Attempt(0), Keys.new(), False, "here", Path("nowhere")))
     late = threads.submit(attempting.take_part, Attempt(0))
-    assert late.result(DEADLINE_S) == Outcome("stopped"), "it does not wait for the end of the other"
+    assert late.result(HANG_S) == Outcome("stopped"), "it does not wait for the end of the other"
     assert not part.done()
     attempting.left.set()
 

@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from backedge import Flow, Items, PostgresTable, run
+from engine.on_ray.supervisor.run_story import Story
 from tests.databases.fault_proxy import FaultProxy, Strike, kill_client
 from tests.databases.postgres_process import PostgresProcess
 from tests.databases.test_databases_page import large_orders
+from tests.gates import Gate, Gated
+from tests.on_ray.flows import begin, until
 
 ACCOUNTS, STOPS, OPENING, FEE = 20, 4, 1_000, 1
 TABLE = """CREATE TABLE bookings
@@ -47,10 +50,10 @@ def book(balance: int, transfer: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     return balance, {**transfer, "balance": balance}
 
 
-def transfers(table: PostgresTable, count: int, rate: float) -> Flow:
+def transfers(table: PostgresTable, count: int, gate: Gate) -> Flow:
     flow = Flow("transfers")
     moving = flow.loop("moving", of=dict)
-    read = flow.read(Items(orders(count), rate=rate), name="orders").map(
+    read = flow.read(Gated(Items(orders(count)), gate), name="orders").map(
         lambda order: {**order, "step": 0}, name="start"
     )
     at_account = read.merge(moving).key_by(lambda transfer: transfer["route"][transfer["step"]])
@@ -117,18 +120,26 @@ def strikes(server: PostgresProcess, seed: int, count: int, steps: list[str]) ->
 
 
 def book_under_strikes(
-    server: PostgresProcess, folder: Path, seed: int, kills: int, count: int, rate: float, prepared: bool
+    server: PostgresProcess, folder: Path, seed: int, kills: int, count: int, prepared: bool
 ) -> None:
+    """Some more orders come with each look at the run, until all kills have happened."""
     server.execute("DROP TABLE IF EXISTS bookings")
     server.execute(TABLE)
     planned = strikes(server, seed, kills, PREPARED_STEPS if prepared else MARKED_STEPS)
     with FaultProxy(server.socket) as proxy:
-        flow = transfers(PostgresTable(proxy.dsn, "bookings", prepared=prepared), count, rate)
+        gate = Gate(folder / "gate")
+        flow = transfers(PostgresTable(proxy.dsn, "bookings", prepared=prepared), count, gate)
         for strike in planned:
             proxy.plan(strike)
-        cuts = str(folder / "cuts")
-        run(flow, snapshots=cuts, every=0.25, parallelism=2, progress=False, max_restarts=20 * kills)
-        assert proxy.happened == kills, [(s.statement, s.side, s.has_happened.is_set()) for s in planned]
+        job = begin(flow, snapshots=folder / "cuts", every=0.25, parallelism=2, max_restarts=20 * kills)
+
+        def have_happened(_: Story) -> bool:
+            gate.let(gate.allowed + 1)
+            return proxy.happened == kills
+
+        until(job, have_happened, f"{[(s.statement, s.side, s.has_happened.is_set()) for s in planned]}")
+        gate.open()
+        assert job.wait().state == "finished"
     expect_all_booked(server, count)
     assert server.prepared() == []
 
@@ -146,7 +157,7 @@ def test_the_example_of_the_page_on_databases_runs(tmp_path: Path):
 @pytest.mark.usefixtures("on_ray")
 @pytest.mark.parametrize("prepared", [True, False])
 def test_kills_of_either_side_lose_nothing_and_double_nothing(server: PostgresProcess, tmp_path: Path, prepared: bool):
-    book_under_strikes(server, tmp_path, seed=1, kills=2, count=600, rate=100.0, prepared=prepared)
+    book_under_strikes(server, tmp_path, seed=1, kills=2, count=600, prepared=prepared)
 
 
 @pytest.mark.slow
@@ -154,4 +165,4 @@ def test_kills_of_either_side_lose_nothing_and_double_nothing(server: PostgresPr
 @pytest.mark.usefixtures("on_ray")
 @pytest.mark.parametrize("seed", [1, 2])
 def test_ten_kills_of_either_side_lose_nothing_and_double_nothing(server: PostgresProcess, tmp_path: Path, seed: int):
-    book_under_strikes(server, tmp_path, seed=seed, kills=10, count=3_000, rate=100.0, prepared=True)
+    book_under_strikes(server, tmp_path, seed=seed, kills=10, count=3_000, prepared=True)
