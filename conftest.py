@@ -35,9 +35,6 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 STARTED = {"spark", "local_ray", "postgres", "server_as_installed"}
 """Fixtures that start other programs, which takes seconds."""
 
-TIMES_AGAIN = 2
-"""More chances of a test whose fault did not happen: on a busy machine a run may end before its fault is due."""
-
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30
 
@@ -108,9 +105,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = STARTED & set(getattr(item, "fixturenames", ()))
         if fixtures:
             item.add_marker("slow")
-        if "evidence" in getattr(item, "fixturenames", ()):
-            # Not for all tests: whether a test is to run again costs each of thousands a talk of two processes.
-            item.add_marker(pytest.mark.flaky(reruns=TIMES_AGAIN, only_rerun=["^NotHappenedError:"]))
         known = of_file.setdefault(item.path, set())
         known |= fixtures
         if item.get_closest_marker("slow"):

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,29 +15,14 @@ from tests.faults.__main__ import main
 from tests.faults.evidence import Evidence
 from tests.faults.recorder import Fault
 
-RUNS = Counter[str]()
-"""How often a test was run."""
-
 
 def test_nothing_dies(evidence: Evidence):
     evidence.happened("processes that died", 0)
 
 
-def test_something_dies_the_second_time(evidence: Evidence):
-    RUNS["late"] += 1
-    evidence.happened("processes that died", RUNS["late"] - 1)
-    evidence.same([1, 2], [1, 2])
-
-
 def test_a_record_is_lost(evidence: Evidence):
     evidence.happened("processes that died", 1)
     evidence.same([1, 2], [1, 2, 2])
-
-
-def test_a_record_is_lost_the_first_time(evidence: Evidence):
-    RUNS["lucky"] += 1
-    evidence.happened("processes that died", 1)
-    evidence.same([1, 2][: RUNS["lucky"]], [1, 2])
 
 
 def test_passes_and_measures_nothing():
@@ -70,8 +54,6 @@ HERE = "tests/faults/planted.py"
 PLANTED = [
     Fault("fine", "a fault that is survived", (f"{HERE}::test_is_survived",)),
     Fault("calm", "a fault that does not happen", (f"{HERE}::test_nothing_dies",)),
-    Fault("late", "a fault that happens the second time", (f"{HERE}::test_something_dies_the_second_time",)),
-    Fault("lucky", "a fault that is survived the second time", (f"{HERE}::test_a_record_is_lost_the_first_time",)),
     Fault("loss", "a fault that is not survived", (f"{HERE}::test_a_record_is_lost",)),
     Fault("silent", "a test that measures nothing", (f"{HERE}::test_passes_and_measures_nothing",)),
     Fault("unchecked", "a test that checks nothing", (f"{HERE}::test_checks_nothing_after_its_fault",)),

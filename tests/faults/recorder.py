@@ -106,8 +106,6 @@ class Recorder:
         self._reports.append(report)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        if any(report.outcome == "rerun" for report in self._reports):
-            return
         notes = dict(self._reports[-1].user_properties).get("evidence", {"happened": {}, "survived": {}})
         errors = "\n".join(report.longreprtext for report in self._reports if not report.passed)
         seconds = sum(report.duration for report in self._reports)

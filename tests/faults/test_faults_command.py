@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,10 @@ import pytest
 
 from tests.faults.fault_list import FAULTS
 from tests.faults.recorder import ROOT
+from tests.gates import HANG_S, wait_for
 from tests.on_ray.leftovers import has_ended
 
 ROWS = {*range(1, 8), *range(9, 26), 28, 29}
-DEADLINE_S = 60.0
 
 
 def planted(*arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -32,20 +31,18 @@ def planted(*arguments: str, **environment: str) -> subprocess.Popen[str]:
 def outcome(*names: str) -> tuple[int, dict[str, dict[str, Any]]]:
     """The exit code for some planted faults, and the line of each."""
     process = planted("--json", "--only", ",".join(names))
-    out, _ = process.communicate(timeout=DEADLINE_S)
+    out, _ = process.communicate(timeout=HANG_S)
     return process.returncode, {line["number"]: line for line in map(json.loads, out.splitlines())}
 
 
 @pytest.mark.slow
 def test_a_fault_counts_only_if_it_happened_and_what_follows_was_checked():
-    code, lines = outcome("fine", "calm", "late", "lucky", "loss", "silent", "unchecked")
+    code, lines = outcome("fine", "calm", "loss", "silent", "unchecked")
     assert code == 1
     found = {number: (line["happened"], line["survived"]) for number, line in lines.items()}
     assert found == {
         "fine": (True, True),
         "calm": (False, False),
-        "late": (True, True),
-        "lucky": (True, False),
         "loss": (True, False),
         "silent": (False, False),
         "unchecked": (True, False),
@@ -76,11 +73,9 @@ def test_faults_that_are_survived_leave_it_green_and_one_that_is_not_built_is_to
 def test_an_interrupted_command_leaves_nothing_running(tmp_path: Path, by: signal.Signals):
     note = tmp_path / "pid"
     process = planted("--only", "endless", PLANTED_PID=str(note))
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not (note.exists() and note.read_text()):
-        assert time.monotonic() < deadline_s and process.poll() is None
+    wait_for(lambda: note.exists() and note.read_text(), "the test has begun")
     process.send_signal(by)
-    _, progress = process.communicate(timeout=DEADLINE_S)
+    _, progress = process.communicate(timeout=HANG_S)
     assert process.returncode == 130 and "interrupted" in progress
     assert has_ended(int(note.read_text()))
 
@@ -88,14 +83,13 @@ def test_an_interrupted_command_leaves_nothing_running(tmp_path: Path, by: signa
 @pytest.mark.slow
 def test_a_fault_that_does_not_exist_is_refused_with_those_that_do():
     process = planted("--only", "fine,9")
-    _, said = process.communicate(timeout=DEADLINE_S)
+    _, said = process.communicate(timeout=HANG_S)
     assert process.returncode == 2 and "no fault 9: there are fine, calm, " in said
 
 
 def test_every_row_of_the_list_is_there_once_and_every_test_that_it_names():
     numbers = Counter(fault.number for fault in FAULTS)
     assert set(numbers) >= ROWS and max(numbers.values()) == 1 and len(numbers) >= 30
-    assert f"each of the {len(FAULTS)} faults" in (ROOT / "CONTRIBUTING.md").read_text()
     for test in (test for fault in FAULTS for test in fault.tests):
         path, _, name = test.partition("::")
         assert re.search(rf"^def {name.partition('[')[0]}\(", (ROOT / path).read_text(), re.MULTILINE), test
