@@ -13,11 +13,13 @@ from typing import Any
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from tests.gates import HANG_S
+
 SCREENSHOTS = "BACKEDGE_SCREENSHOTS"
 """The environment variable that names the folder for screenshots and measurements. Without it, none are kept."""
 
 PROGRAMS = ("chromium", "google-chrome", "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 1_000 * HANG_S
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]

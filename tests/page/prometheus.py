@@ -6,7 +6,6 @@ import json
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +15,10 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from engine.on_ray import cluster
+from tests.gates import HANG_S, wait_for
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ALERTS = DEPLOY / "prometheus_rules.yaml"
-READY_S = 60.0
-LOOK_S = 0.1
 CONFIG = """
 global: {{scrape_interval: 1s}}
 rule_files: ["{alerts}"]
@@ -55,18 +53,19 @@ class Prometheus:
     def ask(self, path: str, **query: str) -> Any:
         """The data of an answer of its API; None if it refuses the query, and as long as it does not answer."""
         try:
-            with urlopen(f"{self._address}/api/v1/{path}?{urlencode(query)}", timeout=20) as reply:
+            with urlopen(f"{self._address}/api/v1/{path}?{urlencode(query)}", timeout=HANG_S) as reply:
                 return json.load(reply)["data"]
         except URLError:
             return None
 
     def wait_for(self, query: str, at_least: int = 1) -> list[dict[str, str]]:
         """The labels of the series of a query, as soon as there are enough of them."""
-        deadline_s = time.monotonic() + READY_S
-        while len(found := (self.ask("query", query=query) or {}).get("result", [])) < at_least:
-            assert time.monotonic() < deadline_s, f"not {at_least} series in time for {query}, but {found}"
-            time.sleep(LOOK_S)
-        return [series["metric"] for series in found]
+
+        def found() -> list[Any] | None:
+            series = (self.ask("query", query=query) or {}).get("result", [])
+            return series if len(series) >= at_least else None
+
+        return [series["metric"] for series in wait_for(found, f"{at_least} series for {query}") or ()]
 
 
 @contextmanager

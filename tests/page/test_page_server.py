@@ -26,6 +26,7 @@ from engine.on_ray.api.job_handle import Job
 from engine.on_ray.run_spec import RequestFailedError
 from recovery.run_status import RunStatus
 from recovery.stores.cut_store import CutStore
+from tests.gates import HANG_S
 from tests.page.stored import two_cuts
 from tests.stores.snapshots import begin
 
@@ -49,7 +50,7 @@ class Page:
 
     def stream(self, path: str, method: str = "GET", body: str | bytes = "", **headers: str) -> HTTPResponse:
         """The beginning of an answer."""
-        connection = HTTPConnection("127.0.0.1", self.address.port or 0, timeout=20)
+        connection = HTTPConnection("127.0.0.1", self.address.port or 0, timeout=HANG_S)
         connection.request(method, path, body, {"Connection": "close", **headers})
         return connection.getresponse()
 
@@ -112,7 +113,7 @@ def test_a_request_under_another_name_is_refused_even_with_the_token(page: Page)
 
 
 def test_bytes_that_are_no_text_are_no_token(page: Page):
-    with create_connection(("127.0.0.1", page.address.port or 0), timeout=20) as connection:
+    with create_connection(("127.0.0.1", page.address.port or 0), timeout=HANG_S) as connection:
         head = f"GET /api/jobs HTTP/1.1\r\nHost: 127.0.0.1:{page.address.port}\r\nConnection: close\r\n".encode()
         connection.sendall(head + f"{TOKEN_HEADER}: ".encode() + b"\xff\xfe\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 403")
