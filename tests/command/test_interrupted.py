@@ -19,11 +19,11 @@ from backedge import RunResult
 from backedge.command import main
 from backedge.run_command import after_interruption
 from tests.command.endless import MODULE
+from tests.gates import HANG_S
 from tests.jobs.rays import check_gone, descendants, last_json, processes, short_folder
 
 pytestmark = pytest.mark.slow
 
-END_S = 60.0
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 
 
@@ -64,7 +64,7 @@ def test_an_interrupted_run_leaves_a_cut_and_no_process(
 ):
     with running(tmp_path) as (run, started):
         run.send_signal(number)
-        output, errors = run.communicate(timeout=END_S)
+        output, errors = run.communicate(timeout=HANG_S)
         check_gone(started)
     assert run.returncode == code, errors
     assert "Traceback" not in errors
@@ -91,7 +91,7 @@ def test_a_driver_that_dies_leaves_a_cut_and_no_actor(tmp_path: Path, capsys: py
         # Agents of Ray's own take a minute to find out that all the others are gone.
         agents = {pid for pid, (_, command) in processes().items() if command.startswith(AGENTS)}
         run.kill()
-        run.communicate(timeout=END_S)
+        run.communicate(timeout=HANG_S)
         check_gone(started - agents)
     assert run.returncode == -signal.SIGKILL
     assert cuts(tmp_path, capsys)[-1]["restorable"]

@@ -17,6 +17,7 @@ from engine.on_ray import cluster
 from engine.on_ray.api.launch_checks import RunExistsError
 from engine.on_ray.run_spec import RequestFailedError
 from recovery.stores.cut_store import CutStore
+from tests.gates import HANG_S
 from tests.jobs.rays import SharedRay
 from tests.stores.snapshots import begin
 
@@ -187,7 +188,7 @@ def test_a_port_where_something_else_listens_is_refused(
         answering.start()
         said = refused(capsys, "run", "module_to_run:flow")
         server.shutdown(socket.SHUT_RDWR)
-    answering.join(timeout=10)
+    answering.join(timeout=HANG_S)
     assert "RAY_ADDRESS=127.0.0.1:" in said and "does not answer like a Ray cluster" in said
 
 

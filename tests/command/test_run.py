@@ -13,17 +13,20 @@ from typing import Any
 import pytest
 
 from backedge.command import main
+from tests.gates import Gate, opened_after
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
 MODULE = """
 from backedge import Collect, Flow, Generate, Items, JsonLines, Print, SqliteTable
+from tests.gates import Gate, Gated
 
 
-def flow(size=200, rate=200):
+def flow(size=100, gate=None):
     flow = Flow("halving")
     again = flow.loop("again", of=int)
-    numbers = flow.read(Generate(lambda n: n + 1, count=size, rate=rate), name="numbers")
+    source = Generate(lambda n: n + 1, count=size)
+    numbers = flow.read(source if gate is None else Gated(source, Gate(gate), size // 2), name="numbers")
     odd, even = numbers.merge(again).key_by(lambda n: n).split(lambda n: n % 2 == 1, name="odd")
     again.feed(even.key_by(lambda n: n).stateful_map(lambda seen, n: (seen + 1, n // 2), initial=0, name="half"))
     odd.write(Collect(), name="done")
@@ -78,11 +81,14 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_a_run_with_a_kill_says_in_its_last_line_what_came_of_it(capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    words = ["--kill", "head@epoch=2", "--every", "0.3", "--set", "size=300", "--set", "rate=150"]
-    assert main(["run", "flows_to_run:flow", *words, "--json", "--json-out", "results/run.json"]) == 0
+    """The run ends when it has been restored."""
+    gate = Gate(tmp_path / "gate")
+    words = ["--kill", "head@epoch=2", "--every", "0.3", "--set", f"gate={gate}", "--snapshots", "cuts"]
+    with opened_after(2, gate, tmp_path / "cuts", "halving"):
+        assert main(["run", "flows_to_run:flow", *words, "--json", "--json-out", "results/run.json"]) == 0
     said = summary(capsys)
     assert (said["state"], said["kills"], said["restores"], said["missed_faults"]) == ("finished", 1, 1, [])
-    assert said["outputs"] == {"done": 300}
+    assert said["outputs"] == {"done": 100}
     assert min(said["records"], said["hops"], said["snapshots"], said["seconds"]) > 0
     assert json.loads((tmp_path / "results" / "run.json").read_text()) == said
 
@@ -142,7 +148,7 @@ def test_a_kill_of_nobody_is_refused(capsys: pytest.CaptureFixture[str]):
 
 
 def test_cuts_are_listed_shown_and_gone_on_from(capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    run = ["run", "flows_to_run:flow", "--snapshots", "cuts", "--set", "size=100", "--every", "0.2", "--json"]
+    run = ["run", "flows_to_run:flow", "--snapshots", "cuts", "--json"]
     assert main(run) == 0
     epoch = summary(capsys)["last_epoch"]
     assert "run of 'halving'" in refusal(capsys, *run[1:])

@@ -15,6 +15,7 @@ import pytest
 from backedge import top_command
 from backedge.top_command import OperatorLoad, lines_of, loads_of, watch
 from recovery.run_status import ChannelStatus, LoopStatus, OperatorStatus, RunStatus, TaskStatus
+from tests.gates import HANG_S
 
 RUN = RunStatus(
     "shop", "4f", "running", True, 1_000.0, 65.0, None, 2, 7, 7,
@@ -47,9 +48,6 @@ def test_a_run_is_a_head_and_a_line_for_each_chain():
     assert orders.split() == ["orders", "1", "-", "-", "-", "-", "0", "-"]
 
 
-SEEN_S_MAX = 10.0
-
-
 @contextmanager
 def terminal() -> Iterator[tuple[int, TextIO, TextIO]]:
     """Our end of a terminal, and the keyboard and screen at the other one."""
@@ -62,7 +60,7 @@ def terminal() -> Iterator[tuple[int, TextIO, TextIO]]:
 def seen_at(ours: int) -> str:
     """All that was drawn until the end; a terminal hands it over in pieces."""
     drawn = b""
-    while not drawn.endswith(top_command.ORDINARY.encode()) and select.select([ours], [], [], SEEN_S_MAX)[0]:
+    while not drawn.endswith(top_command.ORDINARY.encode()) and select.select([ours], [], [], HANG_S)[0]:
         drawn += os.read(ours, 1 << 16)
     return drawn.decode()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from backedge import CutView, RunOptions, case_of, compare, simulate
 from backedge.trials import Trial
 from examples.cyclic import command_line, counters, demo, payments, transfers
+from tests.gates import Gate, behind, opened_after
 
 Record = dict[str, Any]
 
@@ -21,8 +24,14 @@ class TestOnRay:
         assert found["failures"] == []
         assert found["rows"] == 400 * transfers.STOPS
 
-    def test_the_counters_agree_after_three_kills(self, capsys: pytest.CaptureFixture[str]):
-        counters.main()
+    def test_the_counters_agree_after_three_kills(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ):
+        flow, gate = counters.flow(), Gate(tmp_path / "gate")
+        monkeypatch.setattr(counters, "flow", lambda: behind(flow, gate, counters.NUMBERS // 4))
+        monkeypatch.setattr(counters.tempfile, "TemporaryDirectory", lambda prefix: nullcontext(str(tmp_path / "cuts")))
+        with opened_after(4, gate, tmp_path / "cuts", "counters"):
+            counters.main()
         said = capsys.readouterr().out
         assert "3 processes were killed" in said
         assert "all 97 counters are at zero" in said

@@ -13,23 +13,19 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.on_ray import cluster
+from tests.gates import HANG_S, wait_for
 from tests.jobs.forked_workers import ForkedWorkers
 
-GONE_S = 60.0
 DAY_S = 86_400
-LOOK_S = 0.1
-READY_S = 120.0
-JOB_S = 300.0
 CPUS = "1"
 """Of each daemon of a cluster that takes jobs: with many, each task of a run has a process of its own."""
 NOT_YET = "No available agent to submit job"
@@ -131,10 +127,7 @@ def commands_below(ancestor: int) -> dict[int, str]:
 
 def check_gone(pids: set[int]) -> None:
     """Fails unless all of these end within some time."""
-    deadline_s = time.monotonic() + GONE_S
-    while left := pids & processes().keys():
-        assert time.monotonic() < deadline_s, f"left behind: {[processes().get(pid) for pid in left]}"
-        time.sleep(LOOK_S)
+    wait_for(lambda: not pids & processes().keys(), f"all of these end: {[processes().get(pid) for pid in pids]}")
 
 
 class Submitted:
@@ -188,17 +181,18 @@ class Submitted:
 
     def _ray(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*self._command, *words], env=self.environment, capture_output=True, text=True, timeout=JOB_S
+            [*self._command, *words], env=self.environment, capture_output=True, text=True, timeout=HANG_S
         )
 
     def job(self, *words: str) -> str:
         """`ray job ...`; what it says."""
-        deadline_s = time.monotonic() + READY_S
-        while True:
+
+        def said() -> str | None:
             done = self._ray("job", *words)
-            said = re.sub(r"\x1b\[\d+m", "", done.stdout + done.stderr)
-            if NOT_YET not in said or time.monotonic() > deadline_s:
-                return said
+            text = re.sub(r"\x1b\[\d+m", "", done.stdout + done.stderr)
+            return None if NOT_YET in text else text
+
+        return str(wait_for(said, "the cluster takes jobs"))
 
     def actors(self) -> list[str]:
         """The processes of actors that are not Ray's own."""
@@ -215,18 +209,14 @@ class Submitted:
 
     def wait_for(self, path: Path) -> None:
         """Until a job has made this file."""
-        deadline_s = time.monotonic() + READY_S
-        while not path.exists():
-            assert time.monotonic() < deadline_s, f"{path} is not there after {READY_S} s"
-            with suppress(subprocess.TimeoutExpired):
-                self._daemons[0].wait(timeout=0.1)
+        wait_for(path.exists, f"a job makes {path}")
 
     def close(self) -> None:
         """End it, and see that all of it ends."""
         started = {pid for daemon in self._daemons for pid in (daemon.pid, *descendants(daemon.pid))}
         for daemon in reversed(self._daemons):
             daemon.send_signal(signal.SIGTERM)
-            daemon.communicate(timeout=GONE_S)
+            daemon.communicate(timeout=HANG_S)
         check_gone(started)
 
 
