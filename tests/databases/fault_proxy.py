@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from tests.gates import HANG_S
+
 Side = Literal["before", "after"]
-HAPPENED_S = 60.0
 
 
 def only_cut(client: int) -> None:
@@ -66,7 +67,7 @@ class FaultProxy:
     def _wait_for_strikes(self) -> None:
         """Wait for those that have begun: a client may be done before the server that it lost is up again."""
         for strike in self.strikes[: self._next]:
-            strike.has_happened.wait(HAPPENED_S)
+            strike.has_happened.wait(HANG_S)
 
     def plan(self, strike: Strike) -> None:
         """Strike from here on."""

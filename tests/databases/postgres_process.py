@@ -8,11 +8,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import psycopg
+
+from tests.gates import HANG_S, wait_for
 
 USER = "nobody"
 SETTINGS = {
@@ -64,18 +65,16 @@ class PostgresProcess:
 
     def start(self) -> None:
         """Start it and wait until it answers; again as long as processes of a killed one are about to go."""
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            with (self.folder / "log").open("ab") as log:
-                command = [str(programs() / "postgres"), "-D", str(self._data)]
-                self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._as_user)
-            while self._process.poll() is None:
-                if self._answers():
-                    self.starts += 1
-                    return
-                time.sleep(0.02)
-            time.sleep(0.1)
-        raise TimeoutError(f"PostgreSQL does not start:\n{(self.folder / 'log').read_text()[-2000:]}")
+
+        def answers() -> bool:
+            if self._process is None or self._process.poll() is not None:
+                with (self.folder / "log").open("ab") as log:
+                    command = [str(programs() / "postgres"), "-D", str(self._data)]
+                    self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._as_user)
+            return self._answers()
+
+        wait_for(answers, f"PostgreSQL starts, see {self.folder / 'log'}")
+        self.starts += 1
 
     def kill(self) -> None:
         """SIGKILL to its postmaster; its other processes find out, and go."""
@@ -93,7 +92,7 @@ class PostgresProcess:
         if self._process is None or self._process.poll() is not None:
             raise ProcessLookupError("this server is not running: nothing was killed")
         self._process.send_signal(number)
-        self._process.wait(60)
+        self._process.wait(HANG_S)
 
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.dsn, autocommit=True) as connection:

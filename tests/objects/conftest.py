@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from recovery.stores.object_client import Repeats
 from recovery.stores.object_store import ObjectStore
+from tests.gates import HANG_S
 from tests.objects.faulty_http import FaultyServer
 from tests.objects.object_servers import BUCKET, ObjectServer, azure_server, s3_server
 
 SERVERS = {"s3": s3_server, "az": azure_server}
-QUICK = Repeats(request_s=0.5, times=3, pause_s_first=0.001, pause_s_max=0.01)
-"""For faults; requests of megabytes to a busy machine need more time."""
+QUICK = Repeats(request_s=HANG_S, times=3, pause_s_first=0.001, pause_s_max=0.01)
+"""Repeats what has failed at once."""
+IMPATIENT = replace(QUICK, request_s=1.0)
+"""Also what has no answer soon."""
 
 
 @dataclass

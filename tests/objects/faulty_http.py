@@ -6,13 +6,15 @@ import threading
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import SHUT_RDWR
 from typing import Literal
 from urllib.parse import unquote
+
+from tests.gates import HANG_S
 
 Kind = Literal["lost reply", "lost request", "late", "slow", "cut", 403, 409, 412, 501, 503]
 
 _HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
-_HELD_S_MAX = 20.0
 
 
 @dataclass
@@ -21,7 +23,7 @@ class Fault:
 
     - lost reply: the server carries it out, and the connection is closed without an answer
     - lost request: the connection is closed, and the server gets nothing
-    - late: the server gets it only when the test releases it; the client has given up long before
+    - late: the connection is closed, and the server gets it when the test releases it
     - slow: the server carries it out, and the answer is held until the proxy closes
     - cut: half of the answer's body arrives
     - a number: this status, and the server gets nothing
@@ -111,14 +113,15 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "lost request":
             self.close_connection = True
         elif kind == "late":
-            released.wait(_HELD_S_MAX)
-            self._forward(body)
+            self.connection.shutdown(SHUT_RDWR)
             self.close_connection = True
+            released.wait(HANG_S)
+            self._forward(body)
             fault.has_landed.set()
         else:
             response, data = self._forward(body)
             if kind == "slow":
-                released.wait(_HELD_S_MAX)
+                released.wait(HANG_S)
             if kind in ("lost reply", "slow"):
                 self.close_connection = True
             else:
@@ -128,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _forward(self, body: bytes) -> tuple[HTTPResponse, bytes]:
         proxy = self.server.proxy
-        connection = HTTPConnection(*proxy.upstream, timeout=_HELD_S_MAX)
+        connection = HTTPConnection(*proxy.upstream, timeout=HANG_S)
         try:
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():

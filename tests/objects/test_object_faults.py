@@ -15,7 +15,8 @@ from recovery.stores.object_client import Repeats
 from recovery.stores.object_store import PIECE_BYTES
 from recovery.stores.store_calls import create_exclusively
 from tests.faults.evidence import Evidence
-from tests.objects.conftest import QUICK, Place
+from tests.gates import HANG_S
+from tests.objects.conftest import IMPATIENT, QUICK, Place
 from tests.objects.faulty_http import Kind
 from tests.stores.snapshots import begin, complete
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.slow
 ALWAYS = 1_000
 
 
-@pytest.mark.parametrize("kind", ["lost reply", "lost request", "slow", "cut", 409, 503])
+@pytest.mark.parametrize("kind", ["lost reply", "lost request", "cut", 409, 503])
 def test_a_creation_succeeds_whatever_happens_to_its_first_request(place: Place, kind: Kind):
     fault = place.proxy.plan("PUT", "/entry", kind)
     store = place.open()
@@ -74,7 +75,7 @@ def test_a_creation_that_lands_after_its_caller_gave_up_was_never_called_failed(
         store.create("entry", b"ours")
     assert late.happened == 1 and refused.happened == QUICK.times
     place.proxy.release()
-    assert late.has_landed.wait(20)
+    assert late.has_landed.wait(HANG_S)
     assert store.read("entry") == b"ours"
     assert create_exclusively(store, "entry", b"ours")
     assert not create_exclusively(store, "entry", b"theirs")
@@ -92,7 +93,7 @@ def test_a_definite_refusal_after_a_lost_request_settles_nothing(place: Place):
     assert only.happened == 1
 
 
-@pytest.mark.parametrize("kind", ["lost reply", "lost request", "slow", 503])
+@pytest.mark.parametrize("kind", ["lost reply", "lost request", 503])
 def test_a_write_is_repeated(place: Place, kind: Kind):
     fault = place.proxy.plan("PUT", "/file", kind)
     store = place.open()
@@ -116,7 +117,7 @@ def test_a_large_write_survives_a_lost_reply_of_each_of_its_requests(place: Plac
 
 @pytest.mark.parametrize("kind", ["lost reply", "slow", "cut", 503])
 def test_a_read_is_repeated(place: Place, kind: Kind):
-    store = place.open()
+    store = place.open(IMPATIENT if kind == "slow" else QUICK)
     store.write({"file": bytes(range(250)) * 4})
     fault = place.proxy.plan("GET", "/file", kind)
     assert store.read("file") == bytes(range(250)) * 4
@@ -163,7 +164,7 @@ def test_a_long_chain_is_opened_many_entries_at_a_time(place: Place, monkeypatch
     begin(store)
     for number in range(2, 41):
         assert store.create(number, AttemptStart(Attempt(number), None, "same"))
-    gap = place.proxy.plan("GET", "chain/00000030", "slow")
+    gap = place.proxy.plan("GET", "chain/00000030", "lost reply")
     assert CutStore(place.open(), "job").chain() == store.chain()
     assert gap.happened == 1
 

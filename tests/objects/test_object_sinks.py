@@ -18,6 +18,7 @@ from recovery.stores.object_store import PIECE_BYTES, ObjectStore
 from tests.faults.evidence import Evidence
 from tests.files.opened import AT_ONCE, JOB, RUN, claim, reader, services, sink, swept_by, transaction, writer
 from tests.files.opened import place as sink_place
+from tests.gates import HANG_S
 from tests.objects.conftest import QUICK, Place
 from tests.objects.faulty_http import Fault, Kind
 
@@ -25,12 +26,12 @@ from tests.objects.faulty_http import Fault, Kind
 pytestmark = pytest.mark.slow
 
 ALWAYS = 1_000
-KINDS: list[Kind] = ["lost reply", "lost request", "slow", "cut", 409, 412, 503]
+KINDS: list[Kind] = ["lost reply", "lost request", "cut", 409, 412, 503]
 
 
 @pytest.fixture
 def out(place: Place, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where a sink writes, by requests that are given up soon."""
+    """Where a sink writes, by requests that are repeated at once."""
     monkeypatch.setattr(ObjectStore.__init__, "__defaults__", (QUICK,))
     return f"{place.location}/out"
 
@@ -116,7 +117,7 @@ def test_a_copy_that_arrives_late_changes_nothing(place: Place, out: str):
     opened.commit(transaction(1))
     facts = place.open().facts(objects(place)[0])
     place.proxy.release()
-    assert late.has_landed.wait(20)
+    assert late.has_landed.wait(HANG_S)
     assert numbers(out) == [1] and place.open().facts(objects(place)[0]) == facts
 
 
@@ -237,11 +238,11 @@ def test_a_record_that_lands_late_decides_for_all_or_for_none(place: Place, out:
     assert staged(place).count("prepared") == 3
     if lands_first:
         place.proxy.release()
-        assert late.has_landed.wait(20)
+        assert late.has_landed.wait(HANG_S)
     published_by(out, 2, [*names, transaction(3)])
     if not lands_first:
         place.proxy.release()
-        assert late.has_landed.wait(20)
+        assert late.has_landed.wait(HANG_S)
     published_by(out, 3, [*names, transaction(3)])
     assert numbers(out) == [1, 2, 3] and len(objects(place)) == (2 if lands_first else 1)
 

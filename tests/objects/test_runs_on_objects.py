@@ -6,13 +6,14 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, JsonLines, Range, RunOptions, run
+from backedge import Collect, Flow, JsonLines, Range, run
 from backedge.command import main
-from backedge.faults import Faults, run_with_faults
+from engine.on_ray.supervisor.run_story import Story
 from recovery.orders import Manifest
 from recovery.spark.audit.audit_job import audit
 from recovery.spark.cut_tables.job_folder import JobFolder
@@ -20,11 +21,12 @@ from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.cut_store import CutStore
 from recovery.stores.store_schemes import store_at
 from tests.faults.evidence import Evidence
+from tests.gates import Gate, Gated
 from tests.jobs.rays import SharedRay
 from tests.objects.object_servers import BUCKET, ObjectServer
-from tests.on_ray.test_incremental_cuts import COUNTS, KEYS, PER_KEY, counting
+from tests.on_ray.flows import begin, finish, until
+from tests.on_ray.test_incremental_cuts import COUNTED, COUNTS, KEYS, OPTIONS, STEP, counting, cut_at
 
-RECORDS = 300_000
 KILLS = ["numbers@epoch=2", "parity@epoch=4", "half@epoch=6"]
 
 
@@ -48,11 +50,11 @@ def location(ray_with_s3: None) -> str:
     return f"s3://{BUCKET}/{secrets.token_hex(4)}"
 
 
-def halving() -> Flow:
+def halving(gate: str) -> Flow:
     """Even numbers go round and are halved; odd ones are collected."""
     flow = Flow("halving")
     again = flow.loop("again", of=int)
-    numbers = flow.read(Range(801, start=1, rate=200.0), name="numbers")
+    numbers = flow.read(Gated(Range(801, start=1), Gate(gate), 100), name="numbers")
     odd, even = numbers.merge(again).split(lambda n: n % 2 == 1, name="parity")
     again.feed(even.rebalance().map(lambda n: n // 2, name="half"))
     odd.write(Collect(), name="odd")
@@ -64,29 +66,33 @@ def halved(n: int) -> int:
 
 
 @pytest.mark.slow
-def test_deltas_are_written_and_restored_while_requests_fail(location: str, s3: ObjectServer, evidence: Evidence):
+def test_deltas_are_written_and_restored_while_requests_fail(
+    location: str, s3: ObjectServer, tmp_path: Path, evidence: Evidence
+):
     written = s3.proxy.plan("PUT", "table=state", "lost reply", times=3)
     slow_down = s3.proxy.plan("PUT", "table=state", 503, times=3)
     read = s3.proxy.plan("GET", "table=state", "cut", times=3)
-    options = RunOptions(snapshots=location, every=0.2, keep=2, progress=False)
-    flow = counting(rate=60_000, records=RECORDS)
-    result = run_with_faults(flow, Faults(kills=["counts@epoch=6"]), options)
+    gate = Gate(tmp_path / "gate")
+    job = begin(counting(gate), snapshots=location, kills=[f"counts@records={KEYS + 3 * STEP}"], **OPTIONS)
+    *_, last = cut_at(job, gate, KEYS, KEYS + STEP, KEYS + 2 * STEP)
+    gate.open()
+    result = job.wait()
     evidence.happened("files of state whose reply was lost", written.happened)
     evidence.happened("files of state that were refused at first", slow_down.happened)
     evidence.happened("files of state that were cut off while they were read", read.happened)
     evidence.happened("processes that died", len(result.kills))
-    (restored,) = (restore["epoch"] for restore in result.restores)
+    assert [restore["epoch"] for restore in result.restores] == [last]
     entries = CutStore(store_at(location), "counting").chain()
     lists = {entry.epoch: entry.states[COUNTS] for entry in entries if isinstance(entry, Manifest)}
-    evidence.happened("files below a delta that was restored", len(lists[restored]) - 1)
-    evidence.same(result.outputs["counted"], [(key, PER_KEY) for key in range(KEYS // PER_KEY, RECORDS // PER_KEY)])
+    evidence.happened("files below a delta that was restored", len(lists[last]) - 1)
+    evidence.same(result.outputs["counted"], COUNTED)
 
 
-def halving_files(read: str, written: str) -> Flow:
+def halving_files(read: str, written: str, gate: Gate) -> Flow:
     """The same loop on objects: what is odd in the end is written, several cuts into one object."""
     flow = Flow("halving_files")
     again = flow.loop("again", of=int)
-    numbers = flow.read(JsonLines(read, rate=150.0), name="numbers")
+    numbers = flow.read(Gated(JsonLines(read), gate), name="numbers")
     odd, even = numbers.merge(again).split(lambda n: n % 2 == 1, name="parity")
     again.feed(even.rebalance().map(lambda n: n // 2, name="half"))
     odd.rebalance().map(lambda n: {"n": n}, name="shown").write(JsonLines(written, roll_s=1.0), name="odd")
@@ -95,7 +101,7 @@ def halving_files(read: str, written: str) -> Flow:
 
 @pytest.mark.slow
 def test_objects_are_read_and_written_once_while_processes_die_and_requests_fail(
-    location: str, s3: ObjectServer, evidence: Evidence
+    location: str, s3: ObjectServer, tmp_path: Path, evidence: Evidence
 ):
     store = store_at(f"{location}/files")
     store.write({f"in/{first:03}.jsonl": _lines(range(first, first + 40)) for first in range(1, 401, 40)})
@@ -103,9 +109,18 @@ def test_objects_are_read_and_written_once_while_processes_die_and_requests_fail
     copied = s3.proxy.plan("POST", "uploadId", "lost reply", times=2)
     recorded = s3.proxy.plan("PUT", "/rolls/", "lost reply", times=2)
     joined = s3.proxy.plan("PUT", "/joined/", "lost reply", times=2)
-    options = RunOptions(snapshots=f"{location}/cuts", every=0.2, parallelism=2, progress=False)
-    flow = halving_files(f"{store.location}/in/*.jsonl", f"{store.location}/out")
-    result = run_with_faults(flow, Faults(kills=["numbers@epoch=2", "odd@epoch=3"]), options)
+    gate, kills = Gate(tmp_path / "gate"), ["numbers@epoch=2", "odd@epoch=3"]
+    flow = halving_files(f"{store.location}/in/*.jsonl", f"{store.location}/out", gate)
+    job = begin(flow, snapshots=f"{location}/cuts", every=0.2, parallelism=2, kills=kills)
+
+    def has_all_happened(story: Story) -> bool:
+        """Each cut has some more of each of the ten objects."""
+        gate.let(3 * story.snapshots + 3)
+        return len(story.kills) == 2 and bool(joined.happened)
+
+    until(job, has_all_happened, "both kills, and several cuts became one object")
+    gate.open()
+    result = job.wait()
     evidence.happened("processes that died", len(result.kills))
     evidence.happened("requests that failed", read.happened + copied.happened + recorded.happened + joined.happened)
     assert len(result.kills) == 2 and read.happened and copied.happened and recorded.happened
@@ -131,15 +146,20 @@ def spark_with_credentials(spark: Any, s3: ObjectServer) -> Iterator[Any]:
 
 @pytest.mark.slow
 def test_kills_and_failing_requests_lose_nothing_and_double_nothing(
-    location: str, s3: ObjectServer, spark_with_credentials: Any, capsys: pytest.CaptureFixture[str], evidence: Evidence
+    location: str,
+    s3: ObjectServer,
+    spark_with_credentials: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    evidence: Evidence,
 ):
     """The run is resumed and audited, too: one run is made for all of it."""
     lost = s3.proxy.plan("PUT", "/chain/", "lost reply", times=3)
     busy = s3.proxy.plan("PUT", "/chain/", 409, times=3)
     slow_down = s3.proxy.plan("PUT", "epoch=", 503, times=5)
-    options = RunOptions(snapshots=location, every=0.2, parallelism=2, progress=False)
-    result = run_with_faults(halving(), Faults(kills=KILLS), options)
-    assert result.missed_faults == () and len(result.kills) == 3
+    gate = Gate(tmp_path / "gate")
+    _, result = finish(halving(gate), gate=gate, snapshots=location, every=0.2, parallelism=2, kills=KILLS)
+    assert len(result.kills) == 3
     assert (lost.happened, busy.happened, slow_down.happened) == (3, 3, 5)
     evidence.happened("replies to a conditional creation that were lost", lost.happened)
     evidence.happened("processes that died", len(result.kills))
@@ -154,11 +174,11 @@ def test_kills_and_failing_requests_lose_nothing_and_double_nothing(
     assert json.loads(capsys.readouterr().out)["epoch"] == epoch
 
     flow = "tests.objects.test_runs_on_objects:halving"
-    assert main(["snapshots", "check", flow, "--snapshots", location, "--json"]) == 0
+    assert main(["snapshots", "check", flow, "--set", f"gate={gate}", "--snapshots", location, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["epoch"] == epoch
 
     older = listed[len(listed) // 2]["epoch"]
-    resumed = run(halving(), snapshots=location, every=0.5, parallelism=2, resume=older, progress=False)
+    resumed = run(halving(gate), snapshots=location, every=0.5, parallelism=2, resume=older, progress=False)
     assert [restore["epoch"] for restore in resumed.restores] == [older]
     missing = Counter(halved(n) for n in range(1, 801)) - Counter(resumed.outputs["odd"])
     assert not missing, "what was published after the older cut is published again, and nothing is lost"

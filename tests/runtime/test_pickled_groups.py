@@ -22,6 +22,7 @@ from recovery.keyed_pickles import KeyedPickles
 from recovery.stores import state_table
 from recovery.stores.parquet_tables import decode, encode, to_rows
 from recovery.stores.state_table import REPEATING, STATE, groups_of, state_parts
+from tests.gates import HANG_S
 
 NUMBERS = {number: number for number in range(2_000)}
 VALUES = {f"key {number}": [number] for number in range(2_000)} | NUMBERS
@@ -192,7 +193,7 @@ def test_a_capture_needs_no_second_copy_of_a_large_state(tmp_path: Path):
         [sys.executable, "-c", PEAK, str(tmp_path), str(SHARE_MB)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         check=True,
     )
     assert SHARE_MB < float(ran.stdout) < 1.5 * SHARE_MB + 150

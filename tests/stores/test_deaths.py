@@ -16,6 +16,7 @@ from recovery.stores.cut_store import CutStore
 from recovery.stores.folder_store import FolderStore
 from recovery.stores.store_errors import NoSuchCutError
 from tests.faults.evidence import Evidence
+from tests.gates import HANG_S
 from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, meaning, snapshots_of, sweep, write
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,7 +140,7 @@ def test_a_death_in_any_write_leaves_every_cut_whole_or_not_complete(tmp_path: P
     # The identity, a claim, and twice six files of tables, a manifest and an entry.
     writes = 18
     command = [sys.executable, "-c", DIES, str(tmp_path), str(writes + 1)]
-    ended = subprocess.run(command, cwd=ROOT, check=True, timeout=120, stdout=subprocess.PIPE, text=True)
+    ended = subprocess.run(command, cwd=ROOT, check=True, timeout=HANG_S, stdout=subprocess.PIPE, text=True)
     evidence.happened("processes that died in a write", ended.stdout.split().count("137"))
     complete_cuts: list[int] = []
     for n in range(writes + 1):

@@ -23,6 +23,7 @@ from recovery.stores.cut_store import CutStore
 from recovery.stores.folder_store import FolderStore
 from recovery.stores.store_protocol import Store
 from recovery.stores.task_files import TaskFiles
+from tests.gates import HANG_S
 from tests.stores.snapshots import DEPLOYMENT, RANK, begin, complete, manifest_for, snapshots_of, write
 
 
@@ -138,7 +139,7 @@ class Waiting(FolderStore):
 
     def make_durable(self, names: Collection[str]) -> None:
         if names and self.names[0] in names and self._files:
-            assert self._are_written.wait(60)
+            assert self._are_written.wait(HANG_S)
             if self._error is not None:
                 raise self._error
         super().make_durable(names)
