@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backedge import Collect, Flow, Range, RunOptions
-from backedge.faults import Faults, run_with_faults
+from backedge import Collect, Flow, Range
+from engine.on_ray.supervisor.run_story import Story
 from recovery.spark.audit import audit_job
 from recovery.spark.audit.audit_job import audit
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.report.verdict import Verdict
 from recovery.spark.spark_errors import UnreadableError
+from tests.gates import Gate, Gated
+from tests.on_ray.flows import PAUSE_S, begin, until
 from tests.spark.forging import before_rows
 from tests.spark.mutations import (
     BACK,
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-TRIPS = 6
+TRIPS, ROUND = 6, 30
 COUNTED = f"""
     SELECT s.key_int AS number, s.value_int AS counted, f.made
     FROM (SELECT * FROM state WHERE operator = 'grow') s
@@ -62,38 +64,53 @@ COUNTED = f"""
 INVARIANTS = {"every number has made as many trips as were counted": COUNTED}
 
 
-def grow(made: int, record: tuple[int, int]) -> tuple[int, tuple[int, int]]:
-    # The heads need longer for a second's records than a second: batches wait for them at every cut, on any machine.
-    time.sleep(0.005)
-    return made + 1, (record[0], made + 1)
+def growing(gate: Gate) -> Callable[[int, tuple[int, int]], tuple[int, tuple[int, int]]]:
+    """One more trip; but the first numbers go round without a count until the gate is open: the loop is never empty."""
+
+    def grow(made: int, record: tuple[int, int]) -> tuple[int, tuple[int, int]]:
+        if record[0] < ROUND and not gate.is_open:
+            time.sleep(PAUSE_S)
+            return made, record
+        return made + 1, (record[0], made + 1)
+
+    return grow
 
 
 def is_home(record: tuple[int, int]) -> bool:
     return record[1] >= TRIPS
 
 
-def trips() -> Flow:
+def trips(gate: Gate) -> Flow:
     """Numbers circulate between two operators with two tasks each, in two actors.
 
     They begin with 0 and 89, which share a key group: so every cut has a group of several keys.
     """
     flow = Flow("trips")
     again = flow.loop("again")
-    numbers = flow.read(Range(300, rate=100), name="numbers").map(lambda number: (number * 89 % 300, 0), name="begin")
+    source = Gated(Range(300), gate)
+    numbers = flow.read(source, name="numbers").map(lambda number: (number * 89 % 300, 0), name="begin")
     keyed = numbers.merge(again).key_by(lambda record: record[0])
-    grown = keyed.stateful_map(grow, initial=0, name="grow")
+    grown = keyed.stateful_map(growing(gate), initial=0, name="grow")
     done, rest = grown.key_by(lambda record: record[0] + 1).split(is_home, name="enough")
     again.feed(rest.key_by(lambda record: record[0]))
     done.rebalance().write(Collect(), name="done")
     return flow
 
 
-def of_ray(root: Path, faults: Faults) -> Path:
+def of_ray(root: Path, cuts: int, **faults: Any) -> Path:
+    """A run with so many cuts, and some new numbers in each."""
+    gate = Gate(root / "gate")
     # A task that loses its patience logs its other inputs too, in a second file: on a busy machine, some would.
-    options = RunOptions(
-        snapshots=root, every=0.3, keep=50, parallelism=2, actors="slice", cut_patience=None, progress=False
-    )
-    run_with_faults(trips(), faults, options)
+    options: dict[str, Any] = {"every": 0.3, "keep": 50, "parallelism": 2, "actors": "slice", "cut_patience": None}
+    job = begin(trips(gate), snapshots=root, **options, **faults)
+
+    def has_enough(story: Story) -> bool:
+        gate.let(20 + 4 * story.snapshots)
+        return story.snapshots >= cuts
+
+    until(job, has_enough, "there are enough cuts")
+    gate.open()
+    assert job.wait().missed_faults == ()
     return root / "trips"
 
 
@@ -101,8 +118,8 @@ def of_ray(root: Path, faults: Faults) -> Path:
 def jobs(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run that was killed, and one that did not log its loops."""
     return {
-        "killed": of_ray(tmp_path_factory.mktemp("killed"), Faults(["body@epoch=3"])),
-        "unlogged": of_ray(tmp_path_factory.mktemp("unlogged"), Faults(broken_rule="no-loop-log")),
+        "killed": of_ray(tmp_path_factory.mktemp("killed"), 14, kills=["body@epoch=3"]),
+        "unlogged": of_ray(tmp_path_factory.mktemp("unlogged"), 4, broken_rule="no-loop-log"),
     }
 
 

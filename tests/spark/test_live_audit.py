@@ -5,14 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from backedge import AuditFailedError, Collect, Flow, Generate, JavaError, RunOptions, start
-from backedge.faults import Faults, run_with_faults, start_with_faults
+from backedge import AuditFailedError, JavaError, start
 from engine.on_ray.supervisor.audit_process import Auditor
 from graphs.graph_errors import BadOptionError
 from graphs.ids import Epoch
@@ -20,13 +18,15 @@ from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.cut_store import CutStore
 from tests.command.endless import MODULE
-from tests.jobs.rays import LOOK_S, check_gone, commands_below, descendants, processes, short_folder
+from tests.gates import HANG_S, Gate, wait_for
+from tests.jobs.rays import check_gone, commands_below, descendants, processes, short_folder
+from tests.on_ray import flows
+from tests.on_ray.flows import expect, finish, trips, trips_made
 from tests.spark.cuts import job_of_cuts
 from tests.stores.layered import Cuts
 from tests.stores.snapshots import DEPLOYMENT, begin, entries_of, manifest_for, snapshots_of, write
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 120.0
 
 DRIVER = """
 import sys
@@ -46,33 +46,17 @@ def is_spark(command: str) -> bool:
     return "/java -cp" in command
 
 
-def circling(count: int | None) -> Flow:
-    """A number goes round twice; the body takes a moment, so that there is always one in the loop."""
-
-    def moved(number: int) -> int:
-        time.sleep(0.002)
-        return number + 1
-
-    flow = Flow("circling")
-    again = flow.loop("again", of=int)
-    source = flow.read(Generate(lambda position: 3 * position, count=count, rate=200), name="numbers")
-    done, rest = source.merge(again).key_by(lambda n: n).split(lambda n: n % 3 == 2, name="done_or_not")
-    again.feed(rest.key_by(lambda n: n).map(moved, name="moved"))
-    done.write(Collect(), name="done")
-    return flow
-
-
 def test_an_audit_without_cuts_or_of_another_kind_is_refused():
     with pytest.raises(BadOptionError, match="audit='final', which looks at cuts: give it snapshots="):
-        start(circling(3), audit="final")
+        start(trips(3), audit="final")
     with pytest.raises(BadOptionError, match="audit"):
-        start(circling(3), audit="sometimes", snapshots="cuts")  # type: ignore[arg-type]
+        start(trips(3), audit="sometimes", snapshots="cuts")  # type: ignore[arg-type]
 
 
 def test_a_missing_java_is_told_before_anything_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
     with pytest.raises(JavaError, match="Spark needs Java 17 or newer"):
-        start(circling(3), audit="final", snapshots=tmp_path / "cuts")
+        start(trips(3), audit="final", snapshots=tmp_path / "cuts")
     assert not (tmp_path / "cuts").exists()
 
 
@@ -131,9 +115,11 @@ def test_an_audit_whose_process_died_at_once_is_told_as_such(monkeypatch: pytest
 
 @pytest.mark.usefixtures("local_ray")
 def test_cuts_are_audited_as_they_appear(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    options = RunOptions(snapshots=tmp_path, every=0.3, audit="every-cut")
-    result = run_with_faults(circling(600), Faults(["head@epoch=2"]), options)
-    assert sorted(result.outputs["done"]) == [3 * position + 2 for position in range(600)]
+    gate, options = Gate(tmp_path / "gate"), {"every": 0.3, "audit": "every-cut", "progress": True}
+    _, result = finish(
+        trips(count=50, gate=gate), gate=gate, snapshots=tmp_path / "cuts", kills=["head@epoch=2"], **options
+    )
+    expect(result, trips_made(50))
     assert result.audit is not None and result.audit["state"] == "consistent" and result.audit["cuts"] >= 1
     assert result.summary()["audit"] == result.audit
     assert "is consistent" in capfd.readouterr().err
@@ -143,8 +129,8 @@ def test_cuts_are_audited_as_they_appear(tmp_path: Path, capfd: pytest.CaptureFi
 
 @pytest.mark.usefixtures("local_ray")
 def test_a_cut_that_is_not_consistent_ends_the_run(tmp_path: Path):
-    options = RunOptions(snapshots=tmp_path, every=0.3, audit="every-cut")
-    job = start_with_faults(circling(None), Faults(broken_rule="no-loop-log"), options)
+    flow = trips(count=50, gate=Gate(tmp_path / "gate"))
+    job = flows.begin(flow, snapshots=tmp_path / "cuts", every=0.3, audit="every-cut", broken_rule="no-loop-log")
     with pytest.raises(AuditFailedError, match=r"epoch \d+, statement 2 .* it holds none"):
         job.wait()
     assert job.result is not None and job.result.audit is not None
@@ -156,10 +142,7 @@ def test_nothing_of_an_audit_outlives_the_run_that_asked_for_it(tmp_path: Path):
     job_of_cuts(tmp_path)
     command = [sys.executable, "-c", DRIVER, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
-        deadline_s = time.monotonic() + DEADLINE_S
-        while not any(map(is_spark, commands_below(driver.pid).values())):
-            assert time.monotonic() < deadline_s and driver.poll() is None, "Spark was not started"
-            time.sleep(LOOK_S)
+        wait_for(lambda: any(map(is_spark, commands_below(driver.pid).values())), "Spark starts")
         started = set(descendants(driver.pid))
         driver.kill()
     check_gone(started)
@@ -188,13 +171,10 @@ def test_an_interrupted_run_leaves_nothing_of_its_audit(
     with short_folder() as folder, monkeypatch.context() as environment:
         environment.setenv("RAY_TMPDIR", folder)
         with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
-            deadline_s = time.monotonic() + DEADLINE_S
-            while not any(map(is_there, commands_below(run.pid).values())):
-                assert time.monotonic() < deadline_s and run.poll() is None
-                time.sleep(LOOK_S)
+            wait_for(lambda: any(map(is_there, commands_below(run.pid).values())), "the audit starts")
             started = set(descendants(run.pid))
             run.send_signal(number)
-            _, errors = run.communicate(timeout=DEADLINE_S)
+            _, errors = run.communicate(timeout=HANG_S)
     left = [command for _, command in processes().values() if is_spark(command) and str(tmp_path) in command]
     assert (run.returncode, left) == (code, []), errors
     assert "Traceback" not in errors

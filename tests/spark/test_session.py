@@ -7,8 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from recovery.spark.sessions.spark_session import (
     user_settings,
 )
 from recovery.spark.spark_errors import JavaError, SparkJobError
+from tests.gates import HANG_S, wait_for
 from tests.jobs.rays import commands_below, descendants
 from tests.spark.cuts import job_of_cuts
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
-WAIT_S = 300
 VARIABLES = ("MASTER", "SPARK_REMOTE", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON")
 
 
@@ -64,7 +63,7 @@ class Program:
         )
 
     def run(self, script: str) -> tuple[str, str]:
-        return self.start(script).communicate(timeout=WAIT_S)
+        return self.start(script).communicate(timeout=HANG_S)
 
     def java(self) -> list[int]:
         """The Java processes that were started for it."""
@@ -87,15 +86,6 @@ def program(tmp_path: Path, no_settings: pytest.MonkeyPatch) -> Program:
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return job_of_cuts(tmp_path_factory.mktemp("snapshots"))
-
-
-def becomes_true(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def listening() -> Iterator[str]:
@@ -229,7 +219,7 @@ def test_java_dies_with_a_process_that_is_killed(program: Program):
         assert process.stdout.readline() == "up\n"
         assert len(program.java()) == 1
         process.send_signal(signal.SIGKILL)
-    assert becomes_true(lambda: program.java() == [])
+    wait_for(lambda: program.java() == [], "the Java of the program ends")
 
 
 @pytest.mark.slow

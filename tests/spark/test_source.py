@@ -14,6 +14,7 @@ import pytest
 
 from recovery.spark import register
 from recovery.spark.cut_tables.spark_source import packed
+from tests.gates import HANG_S
 from tests.spark.cuts import job_of_cuts
 
 if TYPE_CHECKING:
@@ -81,5 +82,5 @@ def test_what_is_shipped_imports_where_nothing_of_ours_is_installed(tmp_path: Pa
         f"sys.path.insert(0, {str(tmp_path / 'ours.zip')!r})\n"
         "from recovery.spark.cut_tables import cut_tables, spark_source\nprint(spark_source.__file__)"
     )
-    done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, timeout=HANG_S)
     assert done.stdout.startswith(str(tmp_path / "ours.zip")), done.stderr
