@@ -140,7 +140,6 @@ class TaskCore(TaskInputs):
         self,
         epoch: Epoch,
         mode: Mode,
-        within: Epoch | None = None,
         patience_ms: int | None = None,
         base: Epoch | None = None,
     ) -> Sequence[Effect]:
@@ -154,7 +153,7 @@ class TaskCore(TaskInputs):
         elif mode is Mode.BETWEEN_ROUNDS and self.iteration is not None and self.iteration.takes_request(epoch):
             return NOTHING
         else:
-            self.alignment.trigger(epoch, mode, within)
+            self.alignment.trigger(epoch, mode)
             self.alignment.expect(epoch, mode, patience_ms, self.now_ms)
         return self._proceed(effects)
 
@@ -417,7 +416,7 @@ class TaskCore(TaskInputs):
                 self._close(inbox, self.rounds)
 
     def _hold(self, inbox: Inbox, barrier: Barrier) -> None:
-        self.alignment.hold(inbox.id, barrier.epoch, barrier.mode, barrier.within)
+        self.alignment.hold(inbox.id, barrier.epoch, barrier.mode)
 
     def _close(self, inbox: Inbox, rounds: Rounds) -> None:
         if inbox.live_id not in rounds.aside and (not inbox.id.restored or inbox.id.sender == RESTORED_SENDER):
@@ -492,11 +491,8 @@ class TaskCore(TaskInputs):
         base = self.alignment.bases.get(epoch)
         if not mode.is_probe:
             effects.append(Capture(epoch, base))
-        within = self.alignment.within.get(epoch)
         left_ms = self.alignment.patience_left_ms(epoch, self.now_ms)
-        effects += [
-            Send(o.id, Barrier(epoch, mode, o.sent, o.digest, within, left_ms, base)) for o in self.outlets.values()
-        ]
+        effects += [Send(o.id, Barrier(epoch, mode, o.sent, o.digest, left_ms, base)) for o in self.outlets.values()]
         self.logs.start(open_epoch, [i for i in self.inboxes.values() if overtakes or self._is_logged(i, mode)])
         released = self.alignment.capture(epoch, mode)
         if open_epoch.exceeds_budget:
@@ -518,14 +514,11 @@ class TaskCore(TaskInputs):
         return inbox.is_back or mode.captures_on_receipt
 
     def _open(self, epoch: Epoch, mode: Mode) -> OpenEpoch:
-        within = self.alignment.within.get(epoch)
-        drained = {channel for channel, held in self.alignment.held.items() if held == within}
         opened = OpenEpoch(
             epoch,
             mode,
             tuple(inbox.record() for inbox in self.inboxes.values()),
             tuple(outlet.record() for outlet in self.outlets.values()),
-            frozenset(drained),
             None if self.rounds is None else self.rounds.snapshot(self.encode),
         )
         opened.busy = self.busy or (self.rounds is not None and bool(self.rounds.aside))

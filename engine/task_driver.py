@@ -413,8 +413,8 @@ class TaskDriver:
     # -- reading, timers, calls ----------------------------------------------------------------------------------
 
     def may_read(self) -> bool:
-        """Whether the source may read. It pauses in a drain, and while one of its output channels is full."""
-        return self.room.drain is None and not self.has_no_room()
+        """Whether the source may read. It pauses while one of its output channels is full."""
+        return not self.has_no_room()
 
     def read(self, records_max: int) -> int:
         """Read at most `records_max` records and send them; return how many there were."""
@@ -439,7 +439,7 @@ class TaskDriver:
                 return False  # operators chained to the source wait for a timer or a call
             self.exhaust()
             return True
-        if self.room.drain is not None or self.room.is_full():
+        if self.room.is_full():
             self.is_held = True
             return False
         pace, clock_ns = self.read_pace, self.ports.clock.clock_ns
@@ -505,17 +505,15 @@ class TaskDriver:
     def obey(self, order: Order) -> None:
         """Carry out an order of the coordinator."""
         match order:
-            case Trigger(_, epoch, mode, within, patience_ms, base):
+            case Trigger(_, epoch, mode, patience_ms, base):
                 self.core.now_ms = self.ports.clock.steady_ms
                 if not mode.is_probe:
                     self.ports.observer.on_epoch(self.id, epoch)
-                self.carry_out(self.core.on_trigger(epoch, mode, within, patience_ms, base))
+                self.carry_out(self.core.on_trigger(epoch, mode, patience_ms, base))
             case Abort(_, epoch, mode):
-                self.room.on_over(epoch)
                 self.free_ns = self.ports.clock.clock_ns()
                 self.carry_out(self.core.on_abort(epoch, mode))
             case Complete(_, epoch, names):
-                self.room.on_over(epoch)
                 self.carry_out(self.core.on_complete(epoch, names))
             case TellToEnd():
                 self.carry_out(self.core.on_told_to_end())
@@ -556,8 +554,6 @@ class TaskDriver:
             case core_effects.Send(channel, item):
                 ports.observer.on_sent(self.id, channel, item)
                 self.outputs[channel].send(item)
-                if isinstance(item, Barrier):
-                    self.room.on_sent(item)
             case core_effects.Capture(epoch, base):
                 capture = self.runtime.capture(epoch or LAST_STATE, core.attempt, base)
                 self.snapshots.captured(epoch, capture)

@@ -146,7 +146,6 @@ def _host(host: Host) -> tuple[Any, ...]:
         host.core,
         host.runtime,
         encoding,
-        driver.room.drain,
         _bounded_ends(driver) if driver.limits.credit_bytes is not None else (),
     )
 
@@ -168,7 +167,7 @@ _ESSENCES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     Data: lambda data: (data.payload,),
     Queued: lambda queued: (queued.payload,),
     LogEntry: lambda entry: (entry.payload, entry.skip),
-    Barrier: lambda barrier: (barrier.epoch, barrier.mode, barrier.within, barrier.patience_ms),
+    Barrier: lambda barrier: (barrier.epoch, barrier.mode, barrier.patience_ms),
     End: lambda end: (),
     InputRecord: lambda record: (record.channel, record.log, record.ended),
     OutputRecord: lambda record: (record.channel,),

@@ -35,7 +35,7 @@ from proof.generated_steps import (
     weight_of_state,
 )
 
-Policy = Literal["aligned", "unaligned", "drain"]
+Policy = Literal["aligned", "unaligned"]
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,8 @@ def generate(
     variant = 0 if name in ON_COLUMNS else rng.randrange(len(_TOPOLOGIES[name]))
     flow, plan = _built(name, variant)
     in_rounds = name in IN_ROUNDS
-    choices = _POLICIES_IN_ROUNDS if in_rounds else _POLICIES_OF_DRAINED if name in _DRAINED else _POLICIES
     widest = 2 if small or in_rounds else 4
-    if policy is None or policy not in choices:
-        policy = rng.choice(choices)
+    policy = policy or rng.choice(_POLICIES_IN_ROUNDS if in_rounds else _POLICIES)
     return Case(
         name=name,
         flow=flow,
@@ -104,9 +102,8 @@ def generate(
     )
 
 
-_POLICIES: tuple[Policy, ...] = ("aligned", "aligned", "unaligned", "drain")
+_POLICIES: tuple[Policy, ...] = ("aligned", "aligned", "unaligned", "unaligned")
 _POLICIES_IN_ROUNDS: tuple[Policy, ...] = ("aligned", "aligned", "unaligned")
-_POLICIES_OF_DRAINED: tuple[Policy, ...] = ("aligned", "unaligned", "drain", "drain")
 
 
 @cache
@@ -123,7 +120,7 @@ def _inputs(rng: random.Random, plan: Plan, *, in_rounds: bool, small: bool, lon
     sources = [name for name, operator in plan.operators.items() if operator.kind.word == "source"]
     # Side inputs of an iteration are long, so that snapshots find them still arriving.
     are_long = [not (small or in_rounds) or name == "samples" for name in sources]
-    several = (16, 24) if long or plan.name in _DRAINED else (4, 6, 8)
+    several = (16, 24) if long else (4, 6, 8)
     lengths = [rng.choice(several if is_long else (2, 3)) for is_long in are_long]
     if len(sources) > 1 and rng.random() < 0.3:
         lengths[rng.randrange(len(lengths))] = rng.choice((0, 1))
@@ -213,7 +210,7 @@ def _self_loop_limited(flow: Flow) -> None:
 
 
 def _far_loop(flow: Flow) -> None:
-    """Batches held back by a drain queue up in front of tasks that probes must pass."""
+    """Two tasks between the sources and the loop: batches queue up behind a head that holds its inputs."""
     again = flow.loop("again", of=Item)
     near = _read(flow).rebalance().map(mark, name="near")
     far = near.rebalance().map(mark, name="far")
@@ -460,5 +457,4 @@ IN_ROUNDS = frozenset(
         *("columns_vertices", "columns_repeating", "columns_best_vertices"),
     }
 )
-_DRAINED = frozenset({"far_loop"})
 _LOSING = {("chain", 1)}

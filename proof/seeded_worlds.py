@@ -87,7 +87,7 @@ def world_of(
         interval_ms=rng.choice((10, 20, 40)),
         timeout_ms=rng.choice((200, 500, 1000)),
         pause_ms_min=rng.choice((0, 0, 10)),
-        open_epochs_max=1 if mode is Mode.DRAIN else rng.choice((1, 2, 3)),
+        open_epochs_max=rng.choice((1, 2, 3)),
         failures_tolerated=rng.choice((3, 1000)),
         keep=rng.choice((1, 3)),
         files_max=random.Random(f"files {seed}").choice((1, 3, 3, 4, 8)),

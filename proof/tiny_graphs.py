@@ -210,24 +210,6 @@ def _loop(name: str, bounds: Mapping[str, int], *items: Record, parallelism: int
     return TinyGraph(name, tiny_plan(name, operators, edges), bounds, counted, parallelism, **options)
 
 
-def _far(name: str, bounds: Mapping[str, int], *items: Record, **options: Any) -> TinyGraph:
-    """A task between the source and the loop: what it sends waits while a drain holds the head's input."""
-    operators = [
-        _source("items", *items),
-        _step("near", pass_on),
-        _step("head", pass_on),
-        _step("body", count, "again"),
-    ]
-    edges = [
-        ("items.out", "near.in", None, Routing.HASH),
-        ("near.out", "head.in", None, Routing.HASH),
-        ("head.out", "body.in", None, Routing.HASH),
-        ("body.again", "head.in", "again", Routing.HASH),
-    ]
-    counted = {id: hops for id, hops, _ in items}
-    return TinyGraph(name, tiny_plan(name, operators, edges), bounds, counted, **options)
-
-
 def _narrow(name: str, bounds: Mapping[str, int], *items: Record, **options: Any) -> TinyGraph:
     """A loop with nothing beside it: few channels, so that more epochs can be walked."""
     operators = [_source("items", *items), _step("head", pass_on), _step("body", count, "again")]
@@ -314,15 +296,6 @@ def graphs() -> tuple[TinyGraph, ...]:
         ),
         _narrow("deltas", {**one, "epochs": 2}, (0, 2, 0), files_max=4, runtime=DeltaRuntime),
         _narrow("deltas of the same keys", {**one, "epochs": 3}, (0, 1, 0), files_max=4, runtime=DeltaRuntime),
-        _far(
-            "a drain, channels with room for one batch",
-            one,
-            (0, 2, 0),
-            (1, 1, 0),
-            (2, 1, 0),
-            mode=Mode.DRAIN,
-            flow=ONE_BATCH,
-        ),
         _narrow(
             "credit that is late or lost",
             {**one, "lost_credits": 1},

@@ -9,10 +9,8 @@
   captured, and its later barriers are consumed without effect.
 - An aligned epoch may have a patience: once the trigger or the first barrier is received, the task waits that long for
   the barriers behind the queues of its other inputs. Then it captures past the queues. The driver passes in the time.
-  Drains, cuts between two rounds and probes have no patience.
+  Cuts between two rounds and probes have no patience.
 - Epoch numbers only increase; gaps are legal, so nothing may wait for the last number plus one.
-- A channel that a drain holds counts as having given the probes for that drain, but not other probes: a probe that
-  passed a drain whose abort is late would overtake the epochs between, and two channels could hold them crosswise.
 
 Bookkeeping is per barrier, never per batch.
 """
@@ -32,7 +30,6 @@ class Alignment:
         self.needs_trigger = needs_trigger
         self.held: dict[ChannelId, Epoch] = {}
         self.modes: dict[Epoch, Mode] = {}
-        self.within: dict[Epoch, Epoch] = {}
         # Epoch -> the cut since which it writes what changed, from its first trigger or barrier until its capture.
         self.bases: dict[Epoch, Epoch] = {}
         # The time (`now_ms`) until which this task waits for its inputs.
@@ -45,10 +42,10 @@ class Alignment:
         """Whether the epoch was captured or aborted here, so that its barriers have no further effect."""
         return epoch <= self.captured[mode.is_probe] or epoch in self.aborted[mode.is_probe]
 
-    def hold(self, channel: ChannelId, epoch: Epoch, mode: Mode, within: Epoch | None = None) -> None:
+    def hold(self, channel: ChannelId, epoch: Epoch, mode: Mode) -> None:
         """Hold the channel: the barrier of an epoch that is not over is at its front."""
         self.held[channel] = epoch
-        self._know(epoch, mode, within)
+        self.modes[epoch] = mode
 
     def expect(self, epoch: Epoch, mode: Mode, patience_ms: int | None, now_ms: int) -> None:
         """Start the patience: the trigger or a barrier was received, perhaps behind a long queue."""
@@ -73,21 +70,16 @@ class Alignment:
         if base is not None and not self.is_over(epoch, mode):
             self.bases[epoch] = base
 
-    def trigger(self, epoch: Epoch, mode: Mode, within: Epoch | None = None) -> None:
+    def trigger(self, epoch: Epoch, mode: Mode) -> None:
         """The coordinator starts the epoch here."""
         if not self.is_over(epoch, mode):
             self.triggered.add(epoch)
-            self._know(epoch, mode, within)
+            self.modes[epoch] = mode
 
     @property
     def is_idle(self) -> bool:
         """Whether no epoch is under way here: neither triggered nor started by a barrier."""
         return not self.held and not self.triggered
-
-    def _know(self, epoch: Epoch, mode: Mode, within: Epoch | None) -> None:
-        self.modes[epoch] = mode
-        if within is not None:
-            self.within[epoch] = within
 
     def due(self, live_regular: Iterable[ChannelId]) -> Epoch | None:
         """The epoch that can be captured now, the lowest if there are several."""
@@ -96,13 +88,9 @@ class Alignment:
         for epoch in sorted(candidates):
             if self.needs_trigger and epoch not in self.triggered:
                 continue
-            if all(self._has_given(channel, epoch) for channel in live):
+            if all(self.held.get(channel) == epoch for channel in live):
                 return epoch
         return None
-
-    def _has_given(self, channel: ChannelId, epoch: Epoch) -> bool:
-        held = self.held.get(channel)
-        return held is not None and held in (epoch, self.within.get(epoch))
 
     def capture(self, epoch: Epoch, mode: Mode) -> list[ChannelId]:
         """Record the capture; return the channels that it releases."""
@@ -126,7 +114,6 @@ class Alignment:
             del self.held[channel]
         for epoch in past:
             del self.modes[epoch]
-            self.within.pop(epoch, None)
             self.deadlines.pop(epoch, None)
         self.triggered -= past
         return released

@@ -4,8 +4,8 @@ At the capture of an epoch, the log takes the batches that each logged channel h
 yet processed; then everything that is received on it until the barrier arrives. Each channel is sealed by its own
 barrier. Epochs overlap: a batch goes into every log that is open on its channel.
 
-The policy decides which channels are logged: the back edges under `aligned` and `drain` (where they are empty); all
-channels that have not given the barrier yet under `unaligned`, and in a task that captured past its queues.
+The policy decides which channels are logged: the back edges under `aligned`; all channels that have not given the
+barrier yet under `unaligned`, and in a task that captured past its queues.
 
 The logs of one task in one epoch may have a budget of bytes. A log that exceeds it takes no further batch and is never
 written; the task declines the epoch, and the abort that follows drops the log.
@@ -26,7 +26,6 @@ class OpenEpoch:
 
     - entries, counts: the batches in each logged channel at the cut; a probe only counts them.
     - open: the channels whose barrier has not arrived, each with its inbox. Empty means that the log is sealed.
-    - drained: the inputs that a drain held at the capture.
     - overtook: the task captured before all inputs had given the barrier.
     - log_bytes: the size of all entries. exceeds_budget: it is more than the budget, so the log is not complete.
     - base, keys: since which cut keyed state was captured (None: all of it), and how many entries that is. size: the
@@ -39,14 +38,12 @@ class OpenEpoch:
         mode: Mode,
         inputs: tuple[InputRecord, ...],
         outputs: tuple[OutputRecord, ...],
-        drained: frozenset[ChannelId],
         rounds: RoundsSnapshot | None,
     ) -> None:
         self.epoch = epoch
         self.mode = mode
         self.inputs = inputs
         self.outputs = outputs
-        self.drained = drained
         self.rounds = rounds
         self.overtook = False
         self.log_bytes = 0
@@ -73,7 +70,7 @@ class OpenEpoch:
         counts = self.counts if self.mode.is_probe else {c: len(entries) for c, entries in self.entries.items()}
         in_flight = {channel: count for channel, count in counts.items() if count}
         ended = frozenset(record.channel for record in self.inputs if record.ended)
-        return Report(in_flight, ended, self.drained, self.busy, self.transactions, self.base, self.keys, self.size)
+        return Report(in_flight, ended, self.busy, self.transactions, self.base, self.keys, self.size)
 
 
 class ChannelLogs:

@@ -10,9 +10,8 @@
   token could hide a lost trigger. If records moved while the epoch was open, giving it up does not count as a failure:
   a slow function delays cuts but fails nothing.
 - At most `open_epochs_max` epochs are open; the next begins when one completes. A requested cut may overlap them. While
-  a drain or a cut between two rounds is open, no other epoch begins, because it would outdate that one; requests wait.
-  Neither does a probe while a cut between two rounds is open: heads that wait for the end of a round would capture it
-  first.
+  a cut between two rounds is open, no other epoch begins, because it would outdate that one; requests wait. Neither
+  does a probe: heads that wait for the end of a round would capture it first.
 - Requests for cuts and stops (`requests.py`) outlive the attempt. The coordinator opens an epoch for each waiting
   request, another one if that epoch is aborted, and ends the run with the cut of a stop. The cut of a rescale is the
   last of its attempt: the next one restores it with other numbers of tasks (`Rescale`).
@@ -35,7 +34,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from graphs.deployment import Component, Deployment
+from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.effects import AcknowledgeEnd, Remaining, Report
 from recovery.messages import Mode
@@ -59,7 +58,6 @@ from recovery.state_files import COMPACTED_KEYS_MAX, StateFiles, StateLists
 from recovery.termination import Termination
 
 TASKS_NAMED_MAX = 5
-_EXCLUSIVE = (Mode.DRAIN, Mode.BETWEEN_ROUNDS)
 RETRY_PAUSE_MS = 200
 STOP_TRIES_MAX = 5
 """How often a stop tries to end between two rounds."""
@@ -107,9 +105,7 @@ class OpenCut(Struct):
     progress_ms: int
     request: Request | None = None
     reports: dict[TaskId, Report] = {}
-    undrained: list[Component] = []
     is_being_recorded: bool = False
-    within: Epoch | None = None
     base: Epoch | None = None
     kept: tuple[Epoch, ...] = ()
     states: StateLists = {}
@@ -130,18 +126,6 @@ class OpenCut(Struct):
     def is_stop_between_rounds(self) -> bool:
         """Whether the run is to end with it after the current round."""
         return self.is_stop and self.mode is Mode.BETWEEN_ROUNDS
-
-
-def why_never_dry(deployment: Deployment) -> str | None:
-    """The reason why a drain of this flow would never end, with the fix; None if every loop can run dry."""
-    for component in deployment.components:
-        if component.in_rounds or component.endless:
-            kind = "is an iteration in rounds" if component.in_rounds else "is endless"
-            return (
-                f"a drain waits until every loop has run dry, but loop '{component.name}' {kind}: "
-                "use policy 'aligned', which logs the records in the loop"
-            )
-    return None
 
 
 class Coordinator:
@@ -174,7 +158,7 @@ class Coordinator:
         self.ended: dict[TaskId, AcknowledgeEnd] = {}
         self.told: set[str] = set()
         self.requests = Requests() if requests is None else requests
-        self.requested: deque[tuple[Mode, list[TaskId] | None]] = deque()
+        self.requested: deque[Mode] = deque()
         self.completed = list(completed)
         # The cut that would be restored if the attempt failed now.
         self.latest = restored
@@ -221,8 +205,7 @@ class Coordinator:
         if self.final is not None:
             return orders
         if self.requested and not self._is_exclusive_open():
-            mode, starts = self.requested.popleft()
-            orders += self._start(mode, now_ms, starts=starts)
+            orders += self._start(self.requested.popleft(), now_ms)
         if self._periodic_is_due(now_ms):
             due_ms = self.last_start_ms + self.options.interval_ms
             orders += self._start(self.options.mode, now_ms)
@@ -235,7 +218,7 @@ class Coordinator:
         return orders
 
     def serve_requests(self, now_ms: int) -> list[Order]:
-        """Open an epoch for each waiting request, but none while a drain or a cut between two rounds is open.
+        """Open an epoch for each waiting request, but none while a cut between two rounds is open.
 
         A cut between two rounds that was declined is retried after a moment, or all tries would be used up before all
         heads are in rounds.
@@ -258,19 +241,12 @@ class Coordinator:
             return []
         return self._stop_with(self.latest)
 
-    def request(self, mode: Mode, now_ms: int, initiators: Iterable[TaskId] | None = None) -> list[Order]:
-        """Start an epoch now, or after an open drain or cut between two rounds.
-
-        `initiators` (unaligned only) replace the sources and heads as the tasks that are triggered.
-        """
-        self._check_request(mode)
-        starts = None if initiators is None else list(initiators)
-        if starts is not None:
-            self._check_reach(mode, starts)
+    def request(self, mode: Mode, now_ms: int) -> list[Order]:
+        """Start an epoch now, or after an open cut between two rounds."""
         if self._is_exclusive_open():
-            self.requested.append((mode, starts))
+            self.requested.append(mode)
             return []
-        return self._start(mode, now_ms, starts=starts)
+        return self._start(mode, now_ms)
 
     def on_acknowledge(self, task: TaskId, attempt: Attempt, epoch: Epoch, report: Report, now_ms: int) -> list[Order]:
         """A task has written its part, or counted it for a probe."""
@@ -417,7 +393,7 @@ class Coordinator:
         )
 
     def _is_exclusive_open(self) -> bool:
-        return any(cut.mode in _EXCLUSIVE for cut in self.open.values())
+        return any(cut.mode is Mode.BETWEEN_ROUNDS for cut in self.open.values())
 
     def _delays_probes(self, cut: OpenCut) -> bool:
         # Some heads would capture the probe before the cut and others after it, so what is behind both would hold a
@@ -427,20 +403,16 @@ class Coordinator:
     def _probe_is_due(self, now_ms: int) -> bool:
         if any(self._delays_probes(cut) for cut in self.open.values()):
             return False
-        is_draining = any(cut.undrained for cut in self.open.values())
-        is_hopping = now_ms - self.last_hop_ms < self.options.quiet_ms and not is_draining
+        is_hopping = now_ms - self.last_hop_ms < self.options.quiet_ms
         if now_ms - self.last_probe_ms < (self.options.hopping_pause_ms if is_hopping else self.probe_pause_ms):
             return False
-        return is_draining or any(
+        return any(
             c.name not in self.told and not c.endless and self.termination.may_be_dry(c, self.ended)
             for c in self.termination.free
         )
 
-    def _start(
-        self, mode: Mode, now_ms: int, request: Request | None = None, *, starts: list[TaskId] | None = None
-    ) -> list[Order]:
-        drain = next((c.epoch for c in self.open.values() if c.mode is Mode.DRAIN), None) if mode.is_probe else None
-        cut = OpenCut(self.next_epoch, mode, now_ms, now_ms, request, within=drain, base=self._base(mode))
+    def _start(self, mode: Mode, now_ms: int, request: Request | None = None) -> list[Order]:
+        cut = OpenCut(self.next_epoch, mode, now_ms, now_ms, request, base=self._base(mode))
         if request is not None:
             self.retry_at_ms.pop(request.id, None)
             self.requests.on_opened(request, cut.epoch)
@@ -448,19 +420,13 @@ class Coordinator:
         self.open[cut.epoch] = cut
         if not mode.is_probe:
             self.last_start_ms = now_ms
-        starts = self.starts if starts is None else starts
-        if mode is Mode.DRAIN:
-            cut.undrained = list(self.termination.free)
-            self.probe_pause_ms = self.options.probe_pause_ms
-            later = {head for component in cut.undrained for head in component.heads}
-            starts = [task for task in starts if task not in later]
-        starts = [*starts, *(task for task in self._left_alone() if task not in starts)]
+        starts = [*self.starts, *self._left_alone()]
         triggers = [self._trigger(task, cut) for task in starts if task not in self.ended]
         return [*triggers, *self._close_if_complete(cut, now_ms)]
 
     def _trigger(self, task: TaskId, cut: OpenCut) -> Trigger:
         patience_ms = self.options.patience_ms if cut.mode is Mode.ALIGNED else None
-        return Trigger(task, cut.epoch, cut.mode, cut.within, patience_ms, cut.base)
+        return Trigger(task, cut.epoch, cut.mode, patience_ms, cut.base)
 
     def _base(self, mode: Mode) -> Epoch | None:
         """The cut since which a new epoch writes what changed: the newest complete one that stays until it is over."""
@@ -484,27 +450,6 @@ class Coordinator:
         self.final = self.next_epoch
         return self._start(Mode.ALIGNED, now_ms)
 
-    def _check_request(self, mode: Mode) -> None:
-        if mode is Mode.DRAIN and (why := why_never_dry(self.deployment)) is not None:
-            raise ValueError(why)
-
-    def _check_reach(self, mode: Mode, starts: list[TaskId]) -> None:
-        if mode is not Mode.UNALIGNED:
-            raise ValueError(
-                f"policy '{mode.value}' starts at sources and loop heads; only 'unaligned' can start elsewhere"
-            )
-        reached = set(starts)
-        front = list(starts)
-        while front:
-            task = self.deployment.tasks[front.pop()]
-            new = {channel.id.receiver for channel in task.outputs} - reached
-            reached |= new
-            front += new
-        missed = sorted(task for task in self.deployment.tasks if task not in reached and task not in self.ended)
-        if missed:
-            names = ", ".join(str(task) for task in missed)
-            raise ValueError(f"an epoch started at these tasks never reaches {names}; add a task upstream of each")
-
     def _reports(self, cut: OpenCut) -> dict[TaskId, Report]:
         is_probe = cut.mode.is_probe
         last = {t: end.report for t, end in self.ended.items() if end.stands_for(cut.epoch, is_probe=is_probe)}
@@ -518,7 +463,7 @@ class Coordinator:
             return []
         if cut.mode.is_probe:
             del self.open[cut.epoch]
-            return self._read_probe(cut.epoch, reports, now_ms)
+            return self._read_probe(reports)
         if any(other.is_being_recorded for other in self.open.values()):
             return []
         cut.is_being_recorded = True
@@ -539,27 +484,18 @@ class Coordinator:
         )
         return [WriteManifest(manifest)]
 
-    def _read_probe(self, epoch: Epoch, reports: dict[TaskId, Report], now_ms: int) -> list[Order]:
+    def _read_probe(self, reports: dict[TaskId, Report]) -> list[Order]:
         orders: list[Order] = []
-        for cut in self.open.values():
-            if cut.epoch < epoch:
-                for component in [c for c in cut.undrained if self._is_dry(c, reports, for_drain=True)]:
-                    cut.undrained.remove(component)
-                    cut.progress_ms = now_ms
-                    heads = [head for head in component.heads if head not in self.ended]
-                    orders += [Trigger(head, cut.epoch, cut.mode, base=cut.base) for head in heads]
         for component in self.termination.free:
             if component.endless or component.name in self.told:
                 continue
-            if self.termination.may_be_dry(component, self.ended) and self._is_dry(component, reports, for_drain=False):
+            is_dry = self.termination.is_dry(component, reports, self.ended)
+            if is_dry and self.termination.may_be_dry(component, self.ended):
                 self.told.add(component.name)
                 orders += [TellToEnd(head) for head in component.heads if head not in self.ended]
         pause_ms, pause_ms_max = self.options.probe_pause_ms, self.options.probe_pause_ms_max
         self.probe_pause_ms = pause_ms if orders else min(2 * self.probe_pause_ms, pause_ms_max)
         return orders
-
-    def _is_dry(self, component: Component, reports: dict[TaskId, Report], *, for_drain: bool) -> bool:
-        return self.termination.is_dry(component, reports, self.ended, for_drain=for_drain)
 
     def _give_up(self, cut: OpenCut, now_ms: int) -> list[Order]:
         """Give up a stalled epoch, and report what it was waiting for."""

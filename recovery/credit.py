@@ -9,7 +9,6 @@
   which messages were lost.
 - The window of a regular channel follows the receiver: it holds what the receiver consumes in half a second, shared
   among its inputs. It starts with one record, at most doubles at a time, and shrinks at once.
-- During a drain no channel is full: a head holds its inputs, and the probes must pass the batches that wait for it.
   Sources pause meanwhile, so only the batches already in transit are affected. They are counted as usual.
 - A back edge is never full for its task, and its window is fixed: batches for which the receiver has no room wait at
   the sender. For a back edge, consumed means received.
@@ -23,8 +22,6 @@ from collections import deque
 from typing import NamedTuple, Protocol
 
 from graphs.deployment import Channel
-from graphs.ids import Epoch
-from recovery.messages import Barrier, Mode
 
 REPEAT_MS, REPEAT_MS_MAX = 250, 8_000
 WINDOW_NS = 500_000_000
@@ -176,17 +173,12 @@ class Bounded(Protocol):
 
 
 class Room:
-    """Whether a task has room for its output. It processes and reads nothing while it has none.
+    """Whether a task has room for its output. It processes and reads nothing while it has none."""
 
-    - drain: the drain whose barriers the task has sent, until it is complete or aborted. The task reads nothing
-      meanwhile.
-    """
-
-    __slots__ = ("_bounded", "drain")
+    __slots__ = ("_bounded",)
 
     def __init__(self) -> None:
         self._bounded: list[Bounded] = []
-        self.drain: Epoch | None = None
 
     def add(self, channel: Channel, out: Bounded) -> None:
         """Add a channel that the task sends into."""
@@ -195,20 +187,8 @@ class Room:
 
     def is_full(self) -> bool:
         """Whether an output channel of the task is full."""
-        if self.drain is not None:
-            return False
         # Usually a single channel or none: a loop is faster than a generator.
         for out in self._bounded:  # noqa: SIM110
             if out.is_full():
                 return True
         return False
-
-    def on_sent(self, barrier: Barrier) -> None:
-        """Note that the task has sent a barrier."""
-        if barrier.mode is Mode.DRAIN:
-            self.drain = barrier.epoch
-
-    def on_over(self, epoch: Epoch) -> None:
-        """The epoch is complete or aborted."""
-        if self.drain == epoch:
-            self.drain = None

@@ -97,8 +97,6 @@ class Report(Struct, frozen=True):
 
     - in_flight: channel -> batches in it at the cut; empty channels are left out.
     - ended: the input channels that have ended.
-    - drained: the input channels that a drain holds. Batches behind its barrier are not visible here, so these channels
-      do not count as ended for termination.
     - busy: the task has timers, unanswered calls, or batches that were set aside.
     - transactions: prepared by sinks and not committed, including those of aborted epochs.
     - base: the cut since which keyed state was written, which may be older than the one that the trigger named; None:
@@ -108,7 +106,6 @@ class Report(Struct, frozen=True):
 
     in_flight: Mapping[ChannelId, int]
     ended: frozenset[ChannelId]
-    drained: frozenset[ChannelId]
     busy: bool
     transactions: tuple[str, ...]
     base: Epoch | None = None

@@ -332,8 +332,7 @@ def _stranded_records(cut: CutOutline, plan: Plan, change: GraphChange) -> Itera
         fate = "is gone" if now is None else "routes its records in another way now"
         yield (
             f"edge {edge.name!r} {fate}, and the cut holds {logged[edge.name]} batches that were on their way there: "
-            "keep the edge, or go on with the former graph and take a savepoint when they have arrived; policy 'drain' "
-            "waits for that, if no loop of the flow is endless"
+            "keep the edge, or go on with the former graph and take a savepoint when they have arrived"
         )
 
 

@@ -22,7 +22,6 @@ class Mode(Enum):
 
     ALIGNED = "aligned"
     UNALIGNED = "unaligned"
-    DRAIN = "drain"
     BETWEEN_ROUNDS = "between_rounds"
     PROBE = "probe"
     UNALIGNED_PROBE = "unaligned_probe"
@@ -59,17 +58,15 @@ new_data: Callable[[tuple[int, Any, Marker | None]], Data] = partial(tuple[Any].
 class Barrier(NamedTuple):
     """Separates data sent before the capture of `epoch` from data sent after it.
 
-    `count` and `digest` are the sender's, over all data of the channel so far. `within` is the drain that a probe
-    serves. `patience_ms` is how much longer a task may wait for its other inputs before it captures past them; None
-    means until all have given the barrier. `base` is the cut since which tasks write what changed; None: they write
-    everything.
+    `count` and `digest` are the sender's, over all data of the channel so far. `patience_ms` is how much longer a task
+    may wait for its other inputs before it captures past them; None means until all have given the barrier. `base` is
+    the cut since which tasks write what changed; None: they write everything.
     """
 
     epoch: Epoch
     mode: Mode
     count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     digest: int
-    within: Epoch | None = None
     patience_ms: int | None = None
     base: Epoch | None = None
 

@@ -15,14 +15,13 @@ from recovery.requests import Request, Sizes
 class Trigger(NamedTuple):
     """Start the epoch at this task.
 
-    `within` is the drain that a probe serves; `patience_ms` how long the task may wait for its inputs, and `base` the
-    cut since which it writes what changed (see `Barrier`).
+    `patience_ms` is how long the task may wait for its inputs, and `base` the cut since which it writes what changed
+    (see `Barrier`).
     """
 
     task: TaskId
     epoch: Epoch
     mode: Mode
-    within: Epoch | None = None
     patience_ms: int | None = None
     base: Epoch | None = None
 

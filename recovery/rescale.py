@@ -300,7 +300,7 @@ class _Planning:
             batches = sum(count for task in self.cut.tasks.values() for c, count in task.logs.items() if c.edge == name)
             raise RescaleError(
                 f"edge '{name}' broadcasts, and its log holds {batches} batches, which cannot be distributed "
-                "again; restore with the former parallelism, or take a cut with policy 'drain'"
+                "again; restore with the former parallelism, or from a cut in which that loop is empty"
             )
         for receiver in receivers.values():
             yield receiver, MovedLog(name, tuple(channels), len(receivers))

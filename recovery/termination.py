@@ -1,8 +1,7 @@
 """Detects termination from a consistent cut (rule 10), component by component, upstream first.
 
 A loop has run dry when, in one cut, all its inputs from outside have ended, its channels are empty, and none of its
-tasks is busy. This property is stable: nothing can start again. For a drain, inputs that the drain holds count as
-ended.
+tasks is busy. This property is stable: nothing can start again.
 
 The cut comes from a probe: an epoch whose cut is counted but not stored. Iterations end by their own rule.
 """
@@ -34,10 +33,8 @@ class Termination:
         senders = {c.sender for channels in self._entering[component.name].values() for c in channels}
         return all(sender in ended for sender in senders) and any(head not in ended for head in component.heads)
 
-    def is_dry(
-        self, component: Component, reports: Mapping[TaskId, Report], ended: Collection[TaskId], *, for_drain: bool
-    ) -> bool:
-        """Whether this cut shows that the component has run dry, for good or while a drain holds its inputs.
+    def is_dry(self, component: Component, reports: Mapping[TaskId, Report], ended: Collection[TaskId]) -> bool:
+        """Whether this cut shows that the component has run dry.
 
         A task that has already ended (before a restore, or told to a moment ago) must have been dry.
         """
@@ -45,7 +42,6 @@ class Termination:
             if task in ended:
                 continue
             report = reports[task]
-            silent = report.ended | report.drained if for_drain else report.ended
-            if report.in_flight or report.busy or not self._entering[component.name][task] <= silent:
+            if report.in_flight or report.busy or not self._entering[component.name][task] <= report.ended:
                 return False
         return True

@@ -82,7 +82,7 @@ CountOrZero = Annotated[int, Rule(lambda value: is_whole(value) and value >= 0, 
 Seed = Annotated[int, Rule(is_whole, "an integer")]
 Switch = Annotated[bool, Rule(lambda value: isinstance(value, bool), "True or False")]
 Resume = Annotated[Literal["latest", "never"] | int, Rule(_is_resume, "'latest', 'never' or the number of a cut")]
-Policy = Literal["aligned", "unaligned", "drain"]
+Policy = Literal["aligned", "unaligned"]
 Audit = Literal["never", "final", "every-cut"]
 Names = Annotated[Sequence[str], Rule(_are_names, "a list of operators' names")]
 NewNames = Annotated[Mapping[str, str], Rule(_are_new_names, "a dict: former name of an operator -> its new name")]
@@ -112,7 +112,7 @@ class RunOptions:
     """How many cuts are kept; older ones are removed."""
     policy: Policy = "aligned"
     """How a cut is taken: "aligned" waits for the barriers of regular inputs and logs the loops; "unaligned" waits for
-    nothing and logs every channel; "drain" waits until the loops are empty."""
+    nothing and logs every channel."""
     cut_timeout: Seconds = 60.0
     """Seconds without progress after which a cut is given up. The run continues and reports what the cut waited for."""
     cut_patience: Seconds | None = 1.0

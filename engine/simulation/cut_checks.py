@@ -6,7 +6,7 @@ For a channel from p to q: n batches were sent before p captured, m consumed bef
 2. L is exactly m+1 .. n, contiguous, in order, its chain of digests unbroken from the receiver's to the sender's.
    Only the first entry of L may have been processed in part.
 3. A regular channel is empty, m = n and no L, unless the policy logs all channels, or an aligned task has captured past
-   its queues and says so; under a drain a back edge is empty as well.
+   its queues and says so.
 4. The named back edges cover every cycle.
 5. Every task, operator and channel is there once, of one epoch, one attempt and one graph.
 8. From one cut to the next, positions never go back.
@@ -185,7 +185,7 @@ def _check_restored(
 
 def _check_empty(cut: Cut, snapshot: TaskSnapshot, received: InputRecord, in_channel: int) -> Iterator[Violation]:
     has_overtaken = snapshot.overtook and cut.policy == "aligned"
-    if cut.policy == "unaligned" or has_overtaken or (received.is_back and cut.policy != "drain"):
+    if cut.policy == "unaligned" or has_overtaken or received.is_back:
         return
     if in_channel or received.log:
         story = f"policy {cut.policy!r} leaves nothing in it; {in_channel} batches were, {len(received.log)} are logged"

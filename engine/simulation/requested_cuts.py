@@ -66,7 +66,7 @@ class RequestedCuts:
         if coordinator.final is not None:
             return
         lost = [str(request) for epoch, request in requests.open.items() if epoch not in coordinator.open]
-        if not any(cut.mode in (Mode.DRAIN, Mode.BETWEEN_ROUNDS) for cut in coordinator.open.values()):
+        if not any(cut.mode is Mode.BETWEEN_ROUNDS for cut in coordinator.open.values()):
             now_ms, retry_at_ms = self.world.now_ms, coordinator.retry_at_ms
             lost += [str(request) for id, request in requests.waiting.items() if now_ms >= retry_at_ms.get(id, 0)]
         if lost:

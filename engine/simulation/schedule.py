@@ -186,7 +186,7 @@ class Schedule:
     def _to_a_cut(self) -> Iterator[None]:
         """Run until a cut completes, however slow a task is. A requested cut between rounds would wait for the task."""
         world = self.world
-        modes = {mode for mode, _ in world.coordinator.requested} if world.coordinator is not None else set[Mode]()
+        modes = set[Mode]() if world.coordinator is None else set(world.coordinator.requested)
         modes |= {request.mode for request in world.unanswered.values()}
         if self.slow is None or world.options.snapshots.patience_ms is None or Mode.BETWEEN_ROUNDS in modes:
             self.slow = None

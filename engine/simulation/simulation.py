@@ -26,16 +26,15 @@ from engine.simulation.world import Happening
 from engine.simulation.world_options import Parts, WorldOptions
 from engine.task_errors import USER_RAISED, describe, user_frames
 from engine.travel import check_pickles
-from graphs.expansion import expand
 from graphs.flow import Flow, checked_flow
 from graphs.options import check_function, is_whole
 from graphs.plan import Operator, Plan
-from recovery.coordinator import SnapshotOptions, why_never_dry
+from recovery.coordinator import SnapshotOptions
 from recovery.messages import Mode
 from recovery.stores.store_schemes import store_at
 from recovery.supervisor import RestartOptions
 
-Policy = Literal["aligned", "unaligned", "drain"]
+Policy = Literal["aligned", "unaligned"]
 Invariant = Callable[[CutView], object]
 
 FAITHFUL_STEPS_MAX = 300_000
@@ -150,7 +149,7 @@ class Simulation:
         self.inputs = _checked_inputs(plan, inputs or {})
         self.crashes = _checked_crashes(crashes)
         self.parallelism = _checked_parallelism(parallelism)
-        self.mode = _checked_policy(plan, policy)
+        self.mode = _checked_policy(policy)
         _check_end(plan, self.inputs)
         if invariant is not None:
             check_function(invariant, "invariant= of simulate")
@@ -182,7 +181,7 @@ class Simulation:
             self.mode,
             interval_ms=rng.choice((20, 50, 100)) * stretch,
             timeout_ms=rng.choice((200, 500, 1000)) * stretch,
-            open_epochs_max=1 if self.mode is Mode.DRAIN else rng.choice((1, 2, 3)),
+            open_epochs_max=rng.choice((1, 2, 3)),
             failures_tolerated=1000,
         )
         options = WorldOptions(
@@ -287,13 +286,10 @@ def _checked_parallelism(parallelism: int | Sequence[int]) -> tuple[int, ...]:
     return given
 
 
-def _checked_policy(plan: Plan, policy: str) -> Mode:
+def _checked_policy(policy: str) -> Mode:
     if policy not in get_args(Policy):
         raise SimulationError(f"policy {policy!r} is unknown: give one of {', '.join(map(repr, get_args(Policy)))}")
-    mode = Mode(policy)
-    if mode is Mode.DRAIN and (why := why_never_dry(expand(plan))) is not None:
-        raise SimulationError(f"policy {policy!r} does not suit flow {plan.name!r}: {why}")
-    return mode
+    return Mode(policy)
 
 
 def _check_end(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> None:

@@ -19,7 +19,7 @@ WORDS = {
     "snapshots": ("cuts", "cuts"),
     "every": ("0.25", 0.25),
     "keep": ("7", 7),
-    "policy": ("drain", "drain"),
+    "policy": ("unaligned", "unaligned"),
     "cut_timeout": ("9", 9.0),
     "cut_patience": ("none", None),
     "cut_failures": ("4", 4),
@@ -94,7 +94,7 @@ def test_each_flag_sets_its_option():
         ("keep", "0", "'0': give an integer of at least 1"),
         ("keep", "²", "give an integer of at least 1"),
         ("resume", "soon", "'soon': give 'latest', 'never' or the number of a cut"),
-        ("policy", "lazy", "'lazy': give one of 'aligned', 'unaligned', 'drain'"),
+        ("policy", "lazy", "'lazy': give one of 'aligned', 'unaligned'"),
     ],
 )
 def test_a_word_that_an_option_does_not_take_is_refused_with_one_that_it_takes(

@@ -38,8 +38,7 @@ def as_multisets(outputs: dict[str, list[Any]]) -> dict[str, Counter[Any]]:
 
 def simulated(seed: int) -> None:
     drawn, rng = Drawn(seed), random.Random(f"run {seed}")
-    has_rounds = any("iteration" in shape for shape in drawn.shapes)
-    policy = cast("Any", rng.choice(("aligned", "unaligned") + (() if has_rounds else ("drain",))))
+    policy = cast("Any", rng.choice(("aligned", "unaligned")))
     parallelism = rng.sample((1, 2, 3, 4), 2)
     result = simulate(drawn.flow, seeds=range(2), crashes=3, parallelism=parallelism, policy=policy)
     assert as_multisets(dict(result.outputs)) == expected_of(drawn), f"seed {seed}: {drawn.shapes}, {policy}"

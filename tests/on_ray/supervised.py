@@ -172,7 +172,7 @@ class Supervised:
         """The next periodic cut is due, and all tasks have written their part of it. Gives its epoch."""
         self.turn(INTERVAL_MS)
         epoch = next(order.epoch for order in reversed(self.actors.told) if isinstance(order, Trigger))
-        report = Report({}, frozenset(), frozenset(), False, ())
+        report = Report({}, frozenset(), False, ())
         for task in self.tasks:
             self.actors.waiting.append(("actor", TaskReport(task, Acknowledge(epoch, report))))
         self.turn()

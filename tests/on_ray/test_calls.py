@@ -29,7 +29,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "snapshots": (["", 3, b"cuts", "a\0b"], LOCATION),
     "every": (NO_SECONDS, SECONDS),
     "keep": ([0, *NO_NUMBERS], COUNT),
-    "policy": ([None, "lazy"], "give one of 'aligned', 'unaligned', 'drain'"),
+    "policy": ([None, "lazy"], "give one of 'aligned', 'unaligned'"),
     "cut_timeout": ([None, *NO_SECONDS], SECONDS),
     "cut_patience": (NO_SECONDS, SECONDS),
     "cut_failures": ([-1, *NO_NUMBERS], COUNT_OR_ZERO),

@@ -27,7 +27,7 @@ ITEMS: list[Item] = [
     Data(2**40, b""),
     Data(9, encode_marker(MARKER), MARKER),
     Barrier(Epoch(4), Mode.ALIGNED, 17, 0xFFFFFFFF),
-    Barrier(Epoch(5), Mode.UNALIGNED_PROBE, 0, 0, Epoch(3)),
+    Barrier(Epoch(5), Mode.UNALIGNED_PROBE, 0, 0, 40, Epoch(3)),
     End(12, 99),
 ]
 

@@ -324,23 +324,6 @@ def test_an_option_that_means_nothing_is_refused_before_ray_starts(
         start(loop(), progress=False, **wrong)  # type: ignore[arg-type]
 
 
-def test_a_drain_is_refused_at_the_start_where_a_loop_never_runs_dry(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cluster, "connect", lambda: pytest.fail("Ray was started"))
-    flow = Flow("rounds")
-    numbers = flow.read(Items([1, 2]), name="numbers")
-    twice = flow.iterate(numbers, lambda stream: stream.map(lambda n: n + 1, name="grow"), rounds=2, name="twice")
-    twice.write(Collect(), name="grown")
-    with pytest.raises(BadOptionError, match=r"policy='drain'.*'twice'.*'aligned'"):
-        start(flow, policy="drain", progress=False)
-    endless = Flow("endless")
-    again = endless.loop("again", endless=True)
-    same = endless.read(Items([1]), name="one").merge(again).map(lambda n: n, name="same")
-    again.feed(same)
-    same.write(Collect(), name="seen")
-    with pytest.raises(BadOptionError, match=r"policy='drain'.*'again'.*\bendless\b"):
-        start(endless, policy="drain", progress=False)
-
-
 # -- what a cut gives back -----------------------------------------------------------------------------------------
 
 

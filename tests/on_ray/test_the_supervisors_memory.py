@@ -90,7 +90,7 @@ class TwoPipelines:
         states = {name: OperatorState() for name in operators}
         files = self.store.write_task(attempt, epoch, TaskSnapshot(task, epoch, attempt, states, (), ()))
         name = f"{operators[-1]}.0.attempt-{attempt}.epoch-{epoch}"
-        report = Report({}, frozenset(), frozenset(), False, (name,))
+        report = Report({}, frozenset(), False, (name,))
         self._report(pipeline, TaskReport(task, Acknowledge(epoch, report), files))
         orders = pipeline.actors.told
         assert any(isinstance(order, Complete) and order.epoch == epoch for order in orders)

@@ -369,7 +369,7 @@ class Bench:
         self, task: str | TaskId, epoch: int, mode: Mode = Mode.ALIGNED, patience_ms: int | None = None
     ) -> None:
         id = task_id(task) if isinstance(task, str) else task
-        self.perform(id, self.cores[id].on_trigger(Epoch(epoch), mode, None, patience_ms))
+        self.perform(id, self.cores[id].on_trigger(Epoch(epoch), mode, patience_ms))
 
     def abort(self, task: str, epoch: int, mode: Mode = Mode.ALIGNED) -> None:
         self.perform(task_id(task), self.core(task).on_abort(Epoch(epoch), mode))

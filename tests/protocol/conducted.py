@@ -90,8 +90,8 @@ class Conducted(Bench):
         for order in orders:
             self.orders.append(order)
             match order:
-                case Trigger(task, epoch, mode, within):
-                    self.perform(task, self.cores[task].on_trigger(epoch, mode, within))
+                case Trigger(task, epoch, mode):
+                    self.perform(task, self.cores[task].on_trigger(epoch, mode))
                 case Abort(task, epoch, mode):
                     self.perform(task, self.cores[task].on_abort(epoch, mode))
                 case TellToEnd(task):

@@ -18,7 +18,7 @@ ATTEMPT = Attempt(1)
 
 
 def report(*transactions: str, busy: bool = False) -> Report:
-    return Report({}, frozenset(), frozenset(), busy, transactions)
+    return Report({}, frozenset(), busy, transactions)
 
 
 class Desk:

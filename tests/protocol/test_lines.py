@@ -109,6 +109,6 @@ def test_a_head_that_is_told_to_end_twice_ends_once():
 def test_a_task_that_is_triggered_twice_captures_once():
     bench = Bench(graph("items -> sink"))
     core = bench.core("items")
-    assert core.on_trigger(Epoch(1), Mode.ALIGNED, None)
+    assert core.on_trigger(Epoch(1), Mode.ALIGNED)
     bench.perform(task_id("items"), [])
-    assert list(core.on_trigger(Epoch(1), Mode.ALIGNED, None)) == []
+    assert list(core.on_trigger(Epoch(1), Mode.ALIGNED)) == []

@@ -142,8 +142,8 @@ def test_an_epoch_without_patience_waits():
     assert not bench.has_captured(1, "slow")
 
 
-@pytest.mark.parametrize("mode", [Mode.DRAIN, Mode.BETWEEN_ROUNDS, Mode.PROBE])
-def test_drains_cuts_between_rounds_and_probes_are_never_overtaken(mode: Mode):
+@pytest.mark.parametrize("mode", [Mode.BETWEEN_ROUNDS, Mode.PROBE])
+def test_cuts_between_rounds_and_probes_are_never_overtaken(mode: Mode):
     bench = Bench(LINE)
     bench.emit("items->slow", 1)
     bench.trigger("items", 1, mode, patience_ms=0)
@@ -195,6 +195,5 @@ def test_a_run_restored_from_a_cut_that_overtook_takes_each_record_once():
 
 def test_the_coordinator_gives_patience_to_aligned_epochs_alone():
     desk = Desk(LINE, patience_ms=PATIENCE_MS, interval_ms=10**6)
-    assert kinds(desk.request(), Trigger) == [Trigger(task_id("items"), 1, Mode.ALIGNED, None, PATIENCE_MS)]
+    assert kinds(desk.request(), Trigger) == [Trigger(task_id("items"), 1, Mode.ALIGNED, PATIENCE_MS)]
     assert kinds(desk.request(Mode.UNALIGNED), Trigger)[0].patience_ms is None
-    assert kinds(desk.request(Mode.DRAIN), Trigger)[0].patience_ms is None

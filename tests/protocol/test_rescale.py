@@ -239,9 +239,7 @@ def test_a_broadcast_log_that_is_not_empty_is_refused_by_name():
     plan = broadcasting_plan()
     old = expand(plan, 2)
     channel = next(c.id for c in old.channels.values() if c.is_back)
-    with pytest.raises(
-        RescaleError, match=r"edge '.*->listen.in' broadcasts, and its log holds 2 batches.*'drain'"
-    ) as found:
+    with pytest.raises(RescaleError, match=r"edge '.*->listen.in' broadcasts, and its log holds 2 batches") as found:
         restored_parts(cut_of(old, logs={channel: [1, 2]}), expand(plan, 3), reroute, leave_whole)
     assert not found.value.is_for_good, "a later cut may have an empty log"
 

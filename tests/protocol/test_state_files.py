@@ -17,7 +17,7 @@ COUNT = task_id("count")
 
 
 def wrote(base: int | None, keys: int = 10, size: int = 0) -> Report:
-    return Report({}, frozenset(), frozenset(), False, (), None if base is None else Epoch(base), keys, size)
+    return Report({}, frozenset(), False, (), None if base is None else Epoch(base), keys, size)
 
 
 def acknowledge(desk: Desk, epoch: int, base: int | None, keys: int = 10, size: int = 0) -> Manifest:

@@ -133,14 +133,6 @@ def test_few_probes_are_sent_while_records_are_seen_to_go_round():
     assert starts_of_probes(desk, 50) == [430, 440, 450]
 
 
-def test_the_pause_is_short_again_when_a_drain_begins():
-    desk = Desk(LOOP, interval_ms=10**9, probe_pause_ms=10, probe_pause_ms_max=60)
-    desk.end("items")
-    starts_of_probes(desk, 250)
-    desk.request(Mode.DRAIN)
-    assert starts_of_probes(desk, 70) == [260, 280, 320]
-
-
 def test_no_probe_begins_while_a_cut_between_two_rounds_is_open():
     """Heads that wait for the end of a round would capture the probe first, others the cut."""
     desk = Desk(LOOP, interval_ms=10**9, probe_pause_ms=10)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from recovery.coordinator import Coordinator, SnapshotOptions
 from recovery.messages import Mode
-from recovery.orders import Trigger
-from tests.protocol.bench_of_cores import Bench, graph, task_id
+from tests.protocol.bench_of_cores import Bench, graph
 
 JOIN = graph("left -> join", "right -> join", "join -> out")
 LOOP = graph("items -> head", "head -> body", "body => head")
@@ -121,31 +118,3 @@ def test_a_regular_log_is_replayed_before_what_comes_live():
     second.emit("right->join", "live")
     second.run()
     assert second.seen("join") == ["in the channel", "live"]
-
-
-def test_any_task_of_a_ring_reaches_all_of_it():
-    ring = Bench(graph("a -> b", "b -> c", "c => a"))
-    for epoch, task in enumerate(("a", "b", "c"), start=1):
-        orders = coordinator_of(ring).request(U, 0, initiators=[task_id(task)])
-        assert orders == [Trigger(task_id(task), 1, U)]
-        ring.trigger(task, epoch, U)
-        ring.run()
-        assert ring.is_complete(epoch)
-
-
-def test_initiators_that_do_not_reach_every_task_are_refused_by_name():
-    with pytest.raises(ValueError, match=r"never reaches items/0, left/0"):
-        bench = Bench(graph("items -> head", "left -> head", "head -> body", "body => head"))
-        coordinator_of(bench).request(U, 0, initiators=[task_id("head")])
-
-
-def test_initiators_of_their_own_are_for_unaligned_epochs_only():
-    with pytest.raises(ValueError, match=r"policy 'aligned' starts at sources and loop heads"):
-        coordinator_of(Bench(LOOP)).request(Mode.ALIGNED, 0, initiators=[task_id("items")])
-
-
-def test_a_refused_request_opens_no_epoch():
-    coordinator = coordinator_of(Bench(LOOP))
-    with pytest.raises(ValueError, match=r"never reaches items/0"):
-        coordinator.request(U, 0, initiators=[task_id("head")])
-    assert coordinator.open == {} and coordinator.next_epoch == 1

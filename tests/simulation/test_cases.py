@@ -37,7 +37,6 @@ def test_a_case_says_what_it_is_and_expands(name: str) -> None:
         assert case.name == name
         assert case.is_cyclic == any(edge.is_back for edge in case.plan.edges)
         assert case.in_rounds == (name in IN_ROUNDS)
-        assert not (case.in_rounds and case.policy == "drain")
         assert {n for n, o in case.plan.operators.items() if o.kind.is_source} == case.inputs.keys()
         deployment = expand(case.plan, case.parallelism, case.actors)
         assert {component.in_rounds for component in deployment.components} <= {True, False}
@@ -79,7 +78,7 @@ def test_the_same_seed_gives_the_same_case() -> None:
 def test_the_cases_cover_what_the_simulator_promises() -> None:
     cases = [generate(random.Random(seed)) for seed in range(400)]
     assert {case.name for case in cases} == set(NAMES)
-    assert {case.policy for case in cases} == {"aligned", "unaligned", "drain"}
+    assert {case.policy for case in cases} == {"aligned", "unaligned"}
     assert {case.parallelism for case in cases} == {1, 2, 3, 4}
     assert {case.actors for case in cases} == {"task", "slice"}
     assert any(not records for case in cases for records in case.inputs.values())
@@ -88,8 +87,3 @@ def test_the_cases_cover_what_the_simulator_promises() -> None:
     assert routings == set(Routing)
     kinds = {type(operator.kind) for case in cases for operator in case.plan.operators.values()}
     assert {MapAsync, Iterate, OfClass, FlatMap, StatefulMap} <= kinds
-
-
-def test_a_policy_that_a_case_cannot_have_is_not_given_to_it() -> None:
-    assert generate(random.Random(1), "nested", policy="drain").policy == "drain"
-    assert generate(random.Random(1), "rounds", policy="drain").policy != "drain"

@@ -122,10 +122,6 @@ def test_a_regular_channel_that_is_not_empty_is_found_under_aligned_and_is_right
     assert statements(with_input(cut, replace(entry, log=()))) == {EMPTY, LOGGED}
 
 
-def test_a_drain_leaves_nothing_in_the_loop_either() -> None:
-    assert statements(replace(two_logged(), policy="drain")) == {EMPTY}
-
-
 def test_the_log_of_a_restored_channel_is_the_rest_of_what_was_restored() -> None:
     for consumed in (0, 1):
         cut = restored_record(consumed).cuts[Epoch(2)]

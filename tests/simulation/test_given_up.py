@@ -10,7 +10,7 @@ from proof.generated_flows import generate
 from recovery.coordinator import SnapshotOptions
 from recovery.effects import Acknowledge, Decline, Report
 
-REPORT = Report({}, frozenset(), frozenset(), False, ())
+REPORT = Report({}, frozenset(), False, ())
 
 
 def test_files_of_a_cut_that_was_given_up_are_forgotten_and_later_ones_ignored():

@@ -43,7 +43,7 @@ def test_no_other_schedule_violates_anything():
 @pytest.mark.slow
 def test_every_topology_and_every_policy_takes_part(summary):
     assert set(summary.topologies) == {*NAMES, *ON_COLUMNS, *MIXED}
-    assert set(summary.policies) == {"aligned", "unaligned", "drain"}
+    assert set(summary.policies) == {"aligned", "unaligned"}
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def test_a_loop_with_a_limit_passes_and_its_dead_letters_are_kept_and_counted():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["aligned", "unaligned", "drain"])
+@pytest.mark.parametrize("policy", ["aligned", "unaligned"])
 def test_every_policy_keeps_every_record(policy: Any):
     result = simulate(retries(), seeds=range(40), policy=policy)
     assert result.cuts > 40

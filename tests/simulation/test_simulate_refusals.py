@@ -17,7 +17,6 @@ from backedge import (
     JsonLines,
     LoopLimitError,
     OpenLoopError,
-    Range,
     SimulationError,
     Stream,
     UserFunctionError,
@@ -77,23 +76,13 @@ def looping(**loop: Any) -> Flow:
         (doubled(Items([1])), {"seeds": None}, "seeds=None are not numbers: give range(100)"),
         (doubled(Items([1])), {"parallelism": 0}, "parallelism=0 runs no task: give a number of at least 1"),
         (doubled(Items([1])), {"parallelism": ()}, "parallelism=() runs no task"),
-        (doubled(Items([1])), {"policy": "daily"}, "is unknown: give one of 'aligned', 'unaligned', 'drain'"),
+        (doubled(Items([1])), {"policy": "daily"}, "is unknown: give one of 'aligned', 'unaligned'"),
     ],
 )
 def test_what_it_cannot_do_is_refused_with_the_fix(flow: Flow, options: Any, told: str):
     with pytest.raises(SimulationError) as refused:
         simulate(flow, **options)
     assert told in str(refused.value)
-
-
-def test_a_drain_of_an_iteration_is_refused():
-    flow = Flow("rounds")
-    numbers = flow.read(Range(4), name="numbers")
-    flow.iterate(numbers, lambda stream: stream.map(lambda n: n + 1), rounds=2, name="twice").write(
-        Collect(), name="out"
-    )
-    with pytest.raises(SimulationError, match=r"policy 'drain' does not suit flow 'rounds'.*'twice' is an iteration"):
-        simulate(flow, policy="drain")
 
 
 @pytest.mark.parametrize("invariant", [3, "true"])

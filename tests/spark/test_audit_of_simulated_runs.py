@@ -35,7 +35,6 @@ pytestmark = pytest.mark.slow
 SEEDS = {
     3: "two back edges, aligned, epochs that overlap",
     4: "nested loops, unaligned",
-    6: "overlapping cycles, drained",
     8: "rounds, under another parallelism",
     9: "nested rounds, unaligned",
     13: "no loop, ten restarts",

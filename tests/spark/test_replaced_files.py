@@ -152,7 +152,7 @@ class History:
 
     def _complete(self, taken: Taken, open_bases: Sequence[Epoch]) -> None:
         epoch, base, since, groups, keys = taken
-        report = Report({}, frozenset(), frozenset(), False, (), since, keys)
+        report = Report({}, frozenset(), False, (), since, keys)
         lists = self.files.composed(base, {TASK: epoch}, {TASK: report})
         *below, own = lists[TASK]
         self.layers[own] = since, groups

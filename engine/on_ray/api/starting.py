@@ -43,7 +43,7 @@ from graphs.flow import Flow
 from graphs.graph_errors import BadOptionError
 from graphs.plan import Plan
 from graphs.wording import counted
-from recovery.coordinator import SnapshotOptions, why_never_dry
+from recovery.coordinator import SnapshotOptions
 from recovery.messages import Mode
 from recovery.pipelines import Pipeline
 from recovery.spark.sessions.spark_session import check_start
@@ -191,8 +191,6 @@ def _check(plan: Plan, options: RunOptions, faults: Faults, what: str) -> None:
             f"{what} has replace_output=True and resume={options.resume!r}: give resume= the number of the cut after "
             "which output is removed"
         )
-    if options.policy == "drain" and (why := why_never_dry(expand(plan))) is not None:
-        raise BadOptionError(f"{what} has policy='drain': {why}")
     if options.audit != "never":
         if options.snapshots is not None and scheme_of(os.fspath(options.snapshots)) != "file":
             raise BadOptionError(

@@ -57,12 +57,11 @@ class WallClockCore(TaskCore):
         self,
         epoch: Epoch,
         mode: Mode,
-        within: Epoch | None = None,
         patience_ms: int | None = None,
         base: Epoch | None = None,
     ) -> Sequence[Effect]:
         if mode.is_probe or self.ended or self.alignment.is_over(epoch, mode):
-            return super().on_trigger(epoch, mode, within, patience_ms, base)
+            return super().on_trigger(epoch, mode, patience_ms, base)
         effects: list[Effect] = []
         self._capture(epoch, mode, effects)
         return self._proceed(effects)

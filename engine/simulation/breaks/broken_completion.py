@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.simulation.breaks.break_parts import Break, coordinator, core, driver, supervisor
@@ -18,6 +18,7 @@ from recovery.messages import Item
 from recovery.orders import Manifest
 from recovery.requests import Requests
 from recovery.supervisor import Supervisor
+from recovery.termination import Termination
 
 
 class HastyDriver(TaskDriver):
@@ -83,9 +84,15 @@ class RepeatedOrderObeyed(LineEnd):
         return super().accepts(message) or message.number > 0
 
 
-class TerminateWhileInFlight(Coordinator):
-    def _is_dry(self, component: Component, reports: dict[TaskId, Report], *, for_drain: bool) -> bool:
+class _AlwaysDry(Termination):
+    def is_dry(self, component: Component, reports: Mapping[TaskId, Report], ended: Collection[TaskId]) -> bool:
         return True
+
+
+class TerminateWhileInFlight(Coordinator):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.termination = _AlwaysDry(self.deployment)
 
 
 COMPLETION = {

@@ -54,17 +54,6 @@ class BackEdgeWaitsForCredit(TaskDriver):
     arrivals_class = _GrantsWhatIsConsumed
 
 
-class _RoomInDrains(Room):
-    __slots__ = ()
-
-    def on_sent(self, barrier: Barrier) -> None:
-        pass
-
-
-class NoDrainExemption(TaskDriver):
-    room_class = _RoomInDrains
-
-
 class _BarriersSpend(RemoteChannel):
     __slots__ = ()
 
@@ -109,7 +98,6 @@ class CreditLostAfterAnAbort(TaskDriver):
 CREDIT = {
     "credit-not-repeated": Break("lost credit is not repeated", driver(CreditNotRepeated)),
     "back-edge-waits-for-credit": Break("a back edge is bounded by credit", driver(BackEdgeWaitsForCredit)),
-    "no-drain-exemption": Break("a channel can be full during a drain", driver(NoDrainExemption), "far_loop"),
     "credit-counts-barriers": Break("barriers spend credit", driver(CreditCountsBarriers)),
     "credit-lost-after-an-abort": Break("an abort forgets what was consumed", driver(CreditLostAfterAnAbort)),
     "marker-overtakes-a-batch": Break(

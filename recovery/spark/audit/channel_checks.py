@@ -160,7 +160,7 @@ def _of_presence() -> list[str]:
 
 
 # Whether the snapshot policy allows batches in the log of a channel.
-_MAY_LOG = "(mode = 'unaligned' OR (coalesce(overtook, false) AND mode = 'aligned') OR (is_back AND mode != 'drain'))"
+_MAY_LOG = "(mode = 'unaligned' OR (coalesce(overtook, false) AND mode = 'aligned') OR is_back)"
 
 
 def _of_counts() -> list[str]:

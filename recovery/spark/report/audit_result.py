@@ -131,10 +131,9 @@ def _compared(
     elif place.previous not in there:
         before = f"not compared: epoch {place.previous}, the previous cut, no longer exists"
     regular = "all channels may hold batches" if manifest["mode"] == "unaligned" else ""
-    empty = sizes["channels"] if manifest["mode"] == "drain" else sizes["channels"] - logged
     yield 1, counted(sizes["channels"], "channel")
     yield 2, f"{sizes['digested']:,} channels digested, {sizes['counted']:,} counted; {sizes['log_batches']:,} batches"
-    yield 3, regular or counted(empty, "channel")
+    yield 3, regular or counted(sizes["channels"] - logged, "channel")
     yield 4, f"{counted(len(graph['edges']), 'edge')}, {counted(back, 'back edge')} among them"
     of_five = {"task": len(manifest["tasks"]), "channel": sizes["channels"], "file": sizes["files"]}
     yield 5, ", ".join(counted(count, what) for what, count in of_five.items())
