@@ -10,6 +10,7 @@ from html import escape
 from itertools import pairwise
 from typing import NamedTuple
 
+from graphs.picture_layout import arrange
 from graphs.plan import Edge, Plan
 
 WIDTH, HEIGHT, ACROSS, DOWN, LANE, MARGIN = 150, 44, 64, 22, 30, 8
@@ -36,7 +37,12 @@ def svg_lines(
     """The picture, line by line. `order` has the operators upstream first, `depth` the number of loops around each."""
     forward = [edge for edge in plan.edges if not edge.is_back]
     returning = [edge for edge in plan.edges if edge.is_back]
-    at, ways = _places(forward, order, depth)
+    arranged = arrange(order, [(edge.sender, edge.receiver) for edge in forward], depth)
+    at = {
+        spot: Corner(MARGIN + column * (WIDTH + ACROSS), MARGIN + row * (HEIGHT + DOWN))
+        for column, spots in enumerate(arranged.columns)
+        for row, spot in enumerate(spots)
+    }
     bottom = max((corner.y for corner in at.values()), default=0) + HEIGHT
     width = max((corner.x for corner in at.values()), default=0) + WIDTH + MARGIN
     height = bottom + LANE * len(returning) + MARGIN
@@ -45,56 +51,13 @@ def svg_lines(
         'font-family="sans-serif" font-size="12" fill="currentColor" stroke="none" role="img">'
     )
     yield f"<title>flow {escape(plan.name)}</title>{ARROW}"
-    for edge, way in zip(forward, ways, strict=True):
-        yield from _forward(edge, [at[place] for place in way], label(edge))
+    for number, edge in enumerate(forward):
+        yield from _forward(edge, [at[spot] for spot in arranged.ways[number]], label(edge))
     for number, edge in enumerate(returning, start=1):
         yield from _back(edge, at[edge.sender], at[edge.receiver], bottom + LANE * number - MARGIN, label(edge))
     for name in order:
         yield from _operator(plan, name, at[name], is_head=name in heads)
     yield "</svg>"
-
-
-def _places(
-    edges: Sequence[Edge], order: Sequence[str], depth: Mapping[str, int]
-) -> tuple[dict[str, Corner], list[list[str]]]:
-    """Where everything is, and the places that each edge passes.
-
-    An operator is right of those before it, and a loop below what is outside of it, because its back edge returns
-    below. An edge across several columns has a place in each of them, so that it passes no operator.
-    """
-    senders: dict[str, list[str]] = {name: [] for name in order}
-    for edge in edges:
-        senders[edge.receiver].append(edge.sender)
-    column_of: dict[str, int] = {}
-    for name in order:
-        column_of[name] = max((column_of[sender] + 1 for sender in senders[name]), default=0)
-    columns: list[list[str]] = [[] for _ in range(max(column_of.values(), default=0) + 1)]
-    for name in order:
-        columns[column_of[name]].append(name)
-    ways: list[list[str]] = []
-    before: dict[str, list[str]] = {name: [] for name in order}
-    for number, edge in enumerate(edges):
-        passed = range(column_of[edge.sender] + 1, column_of[edge.receiver])
-        ways.append([edge.sender, *(f"{number}:{column}" for column in passed), edge.receiver])
-        for column, place in zip(passed, ways[-1][1:-1], strict=True):
-            columns[column].append(place)
-        for place, following in pairwise(ways[-1]):
-            before.setdefault(following, []).append(place)
-    row_of: dict[str, int] = {}
-    for column in columns:
-        # Sorting is stable: operators without others before them stay in the order of the flow.
-        column.sort(key=lambda place: (depth.get(place, 0), _mean([row_of[each] for each in before[place]])))
-        row_of |= {place: row for row, place in enumerate(column)}
-    corners = {
-        place: Corner(MARGIN + number * (WIDTH + ACROSS), MARGIN + row_of[place] * (HEIGHT + DOWN))
-        for number, column in enumerate(columns)
-        for place in column
-    }
-    return corners, ways
-
-
-def _mean(rows: Sequence[int]) -> float:
-    return sum(rows) / len(rows) if rows else 0.0
 
 
 def _operator(plan: Plan, name: str, corner: Corner, *, is_head: bool) -> Iterator[str]:

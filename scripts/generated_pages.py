@@ -1,4 +1,4 @@
-"""Writes the parts of docs/ that are made from code: files.md, errors.md and pictures.
+"""Writes the parts of docs/ that are made from code: files.md and errors.md.
 
 python scripts/generated_pages.py            write them
 python scripts/generated_pages.py --check    exit with 1 if one of them differs from the code
@@ -9,8 +9,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import draw_architecture
-import draw_concepts
 import error_page
 import file_map
 
@@ -20,15 +18,12 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 def main(arguments: list[str]) -> int:
     """Write the files or check them."""
     made = {DOCS / "files.md": file_map.page(), DOCS / "errors.md": error_page.page()}
-    pictures = draw_concepts.pictures() | draw_architecture.pictures()
-    made |= {DOCS / "pictures" / name: text for name, text in pictures.items()}
     if arguments == ["--check"]:
         differing = [file for file, text in made.items() if not file.exists() or file.read_text() != text]
         for file in differing:
             print(f"docs/{file.relative_to(DOCS)} differs from the code: run `make map`", file=sys.stderr)
         return int(bool(differing))
     for file, text in made.items():
-        file.parent.mkdir(exist_ok=True)
         file.write_text(text)
     return 0
 

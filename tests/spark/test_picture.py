@@ -8,8 +8,8 @@ from itertools import combinations, pairwise
 
 import pytest
 
+from graphs.picture_layout import arrange
 from recovery.spark.report.cut_picture import picture_of_cut
-from recovery.spark.report.picture_layout import arrange
 from recovery.spark.report.verdict import CutVerdict, finding
 from tests.spark.described import AGAIN, OPERATORS, channel, cut
 

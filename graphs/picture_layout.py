@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 SWEEPS = 4
 """Passes that order columns by their neighbours; more passes hardly change the result."""
@@ -25,8 +26,12 @@ class Arrangement:
     ways: Mapping[int, tuple[Spot, ...]]
 
 
-def arrange(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> Arrangement:
-    """Arrange boxes in columns along these forward edges.
+def arrange(
+    names: Sequence[str], edges: Sequence[tuple[str, str]], depth: Mapping[Any, int] | None = None
+) -> Arrangement:
+    """Arrange boxes in columns along these forward edges. `depth`: the number of loops around a box, 0 if not given.
+
+    In a column, the boxes of a loop are below those outside of it, because its back edge returns below.
 
     >>> arrange(["read", "try", "write"], [("read", "try"), ("try", "write"), ("read", "write")]).columns
     (('read',), ('try', (2, 1)), ('write',))
@@ -43,7 +48,7 @@ def arrange(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> Arrangeme
         for bend in bends:
             columns[bend[1]].append(bend)
         ways[number] = (sender, *bends, receiver)
-    _untangle(columns, list(ways.values()))
+    _untangle(columns, list(ways.values()), depth or {})
     return Arrangement(tuple(map(tuple, columns)), ways)
 
 
@@ -65,7 +70,7 @@ def _columns(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str
     return {name: column - first for name, column in column_of.items()}
 
 
-def _untangle(columns: list[list[Spot]], ways: Sequence[Sequence[Spot]]) -> None:
+def _untangle(columns: list[list[Spot]], ways: Sequence[Sequence[Spot]], depth: Mapping[Any, int]) -> None:
     """Order each column by the positions of its neighbours, alternating from the left and from the right."""
     steps = [step for way in ways for step in pairwise(way)]
     for sweep in range(SWEEPS):
@@ -78,8 +83,8 @@ def _untangle(columns: list[list[Spot]], ways: Sequence[Sequence[Spot]]) -> None
                 ]
                 for spot in column
             }
-            own = dict(height)
-            column.sort(key=lambda spot, pulls=pulls, own=own: _mean(pulls[spot], own[spot]))
+            means = {spot: _mean(pulls[spot], height[spot]) for spot in column}
+            column.sort(key=lambda spot, means=means: (depth.get(spot, 0), means[spot]))
 
 
 def _mean(heights: Sequence[float], otherwise: float) -> float:
