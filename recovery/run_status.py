@@ -11,14 +11,12 @@ supervisor's host. A time or size that is not known is None.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from types import NoneType, UnionType
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from recovery.stores.shapes import ShapeError, shown
+from recovery.stores.shapes import ShapeError, converted, shown
 
 VERSION = 2
 """Version of the document. A reader refuses any other."""
@@ -27,7 +25,7 @@ ENDED = ("finished", "stopped", "failed", "cancelled")
 """The states of a run that is over."""
 
 
-class TaskStatus(Struct, frozen=True):
+class TaskStatus(Struct, frozen=True, forbid_unknown_fields=True):
     """One task in the current attempt. A source's `records_in` is the number of records that it has read.
 
     `records_out` counts a record once for each channel that it was sent to. The shares are those of the last second:
@@ -56,7 +54,7 @@ class TaskStatus(Struct, frozen=True):
     calls_waiting: int = 0
 
 
-class OperatorStatus(Struct, frozen=True):
+class OperatorStatus(Struct, frozen=True, forbid_unknown_fields=True):
     """The tasks that run a chain of operators. `name` is that of the first operator."""
 
     name: str
@@ -66,7 +64,7 @@ class OperatorStatus(Struct, frozen=True):
     tasks: tuple[TaskStatus, ...]
 
 
-class ChannelStatus(Struct, frozen=True):
+class ChannelStatus(Struct, frozen=True, forbid_unknown_fields=True):
     """One channel. Sender and receiver are tasks, such as "count/1".
 
     - records: the number sent in this attempt.
@@ -88,7 +86,7 @@ class ChannelStatus(Struct, frozen=True):
     window_bytes: int | None = None
 
 
-class LoopLog(Struct, frozen=True):
+class LoopLog(Struct, frozen=True, forbid_unknown_fields=True):
     """The log of one loop in one cut; `records` is None if they cannot be counted."""
 
     batches: int
@@ -96,7 +94,7 @@ class LoopLog(Struct, frozen=True):
     records: int | None
 
 
-class LoopStatus(Struct, frozen=True):
+class LoopStatus(Struct, frozen=True, forbid_unknown_fields=True):
     """One loop.
 
     - operators: those on the way round it.
@@ -117,7 +115,7 @@ class LoopStatus(Struct, frozen=True):
     round: str = ""
 
 
-class BarrierStatus(Struct, frozen=True):
+class BarrierStatus(Struct, frozen=True, forbid_unknown_fields=True):
     """How far an open epoch has come at the tasks of one operator: the number of tasks at each stage.
 
     A task that is `aligning` has met the first barrier or its trigger; one that has `captured` has not written yet.
@@ -129,7 +127,7 @@ class BarrierStatus(Struct, frozen=True):
     written: int = 0
 
 
-class EpochStatus(Struct, frozen=True):
+class EpochStatus(Struct, frozen=True, forbid_unknown_fields=True):
     """One epoch, which became a cut, may become one, or never will.
 
     `state` is "open", "complete" or "given up"; `reason` says why it was given up.
@@ -167,7 +165,7 @@ class EpochStatus(Struct, frozen=True):
     barriers: Mapping[str, BarrierStatus] = {}
 
 
-class FailureStatus(Struct, frozen=True):
+class FailureStatus(Struct, frozen=True, forbid_unknown_fields=True):
     """The end of an attempt that failed, and the restart after it.
 
     `restored` is the cut that was restored, None for a start from the beginning; `in_loops` the number of records that
@@ -189,7 +187,7 @@ class FailureStatus(Struct, frozen=True):
     lost_s: float | None = None
 
 
-class RunStatus(Struct, frozen=True):
+class RunStatus(Struct, frozen=True, forbid_unknown_fields=True):
     """A run, at one moment.
 
     - run: a random number that all supervisors of the run share; empty if unknown.
@@ -266,50 +264,4 @@ def status_in(document: Any) -> RunStatus:
     version = cast("dict[str, Any]", document).get("version") if isinstance(document, dict) else None
     if version != VERSION:
         raise ShapeError(f"has version {shown(version)}, and this program reads {VERSION}", ".version")
-    return _object(RunStatus, document)
-
-
-T = TypeVar("T")
-
-
-def _object(kind: type[T], document: Any) -> T:
-    hints = _hints(kind)
-    if not isinstance(document, dict) or document.keys() != hints.keys():
-        raise ShapeError(f"is not what describes a {kind.__name__}")
-    values = cast("dict[str, Any]", document).items()
-    return kind(**{name: _below(f".{name}", hints[name], value) for name, value in values})
-
-
-def _below(place: str, hint: Any, value: Any) -> Any:
-    try:
-        return _value(hint, value)
-    except ShapeError as error:
-        raise error.below(place) from None
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {name: hints[name] for name in cast(Any, kind).__struct_fields__}
-
-
-def _value(hint: Any, value: Any) -> Any:
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin is UnionType:
-        return None if value is None else _value(next(kind for kind in inner if kind is not NoneType), value)
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise ShapeError(f"is {shown(value)}, not a list")
-        items = enumerate(cast("list[Any]", value))
-        return tuple(_below(f"[{place}]", inner[0], item) for place, item in items)
-    if origin is not None:
-        if not isinstance(value, dict):
-            raise ShapeError(f"is {shown(value)}, not an object")
-        items = cast("dict[Any, Any]", value).items()
-        return {_value(str, name): _below(f".{shown(name)}", inner[1], item) for name, item in items}
-    if hint in (int, str, bool, float):
-        is_right = type(value) is hint or (hint is float and type(value) is int)
-        if not is_right:
-            raise ShapeError(f"is {shown(value)}, not {hint.__name__}")
-        return float(value) if hint is float else value
-    return _object(hint, value)
+    return converted(document, RunStatus)

@@ -6,8 +6,11 @@ The error names the place, for example `tasks[3].files[0].size`. Values are chec
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+from msgspec import ValidationError, convert
+
+T = TypeVar("T")
 Shape = Callable[[Any], None]
 
 TEXT_CHARACTERS_MAX = 1 << 16
@@ -25,6 +28,20 @@ class ShapeError(ValueError):
     def below(self, part: str) -> ShapeError:
         """Return the same error with `part` in front of its place."""
         return ShapeError(self.fault, part + self.place)
+
+
+def converted(document: Any, kind: type[T]) -> T:
+    """Convert JSON types to a struct, or raise `ShapeError`.
+
+    >>> converted([1, "a"], tuple[int, int])
+    Traceback (most recent call last):
+    recovery.stores.shapes.ShapeError: [1]: expected `int`, got `str`
+    """
+    try:
+        return convert(document, kind)
+    except ValidationError as error:
+        fault, _, place = str(error).partition(" - at `$")
+        raise ShapeError(f"{fault[:1].lower()}{fault[1:]}", f"{place.rstrip('`')}:") from error
 
 
 def whole(low: int, high: int) -> Shape:

@@ -60,10 +60,10 @@ def test_a_document_of_another_version_is_refused_by_its_number():
 @pytest.mark.parametrize(
     ("place", "change"),
     [
-        (".attempt", {"attempt": "2"}),
-        (".attempt", {"attempt": True}),
-        (".loops[0].rounds.'1'", {"loops": [{**STATUS.to_json()["loops"][0], "rounds": {"1": 0.5}}]}),
-        (".failures", {"failures": 7}),
+        (".attempt:", {"attempt": "2"}),
+        (".attempt:", {"attempt": True}),
+        (".loops[0].rounds[...]:", {"loops": [{**STATUS.to_json()["loops"][0], "rounds": {"1": 0.5}}]}),
+        (".failures:", {"failures": 7}),
     ],
 )
 def test_a_value_of_another_type_is_refused_by_its_place(place: str, change: dict[str, Any]):
@@ -75,7 +75,7 @@ def test_a_value_of_another_type_is_refused_by_its_place(place: str, change: dic
 def test_a_field_too_few_or_too_many_is_refused():
     document = STATUS.to_json()
     for changed in ({**document, "more": 1}, {k: v for k, v in document.items() if k != "job"}):
-        with pytest.raises(ShapeError, match="RunStatus"):
+        with pytest.raises(ShapeError, match="field"):
             status_in(changed)
 
 
