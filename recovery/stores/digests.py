@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from blake3 import blake3
-
-from recovery.stores.shapes import ShapeError, hexadecimal, one_of, shown
+from msgspec import Meta
 
 _SHA256 = "sha256"
 _BLAKE3 = "blake3"
+
+Digest = Annotated[str, Meta(pattern=rf"\A({_BLAKE3}|{_SHA256}):[0-9a-f]{{64}}\Z")]
+"""The shape of a digest in a document."""
 
 
 class _Hash(Protocol):
@@ -75,15 +77,6 @@ def file_has_digest(file: Any, digest: str) -> bool:
 def digits_in(digest: str) -> str:
     """The hexadecimal digits of a digest."""
     return digest.partition(":")[2]
-
-
-def digest_shape(value: Any) -> None:
-    """The shape of a digest in a document."""
-    if type(value) is not str:
-        raise ShapeError(f"is {shown(value)}, not a digest")
-    name, _, digits = value.partition(":")
-    one_of(*_HASHES)(name)
-    hexadecimal(64)(digits)
 
 
 def _name_in(digest: str) -> str:

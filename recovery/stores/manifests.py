@@ -94,16 +94,11 @@ class CutDescription(Struct, frozen=True):
 
 
 def entry_document(entry: Entry) -> Document:
-    """Convert an entry of the chain to a document. `links.py` adds its number, its parent and its manifest.
-
-    Only entries of a job that is divided into pipelines name one, or those that were given up, and only the cut of a
-    stop says that it is one.
-    """
-    of_pipeline: Document = {} if entry.pipeline is None else {"pipeline": entry.pipeline}
+    """Convert an entry of the chain to a document. `links.py` adds its number, its parent and its manifest."""
     if isinstance(entry, AttemptStart):
         return {
-            **of_pipeline,
             "kind": "attempt",
+            "pipeline": entry.pipeline,
             "attempt": entry.attempt,
             "restored": entry.restored,
             "claimant": entry.claimant,
@@ -112,10 +107,10 @@ def entry_document(entry: Entry) -> Document:
             "begun": [list(size) for size in entry.begun],
         }
     return {
-        **of_pipeline,
-        **({"stops": True} if entry.stops else {}),
-        **({"given_up": list(entry.given_up)} if entry.given_up else {}),
         "kind": "manifest",
+        "pipeline": entry.pipeline,
+        "stops": entry.stops,
+        "given_up": list(entry.given_up),
         "epoch": entry.epoch,
         "attempt": entry.attempt,
         "mode": entry.mode.value,
@@ -134,7 +129,7 @@ def entry_in(document: Document) -> Entry:
     attempt = Attempt(document["attempt"])
     if document["kind"] == "attempt":
         sizes, begun = (tuple((name, tasks) for name, tasks in document[part]) for part in ("sizes", "begun"))
-        restored, replaces, pipeline = document["restored"], document["replaces"], document.get("pipeline")
+        restored, replaces, pipeline = document["restored"], document["replaces"], document["pipeline"]
         return AttemptStart(attempt, restored, document["claimant"], sizes, pipeline, replaces, begun)
     return Manifest(
         epoch=Epoch(document["epoch"]),
@@ -150,9 +145,9 @@ def entry_in(document: Document) -> Entry:
             TaskId(name, index): tuple(StateFile(Attempt(attempt), *rest) for attempt, *rest in files)
             for name, index, files in document["states"]
         },
-        pipeline=document.get("pipeline"),
-        stops=document.get("stops", False),
-        given_up=tuple(document.get("given_up", ())),
+        pipeline=document["pipeline"],
+        stops=document["stops"],
+        given_up=tuple(document["given_up"]),
     )
 
 
@@ -184,8 +179,8 @@ def manifest_document(
             )
     named = {name: {"name": file.name, "size": file.size, "digest": file.digest} for name, file in constants.items()}
     return {
-        **({"constants": named} if named else {}),
-        **({"dropped": sorted(dropped)} if dropped else {}),
+        "constants": named,
+        "dropped": sorted(dropped),
         "epoch": entry.epoch,
         "attempt": entry.attempt,
         "mode": entry.mode.value,
@@ -257,8 +252,8 @@ def description_in(document: Document, path: str) -> CutDescription:
         parallelism=document["parallelism"],
         tasks={files.task: files for files in tasks},
         transactions=_tasks(document["transactions"]),
-        constants={name: _stored_file(file) for name, file in document.get("constants", {}).items()},
-        dropped=frozenset(document.get("dropped", ())),
+        constants={name: _stored_file(file) for name, file in document["constants"].items()},
+        dropped=frozenset(document["dropped"]),
     )
     if len(described.tasks) < len(tasks):
         raise SnapshotCorruptError(

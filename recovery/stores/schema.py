@@ -7,278 +7,323 @@ manifest lists each task once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
 
 from graphs.plan import Routing
 from graphs.routing import KEY_GROUPS
-from recovery.messages import Mode
 from recovery.run_status import status_in
-from recovery.stores.digests import digest_shape
-from recovery.stores.shapes import (
-    Shape,
-    ShapeError,
-    boolean,
-    hexadecimal,
-    list_of,
-    one_of,
-    optional,
-    record,
-    row,
-    shown,
-    table,
-    text,
-    whole,
-)
+from recovery.stores.digests import Digest
+from recovery.stores.shapes import Hex, Sha256, Shape, ShapeError, Text, shape_of, shown
 
 DOCUMENT_BYTES_MAX = 256 << 20
 """Size limit of a document, enough for a manifest of about 500,000 channels."""
 
 IDENTITY_BYTES_MAX = 1 << 16
 
-_count = whole(0, (1 << 63) - 1)
-_index = whole(0, (1 << 31) - 1)
-_number = whole(1, (1 << 63) - 1)
-_key_group = whole(0, KEY_GROUPS - 1)
-_digest = whole(0, (1 << 32) - 1)
-_sha256 = hexadecimal(64)
-_mode = one_of(*(mode.value for mode in Mode if mode not in {Mode.PROBE, Mode.UNALIGNED_PROBE}))
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Number = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+Index = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+Tasks = Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]
+KeyGroup = Annotated[int, Meta(ge=0, lt=KEY_GROUPS)]
+ModeName = Literal["aligned", "unaligned", "between_rounds"]
 
 
-def _document(shapes: Mapping[str, Shape]) -> Shape:
-    return record({"format": _count, **shapes})
+class _Part(Struct, forbid_unknown_fields=True):
+    """An object with exactly these fields."""
 
 
-IDENTITY = _document({"job": text, "job_id": text})
+class _Document(_Part):
+    format: Count
+
+
+class _Identity(_Document):
+    job: Text
+    job_id: Text
+
+
+IDENTITY = shape_of(_Identity)
 
 # -- the chain ---------------------------------------------------------------------------------------------------
 
-_TRANSACTIONS = list_of(row(text, _index, list_of(text)))
-_FILE = record({"name": text, "size": whole(0, DOCUMENT_BYTES_MAX), "sha256": _sha256})
-_LINK = {"number": _number, "parent": optional(_sha256), "claimant": text}
-_ENTRIES: Mapping[str, Mapping[str, Shape]] = {
-    "attempt": {
-        "kind": text,
-        "attempt": _count,
-        "restored": optional(_count),
-        "sizes": list_of(row(text, _number)),
-        "replaces": optional(_count),
-        "begun": list_of(row(text, _number)),
-        "manifest": optional(_FILE),
-        **_LINK,
-    },
-    "manifest": {
-        "kind": text,
-        "epoch": _count,
-        "attempt": _count,
-        "mode": _mode,
-        "savepoint": optional(text),
-        "request": optional(text),
-        "files": list_of(row(text, _index, optional(_count))),
-        "transactions": _TRANSACTIONS,
-        "kept": optional(list_of(_count)),
-        "states": list_of(row(text, _index, list_of(row(_count, optional(_count), _count, _count)))),
-        "manifest": _FILE,
-        **_LINK,
-    },
-}
+Transactions = list[tuple[Text, Index, list[Text]]]
 
 
-_MAY_HAVE: Mapping[str, Mapping[str, Shape]] = {
-    "attempt": {"pipeline": text},
-    "manifest": {"pipeline": text, "stops": one_of(True), "given_up": list_of(text)},
-}
+class _ManifestFile(_Part):
+    name: Text
+    size: Annotated[int, Meta(ge=0, le=DOCUMENT_BYTES_MAX)]
+    sha256: Sha256
 
 
-def _entry(more: Mapping[str, Shape]) -> Shape:
-    shapes = {kind: record({**entry, **more}, _MAY_HAVE[kind]) for kind, entry in _ENTRIES.items()}
-    kinds = one_of(*shapes)
-
-    def check(value: Any) -> None:
-        found = cast("dict[str, Any]", value) if type(value) is dict else {}
-        kind = found.get("kind")
-        try:
-            kinds(kind)
-        except ShapeError as error:
-            raise error.below(".kind") from None
-        shapes[cast(str, kind)](value)
-
-    return check
+class _Link(_Part):
+    number: Number
+    parent: Sha256 | None
+    claimant: Text
+    attempt: Count
+    pipeline: Text | None
 
 
-ENTRY = _entry({"format": _count, "job_id": text})
-PAST = _document(
-    {
-        "job_id": text,
-        "ordinal": _number,
-        "number": _number,
-        "sha256": _sha256,
-        "links": list_of(_entry({"sha256": _sha256})),
-    }
-)
+class _Start(_Link, tag_field="kind", tag="attempt"):
+    restored: Count | None
+    sizes: list[tuple[Text, Number]]
+    replaces: Count | None
+    begun: list[tuple[Text, Number]]
+    manifest: _ManifestFile | None
+
+
+class _Cut(_Link, tag_field="kind", tag="manifest"):
+    epoch: Count
+    mode: ModeName
+    savepoint: Text | None
+    request: Text | None
+    files: list[tuple[Text, Index, Count | None]]
+    transactions: Transactions
+    kept: list[Count] | None
+    states: list[tuple[Text, Index, list[tuple[Count, Count | None, Count, Count]]]]
+    manifest: _ManifestFile
+    stops: bool
+    given_up: list[Text]
+
+
+class _StartEntry(_Start, tag_field="kind", tag="attempt"):
+    format: Count
+    job_id: Text
+
+
+class _CutEntry(_Cut, tag_field="kind", tag="manifest"):
+    format: Count
+    job_id: Text
+
+
+class _PastStart(_Start, tag_field="kind", tag="attempt"):
+    sha256: Sha256
+
+
+class _PastCut(_Cut, tag_field="kind", tag="manifest"):
+    sha256: Sha256
+
+
+class _Past(_Document):
+    job_id: Text
+    ordinal: Number
+    number: Number
+    sha256: Sha256
+    links: list[_PastStart | _PastCut]
+
+
+ENTRY = shape_of(_StartEntry | _CutEntry)
+PAST = shape_of(_Past)
 
 # -- manifests ---------------------------------------------------------------------------------------------------
 
-_ENDS = {"edge": text, "sender": row(text, _index), "receiver": row(text, _index), "restored": boolean}
-_CHANNEL = {
-    "direction": one_of("in", "out"),
-    "channel": record(_ENDS),
-    "is_back": optional(boolean),
-    "count": _count,
-    "digest": _digest,
-    "ended": optional(boolean),
-    "log_count": optional(_count),
-}
-_OPERATOR = {
-    "name": text,
-    "whole_can_move": boolean,
-    "has_whole": boolean,
-    "kind": optional(text),
-    "records": _count,
-    "splits": list_of(row(text, hexadecimal())),
-}
+
+class _File(_Part):
+    name: Text
+    size: Count
+    digest: Digest
 
 
-def _listed_file(more: Mapping[str, Shape]) -> Shape:
-    return record({"name": text, "size": _count, "digest": digest_shape, **more})
+class _StateFile(_File):
+    groups: tuple[KeyGroup, KeyGroup]
 
 
-_groups = row(_key_group, _key_group)
-_LAYER = {
-    "attempt": _count,
-    "filed": optional(_count),
-    "epoch": _count,
-    "base": optional(_count),
-    "files": list_of(_listed_file({"groups": _groups})),
-}
-_TASK = {
-    "task": text,
-    "index": _index,
-    "attempt": _count,
-    "filed": optional(_count),
-    "epoch": _count,
-    "ended": boolean,
-    "overtook": boolean,
-    "operators": list_of(record(_OPERATOR)),
-    "files": list_of(_listed_file({"groups": optional(_groups)})),
-    "transactions": list_of(text),
-    "channels": list_of(record(_CHANNEL)),
-    "logs": list_of(record({"loop": text, "batches": _count, "size": _count, "records": optional(_count)})),
-    "state_rows": _count,
-    "rounds": optional(record({"current": list_of(_count), "in_a_round": boolean})),
-    "base": optional(_count),
-    "below": list_of(record(_LAYER)),
-}
-_DEPLOYED_CHANNEL = {
-    "edge": text,
-    "sender": text,
-    "sender_index": _index,
-    "receiver": text,
-    "receiver_index": _index,
-    "is_back": boolean,
-    "within_actor": boolean,
-}
-_DEPLOYED_TASK = {"task": text, "index": _index, "operators": list_of(text), "actor": text}
-
-_MANIFEST: Mapping[str, Shape] = {
-    "job": text,
-    "job_id": text,
-    "parent": record({"number": _count, "sha256": optional(_sha256)}),
-    "epoch": _count,
-    "attempt": _count,
-    "mode": _mode,
-    "savepoint": optional(text),
-    "graph_hash": text,
-    "parallelism": table(text, whole(1, (1 << 31) - 1)),
-    "deployment": record({"tasks": list_of(record(_DEPLOYED_TASK)), "channels": list_of(record(_DEPLOYED_CHANNEL))}),
-    "codecs": table(text, _count),
-    "tasks": list_of(record(_TASK)),
-    "transactions": _TRANSACTIONS,
-}
-_IF_ANY: Mapping[str, Shape] = {"constants": table(text, _listed_file({})), "dropped": list_of(text)}
+class _TaskFile(_File):
+    groups: tuple[KeyGroup, KeyGroup] | None
 
 
-def _manifest(value: Any) -> None:
-    """A manifest. Only those of flows with constants name any, and only those of runs that gave up state say so."""
-    there = {part: shape for part, shape in _IF_ANY.items() if part in value}
-    _document({**_MANIFEST, **there})(value)
+class _Channel(_Part):
+    edge: Text
+    sender: tuple[Text, Index]
+    receiver: tuple[Text, Index]
+    restored: bool
 
 
-MANIFEST: Shape = _manifest
+class _ChannelEnd(_Part):
+    direction: Literal["in", "out"]
+    channel: _Channel
+    is_back: bool | None
+    count: Count
+    digest: Annotated[int, Meta(ge=0, lt=1 << 32)]
+    ended: bool | None
+    log_count: Count | None
 
+
+class _Operator(_Part):
+    name: Text
+    whole_can_move: bool
+    has_whole: bool
+    kind: Text | None
+    records: Count
+    splits: list[tuple[Text, Hex]]
+
+
+class _Log(_Part):
+    loop: Text
+    batches: Count
+    size: Count
+    records: Count | None
+
+
+class _Rounds(_Part):
+    current: list[Count]
+    in_a_round: bool
+
+
+class _Layer(_Part):
+    attempt: Count
+    filed: Count | None
+    epoch: Count
+    base: Count | None
+    files: list[_StateFile]
+
+
+class _Task(_Part):
+    task: Text
+    index: Index
+    attempt: Count
+    filed: Count | None
+    epoch: Count
+    ended: bool
+    overtook: bool
+    operators: list[_Operator]
+    files: list[_TaskFile]
+    transactions: list[Text]
+    channels: list[_ChannelEnd]
+    logs: list[_Log]
+    state_rows: Count
+    rounds: _Rounds | None
+    base: Count | None
+    below: list[_Layer]
+
+
+class _DeployedTask(_Part):
+    task: Text
+    index: Index
+    operators: list[Text]
+    actor: Text
+
+
+class _DeployedChannel(_Part):
+    edge: Text
+    sender: Text
+    sender_index: Index
+    receiver: Text
+    receiver_index: Index
+    is_back: bool
+    within_actor: bool
+
+
+class _Deployment(_Part):
+    tasks: list[_DeployedTask]
+    channels: list[_DeployedChannel]
+
+
+class _Parent(_Part):
+    number: Count
+    sha256: Sha256 | None
+
+
+class _Manifest(_Document):
+    job: Text
+    job_id: Text
+    parent: _Parent
+    epoch: Count
+    attempt: Count
+    mode: ModeName
+    savepoint: Text | None
+    graph_hash: Text
+    parallelism: dict[Text, Tasks]
+    deployment: _Deployment
+    codecs: dict[Text, Count]
+    tasks: list[_Task]
+    transactions: Transactions
+    constants: dict[Text, _File]
+    dropped: list[Text]
+
+
+MANIFEST = shape_of(_Manifest)
 
 # -- graphs ------------------------------------------------------------------------------------------------------
 
-_GRAPH = record(
-    {
-        "name": text,
-        "operators": list_of(
-            record(
-                {
-                    "name": text,
-                    "kind": text,
-                    "state_version": _number,
-                    "inputs": list_of(text),
-                    "outputs": list_of(text),
-                    "numbered": boolean,
-                    "source": optional(text),
-                    "sink": optional(text),
-                }
-            )
-        ),
-        "edges": list_of(
-            record(
-                {
-                    "name": text,
-                    "sender": text,
-                    "output": text,
-                    "receiver": text,
-                    "input": text,
-                    "routing": one_of(*(routing.value for routing in Routing)),
-                    "by": optional(text),
-                    "loop": optional(text),
-                    "max_rounds": optional(_count),
-                    "endless": boolean,
-                }
-            )
-        ),
-    }
-)
+
+class _GraphOperator(_Part):
+    name: Text
+    kind: Text
+    state_version: Number
+    inputs: list[Text]
+    outputs: list[Text]
+    numbered: bool
+    source: Text | None
+    sink: Text | None
 
 
-def _graph(value: Any) -> None:
+class _GraphEdge(_Part):
+    name: Text
+    sender: Text
+    output: Text
+    receiver: Text
+    input: Text
+    routing: Routing
+    by: Text | None
+    loop: Text | None
+    max_rounds: Count | None
+    endless: bool
+
+
+class _Graph(_Part):
+    name: Text
+    operators: list[_GraphOperator]
+    edges: list[_GraphEdge]
+
+
+class _GraphDocument(_Document):
+    job_id: Text
+    graph_hash: Text
+    graph: _Graph
+
+
+def _graph(document: Any) -> None:
     """A graph whose names are unique and whose edges connect its operators."""
-    _GRAPH(value)
+    shape_of(_GraphDocument)(document)
+    graph = document["graph"]
     for what in ("operators", "edges"):
-        names: list[str] = [part["name"] for part in value[what]]
+        names: list[str] = [part["name"] for part in graph[what]]
         if len(set(names)) < len(names):
-            raise ShapeError("has two of one name", f".{what}")
-    operators = {operator["name"] for operator in value["operators"]}
-    for place, edge in enumerate(value["edges"]):
+            raise ShapeError("has two of one name", f".graph.{what}")
+    operators = {operator["name"] for operator in graph["operators"]}
+    for place, edge in enumerate(graph["edges"]):
         for end in ("sender", "receiver"):
             if edge[end] not in operators:
-                raise ShapeError(f"is {shown(edge[end])}, which is not an operator", f".edges[{place}].{end}")
+                raise ShapeError(f"is {shown(edge[end])}, which is not an operator", f".graph.edges[{place}].{end}")
 
 
-GRAPH = _document({"job_id": text, "graph_hash": text, "graph": _graph})
+GRAPH: Shape = _graph
 
 
-def _status(value: Any) -> None:
-    status_in(value)
+class _Status(_Document):
+    job_id: Text
+    status: Any
 
 
-STATUS = _document({"job_id": text, "status": _status})
+def _status(document: Any) -> None:
+    shape_of(_Status)(document)
+    status_in(document["status"])
+
+
+STATUS: Shape = _status
 
 # -- inputs that are kept ----------------------------------------------------------------------------------------
 
-INPUT_PIECE = _document(
-    {
-        "job_id": text,
-        "task": row(text, _index),
-        "attempt": _count,
-        "epoch": _count,
-        "number": _number,
-        "flow": _sha256,
-        "sha256": _sha256,
-    }
-)
+
+class _InputPiece(_Document):
+    job_id: Text
+    task: tuple[Text, Index]
+    attempt: Count
+    epoch: Count
+    number: Number
+    flow: Sha256
+    sha256: Sha256
+
+
+INPUT_PIECE = shape_of(_InputPiece)

@@ -60,10 +60,10 @@ def test_a_document_of_another_version_is_refused_by_its_number():
 @pytest.mark.parametrize(
     ("place", "change"),
     [
-        (".attempt:", {"attempt": "2"}),
-        (".attempt:", {"attempt": True}),
-        (".loops[0].rounds[...]:", {"loops": [{**STATUS.to_json()["loops"][0], "rounds": {"1": 0.5}}]}),
-        (".failures:", {"failures": 7}),
+        (".attempt", {"attempt": "2"}),
+        (".attempt", {"attempt": True}),
+        (".loops[0].rounds[...]", {"loops": [{**STATUS.to_json()["loops"][0], "rounds": {"1": 0.5}}]}),
+        (".failures", {"failures": 7}),
     ],
 )
 def test_a_value_of_another_type_is_refused_by_its_place(place: str, change: dict[str, Any]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -57,12 +56,6 @@ def test_every_cut_names_them_and_they_are_written_once(store: CutStore, tmp_pat
         assert set(files.values()) <= set(described.files)
     assert {path: path.stat().st_mtime_ns for path in written} == written
     assert CutStore(str(tmp_path), "job").constants.read("rates", files["rates"]) == b"3"
-
-
-def test_a_manifest_of_a_flow_without_constants_is_as_before(store: CutStore, tmp_path: Path):
-    cut(store, 1, {}, keeps=(1,))
-    assert "constants" not in json.loads((tmp_path / "job/epoch=1/attempt=1/manifest-00000002.json").read_text())
-    assert store.manifest_of(Epoch(1)).constants == {}
 
 
 def torn(path: Path) -> None:

@@ -10,9 +10,9 @@ from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import OperatorState, TaskSnapshot
 from recovery.orders import AttemptStart
 from recovery.stores.cut_store import CutStore
-from recovery.stores.digests import digest_shape
+from recovery.stores.digests import Digest
 from recovery.stores.names import encoded, entry_number, number_in, parts_of, table_file
-from recovery.stores.shapes import ShapeError
+from recovery.stores.shapes import ShapeError, converted
 from tests.stores.snapshots import DEPLOYMENT, entries_of, manifest_for, meaning
 
 HOSTILE = [
@@ -117,4 +117,4 @@ def test_operators_of_hostile_names_are_stored_and_found_again_within_the_folder
 @pytest.mark.parametrize("digest", ["0" * 64, "md5:" + "0" * 64, "blake3:" + "0" * 63, "blake3:" + "G" * 64, 7, None])
 def test_what_is_no_digest_is_refused(digest: object):
     with pytest.raises(ShapeError):
-        digest_shape(digest)
+        converted(digest, Digest)

@@ -37,7 +37,7 @@ def complete(
     return entry
 
 
-def test_entries_name_their_pipeline_and_those_of_an_undivided_job_are_as_they_always_were(tmp_path: Path):
+def test_entries_name_their_pipeline(tmp_path: Path):
     store = CutStore(str(tmp_path), "job")
     entries = [start(1, "a"), start(2, "b")]
     assert all(store.create(number, entry) for number, entry in enumerate(entries, 1))
@@ -45,7 +45,6 @@ def test_entries_name_their_pipeline_and_those_of_an_undivided_job_are_as_they_a
     assert CutStore(str(tmp_path), "job").chain() == entries
     for entry in entries:
         assert entry_in(json.loads(json.dumps(entry_document(entry)))) == entry
-        assert "pipeline" not in entry_document(replace(entry, pipeline=None))
 
 
 class LateRemovals(FolderStore):

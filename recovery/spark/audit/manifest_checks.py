@@ -388,7 +388,7 @@ def _check_files(cut: CutDocuments) -> Iterator[Finding]:
             yield finding(5, f"the file {name} is listed {count} times", cut.epoch)
     for name, fault in cut.foreign.items():
         yield finding(5, f"the file {name} was not written by a store: {fault}", cut.epoch)
-    for name, file in cut.manifest.get("constants", {}).items():
+    for name, file in cut.manifest["constants"].items():
         if not is_of_constant(file["name"]):
             yield finding(5, f"constant {name!r} is in {file['name']}, which is no file of a constant", cut.epoch)
     for id, task in cut.tasks.items():

@@ -76,7 +76,7 @@ def _files(manifest: Document) -> Iterator[Row]:
 
 def constants_in(manifest: Document) -> list[dict[str, Any]]:
     """The files of the flow's constants."""
-    return list(manifest.get("constants", {}).values())
+    return list(manifest["constants"].values())
 
 
 def layered_files(task: Document) -> Iterator[tuple[int, dict[str, Any]]]:
