@@ -424,11 +424,15 @@ def compactions_in(task: Facts, earlier: Facts) -> list[int]:
 
 
 def continued(id: TaskId, task: Facts, cuts: Mapping[int, CutDocuments], previous: int | None) -> CutDocuments | None:
-    """The cut whose list of files a task goes on with: the previous one or the base of its delta. None if it is gone.
+    """The cut whose list of files a task goes on with: the previous one or one since its base. None if it is gone.
 
-    A compaction has the epoch of the last file that was put into it, so that is in the list that it continues.
+    If epochs overlap, others have completed since its trigger; and what takes the place of a delta has an older base. A
+    compaction has the epoch of the last file that was put into it, so that is in the list that it continues.
     """
-    for epoch in (previous, task["base"]) if task["below"] else ():
+    base = task["base"]
+    if not task["below"] or base is None:
+        return None
+    for epoch in (previous, *(epoch for epoch in sorted(cuts, reverse=True) if base <= epoch < task["epoch"])):
         before = None if epoch is None else cuts.get(epoch)
         earlier = None if before is None else before.tasks.get(id)
         if earlier is None:
