@@ -20,19 +20,21 @@ import pytest
 
 from backedge.inspecting.cut_contents import CutContents
 from engine.state import keyed_entries
-from graphs.ids import Epoch
+from graphs.ids import Attempt, Epoch
 from graphs.routing import key_group
 from proof.runner import compacts, run_seed
+from recovery.messages import Mode
 from recovery.orders import Manifest
 from recovery.spark import register
 from recovery.spark.audit.cut_roles import CutRoles
 from recovery.spark.audit.file_verification import check_file
 from recovery.spark.audit.job_documents import judge_documents, read_documents
-from recovery.spark.audit.manifest_checks import CutDocuments
+from recovery.spark.audit.manifest_checks import CutDocuments, check_lists, continued
 from recovery.spark.audit.replaced_files import replaced_files
 from recovery.spark.cut_tables.cut_tables import cut_tables
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.stores.cut_store import CutStore
+from recovery.stores.links import Link
 from tests.spark.forging import Forged
 from tests.spark.simulated import write_run
 from tests.stores.layered import TASK as CUTS_OF
@@ -288,3 +290,23 @@ def test_tables_show_for_each_key_what_the_last_layer_says(spark: SparkSession, 
             ("value", "1", "6"),
         ]
         assert len(shown[1]) == 7
+
+
+def cut_of(epoch: int, base: int | None, *below: tuple[int, int]) -> CutDocuments:
+    """A cut of a task with a delta since a base, on top of files: the epoch that each is filed under, and its own."""
+    layers = [{"attempt": 1, "filed": filed, "epoch": of} for filed, of in below]
+    task = {"task": "count", "index": 0, "attempt": 1, "filed": epoch, "epoch": epoch, "base": base, "below": layers}
+    entry = Manifest(Epoch(epoch), Attempt(1), Mode.ALIGNED, {}, {})
+    return CutDocuments(Link(1, entry, None, "", None), entry, {"tasks": [task]}, {}, {})
+
+
+def test_a_list_may_go_on_with_that_of_neither_the_previous_cut_nor_the_base():
+    """Cuts 3, 4 and 10 were open together, and the delta of 10 supersedes that of 3, which a compaction holds."""
+    cuts = {cut.epoch: cut for cut in (cut_of(1, None), cut_of(3, 1, (1, 1)), cut_of(4, 1, (1, 1)))}
+    last = cut_of(10, 1, (8, 3))
+    (id,) = last.tasks
+    assert not list(check_lists(last, cuts, 4))
+    assert continued(id, last.tasks[id], cuts, 4) is cuts[3]
+    of_none = cut_of(10, 1, (8, 2))
+    assert not list(check_lists(of_none, cuts, 4)), "the cut that it went on with is gone"
+    assert [found.statement for found in check_lists(of_none, cuts | {2: cut_of(1, None)}, 4)] == [8]

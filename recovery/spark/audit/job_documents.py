@@ -12,6 +12,7 @@ from typing import Literal
 
 from recovery.spark.audit.manifest_checks import (
     CutDocuments,
+    bases_of,
     check_back_edges,
     check_completeness,
     check_lists,
@@ -71,7 +72,7 @@ def read_documents(folder: JobFolder, epochs: Epochs) -> JobDocuments:
         graph = folder.graph(manifest["graph_hash"])
         cuts[epoch] = CutDocuments(place.link, place.entry, manifest, graph, foreign, place.bases)
         if epoch in chosen:
-            bases = {task["base"] for task in manifest["tasks"]}
+            bases = set[int]().union(*map(bases_of, manifest["tasks"]))
             waiting += (bases & there) - wanted
             wanted |= bases
     return JobDocuments(links, places, chosen, cuts, malformed, unrecorded)

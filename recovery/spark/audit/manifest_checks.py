@@ -424,15 +424,12 @@ def compactions_in(task: Facts, earlier: Facts) -> list[int]:
 
 
 def continued(id: TaskId, task: Facts, cuts: Mapping[int, CutDocuments], previous: int | None) -> CutDocuments | None:
-    """The cut whose list of files a task goes on with: the previous one or one since its base. None if it is gone.
+    """The cut whose list of files a task goes on with: the previous one, or one in `bases_of`. None if it is gone.
 
-    If epochs overlap, others have completed since its trigger; and what takes the place of a delta has an older base. A
-    compaction has the epoch of the last file that was put into it, so that is in the list that it continues.
+    If epochs overlap, others have completed since its trigger. A compaction has the epoch of the last file that was put
+    into it, so that is in the list that it continues.
     """
-    base = task["base"]
-    if not task["below"] or base is None:
-        return None
-    for epoch in (previous, *(epoch for epoch in sorted(cuts, reverse=True) if base <= epoch < task["epoch"])):
+    for epoch in (previous, *bases_of(task)) if task["below"] else ():
         before = None if epoch is None else cuts.get(epoch)
         earlier = None if before is None else before.tasks.get(id)
         if earlier is None:
@@ -443,10 +440,18 @@ def continued(id: TaskId, task: Facts, cuts: Mapping[int, CutDocuments], previou
     return None
 
 
+def bases_of(task: Facts) -> set[int]:
+    """The base of a task's delta, and the cut of the last file below it: a later one if that is a compaction, the last
+    file of which the delta supersedes.
+    """
+    named = (task["base"], task["below"][-1]["epoch"] if task["below"] else None)
+    return {epoch for epoch in named if epoch is not None}
+
+
 def check_lists(cut: CutDocuments, cuts: Mapping[int, CutDocuments], previous: int | None) -> Iterator[Finding]:
-    """8: a list of files goes on with that of the previous cut or of its base, if the base still exists."""
+    """8: a list of files goes on with that of the previous cut or of one in `bases_of`, if these still exist."""
     for id, task in cut.tasks.items():
-        if task["below"] and task["base"] in cuts and continued(id, task, cuts, previous) is None:
+        if task["below"] and bases_of(task) <= cuts.keys() and continued(id, task, cuts, previous) is None:
             epochs = [layer["epoch"] for layer in task["below"]]
             story = f"its state is on top of files of epochs {epochs}, which are not those of its base {task['base']}"
             yield finding(8, story, cut.epoch, task=str(id))
@@ -467,8 +472,8 @@ def _layer_stories(cut: CutDocuments, id: TaskId, task: Facts) -> Iterator[str]:
         if base is None or not base <= epoch < layer["epoch"]:
             story = f"its state of epoch {layer['epoch']}, filed under epoch {layer['filed']}, has the base {base}"
             yield f"{story} but follows that of epoch {epoch}"
-    if task["base"] is not None and cut.bases is not None and task["base"] not in cut.bases:
-        yield f"its state has the base {task['base']}, which is no earlier cut of its attempt"
+    for base in sorted(bases_of(task) - cut.bases) if cut.bases is not None else ():
+        yield f"its state has the base {base}, which is no earlier cut of its attempt"
     recorded = [(file.attempt, file.epoch) for file in cut.entry.states.get(id, ())]
     if recorded != names and (cut.entry.states or len(names) > 1):
         yield f"its state is in the files (attempt, epoch) {names} but the chain records {recorded}"
