@@ -21,7 +21,7 @@ demo: setup       ## a feedback loop on a local Ray that is killed twice, and wh
 examples: setup   ## every example clean, killed three times, audited and compared with Spark: a quarter of an hour
 	@$(PYTHON_IN_VENV) -m examples.cyclic
 
-map: setup        ## docs/files.md and docs/errors.md, generated from the code
+map: setup        ## docs/errors.md, generated from the docstrings of the errors
 	@$(PYTHON_IN_VENV) scripts/generated_pages.py
 
 docs: setup       ## the documentation as a site in build/site, in seconds; a broken link or any other warning fails it

@@ -1,7 +1,7 @@
-"""Writes the parts of docs/ that are made from code: files.md and errors.md.
+"""Writes the page of docs/ that is made from code: errors.md.
 
-python scripts/generated_pages.py            write them
-python scripts/generated_pages.py --check    exit with 1 if one of them differs from the code
+python scripts/generated_pages.py            write it
+python scripts/generated_pages.py --check    exit with 1 if it differs from the code
 """
 
 from __future__ import annotations
@@ -10,21 +10,19 @@ import sys
 from pathlib import Path
 
 import error_page
-import file_map
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "errors.md"
 
 
 def main(arguments: list[str]) -> int:
-    """Write the files or check them."""
-    made = {DOCS / "files.md": file_map.page(), DOCS / "errors.md": error_page.page()}
+    """Write the page or check it."""
+    made = error_page.page()
     if arguments == ["--check"]:
-        differing = [file for file, text in made.items() if not file.exists() or file.read_text() != text]
-        for file in differing:
-            print(f"docs/{file.relative_to(DOCS)} differs from the code: run `make map`", file=sys.stderr)
-        return int(bool(differing))
-    for file, text in made.items():
-        file.write_text(text)
+        differs = not PAGE.exists() or PAGE.read_text() != made
+        if differs:
+            print("docs/errors.md differs from the code: run `make map`", file=sys.stderr)
+        return int(differs)
+    PAGE.write_text(made)
     return 0
 
 
