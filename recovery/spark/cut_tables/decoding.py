@@ -23,7 +23,9 @@ import json
 import math
 import re
 import uuid
+import zoneinfo
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -186,6 +188,9 @@ def _identity(key: Any, budget: Budget) -> str:
             return number
         case Named() if key.of.startswith("numpy.") and key.of in _KNOWN:
             return _identity(_KNOWN[key.of](key), budget)
+        case Named(of="datetime.datetime", args=(packed, zone)):
+            # Times of different zones are equal if they are the same moment.
+            return f"<{key.of}>{code_of(cast(Any, datetime.datetime)(packed, _zone_in(zone)))}"
         case Named(args=(extended,), state=None) if key.of not in _KNOWN:
             return f"<{key.of}>{_identity(extended, budget)}"
         case Named(args=(_, *_)) if key.of not in _KNOWN:
@@ -365,6 +370,18 @@ def _time(kind: Any) -> Callable[[Named], str]:
         return f"{kind(packed)}{''.join(map(_zone, zones))}"
 
     return read
+
+
+def _zone_in(zone: Any) -> datetime.tzinfo:
+    match zone:
+        case Named(of="datetime.timezone", args=(Named(of="datetime.timedelta", args=offset), *_)):
+            return datetime.timezone(datetime.timedelta(*_whole(offset)))
+        case Named(of="zoneinfo.ZoneInfo._unpickle", args=(str(name), *_)):
+            with suppress(OSError):  # a forged name may be that of a folder
+                return zoneinfo.ZoneInfo(name)
+        case _:
+            pass
+    raise ValueError("it has a zone of another kind")
 
 
 def _zone(zone: Any) -> str:
