@@ -8,12 +8,20 @@ from typing import Any
 
 import pytest
 
+from backedge import Flow
 from backedge.command import main
 from graphs.ids import Epoch
 from recovery.orders import AttemptStart
 from recovery.stores.cut_store import CutStore
+from tests.gates import Gate, behind, opened_after
+from tests.on_ray.flows import trips
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("local_ray")]
+
+
+def gated_trips(gate: str) -> Flow:
+    """A quarter of the numbers come at once. Functions do not look at the gate: a replay has to find what they did."""
+    return behind(trips(600, has_constant=True), Gate(gate), at_first=150)
 
 
 def replayed(capsys: pytest.CaptureFixture[str], cuts: Path, *words: str) -> dict[str, Any]:
@@ -24,13 +32,11 @@ def replayed(capsys: pytest.CaptureFixture[str], cuts: Path, *words: str) -> dic
 
 
 def test_replays_of_a_run_that_was_killed_send_what_it_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    cuts = tmp_path / "cuts"
+    cuts, gate = tmp_path / "cuts", Gate(tmp_path / "gate")
     flow = [
-        "tests.on_ray.flows:trips",
+        f"{__name__}:gated_trips",
         "--set",
-        "count=600",
-        "--set",
-        "has_constant=true",
+        f"gate={gate}",
         "--actors",
         "slice",
         "--every",
@@ -39,7 +45,8 @@ def test_replays_of_a_run_that_was_killed_send_what_it_sent(tmp_path: Path, caps
         "99",
     ]
     kept = ["--keep-inputs", "enough", "--keep-inputs", "grow", "--keep-inputs", "numbers", "--keep-inputs", "done"]
-    assert main(["run", *flow, *kept, "--snapshots", str(cuts), "--kill", "head@epoch=3"]) == 0
+    with opened_after(2, gate, cuts, "trips"):
+        assert main(["run", *flow, *kept, "--snapshots", str(cuts), "--kill", "head@epoch=3"]) == 0
     capsys.readouterr()
     store = CutStore(str(cuts), "trips")
     first, last = [entry for entry in store.chain() if isinstance(entry, AttemptStart)]
