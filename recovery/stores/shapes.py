@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from threading import Lock
 from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, ValidationError, convert
 
 Shape = Callable[[Any], None]
 T = TypeVar("T")
+
+_first = Lock()
+_known: set[Any] = set()
 
 TEXT_CHARACTERS_MAX = 1 << 16
 _SHOWN_CHARACTERS_MAX = 40
@@ -42,6 +46,13 @@ def converted(value: Any, kind: type[T]) -> T:
     recovery.stores.shapes.ShapeError: [...] is wrong: expected `int`, got `str`
     """
     try:
+        if kind not in _known:
+            # What msgspec finds out about a struct is visible while it is half done: another thread would crash on it.
+            with _first:
+                try:
+                    return convert(value, kind)
+                finally:
+                    _known.add(kind)
         return convert(value, kind)
     except ValidationError as error:
         fault, _, place = str(error).partition(" - at `$")
