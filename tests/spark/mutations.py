@@ -388,7 +388,7 @@ def have_state_of_an_unknown_kind(cut: Subject) -> tuple[int, str]:
 
 def leave_out_a_count_of_a_channel(cut: Subject) -> tuple[int, str]:
     cut.task(cut.epoch, "grow", 0)["channels"][0]["count"] = None
-    return 1, "count is null"
+    return 1, "count is wrong"
 
 
 def leave_out_what_a_transaction_holds(cut: Subject) -> tuple[int, str]:
