@@ -28,7 +28,7 @@ def test_cuts_are_taken_while_a_task_waits_for_a_timer_behind_inputs_that_have_e
     flow = Flow("late")
     numbers = flow.read(Range(6), name="numbers").key_by(lambda n: n % 2)
     numbers.process(Late, name="late").write(Collect(), name="out")
-    result = simulate(flow, seeds=range(4), invariant=lambda cut: held.append(len(cut.output("out"))))
+    result = simulate(flow, seeds=range(10), invariant=lambda cut: held.append(len(cut.output("out"))))
     assert sorted(result.outputs["out"]) == [0, 1, 2, 3, 4, 5]
     assert held.count(0) > 20
     assert result.restores > 2
