@@ -412,10 +412,6 @@ class TaskDriver:
 
     # -- reading, timers, calls ----------------------------------------------------------------------------------
 
-    def may_read(self) -> bool:
-        """Whether the source may read. It pauses while one of its output channels is full."""
-        return not self.has_no_room()
-
     def read(self, records_max: int) -> int:
         """Read at most `records_max` records and send them; return how many there were."""
         before = self.runtime.records_read

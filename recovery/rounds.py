@@ -122,10 +122,6 @@ class Rounds:
                 return False
         return True
 
-    def must_wait(self, channel: ChannelId) -> bool:
-        """Whether the next batch of this channel must be set aside, behind earlier ones."""
-        return channel in self.aside or not self.is_readable(channel)
-
     def set_aside(self, channel: ChannelId, queued: Queued, skip: int = 0) -> None:
         """Keep a batch or marker of a later round. Its first `skip` records are already processed."""
         self.aside.setdefault(channel, deque()).append(queued)

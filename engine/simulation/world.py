@@ -102,7 +102,7 @@ class World(WorldPorts):
         if host.is_source and core.life.takes:
             if host.runtime.exhausted:
                 found += [("exhaust", task)] if not core.busy else []
-            elif driver.may_read():
+            elif not driver.has_no_room():
                 found.append(("produce", task))
         if driver.snapshots.has_to_encode():
             found += [("encode", task, epoch) for epoch in driver.snapshots.to_encode()]

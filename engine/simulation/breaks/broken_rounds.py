@@ -25,7 +25,7 @@ class HoldAtRoundMarkers(TaskCore):
         return super().on_tick(now_ms)
 
     def _hold(self, inbox: Inbox, barrier: Barrier) -> None:
-        if self.rounds is None or not self.rounds.must_wait(inbox.live_id):
+        if not self._is_ahead(inbox):
             super()._hold(inbox, barrier)
 
     def _proceed(self, effects: list[Effect]) -> Sequence[Effect]:
@@ -33,10 +33,12 @@ class HoldAtRoundMarkers(TaskCore):
         return super()._proceed(effects)
 
     def ready(self) -> list[ChannelId]:
-        ready = super().ready()
-        if self.rounds is None:
-            return ready
-        return [channel for channel in ready if not self.rounds.must_wait(self.inboxes[channel].live_id)]
+        return [channel for channel in super().ready() if not self._is_ahead(self.inboxes[channel])]
+
+    def _is_ahead(self, inbox: Inbox) -> bool:
+        """Whether what comes next belongs to a later round."""
+        rounds, live = self.rounds, inbox.live_id
+        return rounds is not None and (live in rounds.aside or not rounds.is_readable(live))
 
 
 class _WilfulIteration(Iteration):

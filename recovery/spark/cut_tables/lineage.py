@@ -30,11 +30,6 @@ class Place:
     restored: int | None
     bases: frozenset[int] | None
 
-    @property
-    def is_first_of_attempt(self) -> bool:
-        """Whether the previous cut is the restored one."""
-        return self.previous == self.restored
-
 
 def places_in(links: Sequence[Link]) -> dict[int, Place]:
     """Epoch -> its place, for every cut in the chain."""
