@@ -7,6 +7,7 @@ one Ray: starting one takes seconds.
 
 from __future__ import annotations
 
+import doctest
 import gc
 import os
 import shutil
@@ -14,10 +15,12 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
 
+import backedge
 from tests.faults.evidence import Audit, Evidence
 from tests.spark.java_classes import java_options
 
@@ -45,6 +48,20 @@ SPARK_FOR_FEW_ROWS = {
     "shuffle.partitions": "1",
 }
 """Planning again after each stage and compiling code take longer than queries over a few hundred rows."""
+
+
+_is_of_module = doctest.DocTestFinder._from_module  # type: ignore[attr-defined]
+
+
+def _is_shown_as_public(finder: doctest.DocTestFinder, module: ModuleType, found: object) -> bool:
+    """Whether a module defines something. The `__module__` of a public name says where users import it from."""
+    is_public = getattr(found, "__module__", None) == "backedge"
+    return _is_of_module(finder, module, found) or (
+        is_public and backedge._HOMES.get(getattr(found, "__name__", "")) == module.__name__
+    )
+
+
+doctest.DocTestFinder._from_module = _is_shown_as_public  # type: ignore[attr-defined]
 
 
 def has_room() -> bool:
@@ -145,7 +162,7 @@ def own_home_and_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(scope="session")
 def spark(own_home_and_temporary_folder: None) -> Iterator[SparkSession]:
-    from recovery.spark.sessions.spark_session import close_session, open_session
+    from backedge.recovery.spark.sessions.spark_session import close_session, open_session
 
     with pytest.MonkeyPatch.context() as environment:
         for variable in ("MASTER", "SPARK_REMOTE", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
@@ -191,8 +208,8 @@ def evidence(request: pytest.FixtureRequest) -> Evidence:
 
 def _auditing(request: pytest.FixtureRequest) -> Audit:
     def audit_all(folder: str, key: bytes | None) -> int:
-        from recovery.spark.audit.audit_job import audit
-        from recovery.spark.cut_tables.job_folder import JobFolder
+        from backedge.recovery.spark.audit.audit_job import audit
+        from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 
         verdict = audit(request.getfixturevalue("spark"), JobFolder.open(folder, key), "all")
         if not verdict.passed:

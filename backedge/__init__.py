@@ -22,22 +22,14 @@
 
 import sys
 from importlib import import_module
-from pathlib import Path
 from threading import RLock
 from typing import Any
 
-import backedge_command
-from backedge.shadow import check_own_packages
 from backedge.version import VERSION
 
-# Before the first import of one of them, or a foreign package would run first.
-check_own_packages(Path(__file__).resolve().parent.parent)
 # `python -m backedge` imports this package before it comes to `__main__`, which ends the wait for Ctrl-C.
 if sys.argv[0] == "-m" and "backedge" in sys.orig_argv:
-    backedge_command.end_at_ctrl_c()
-# Now, so that later imports come from here wherever Python looks by then.
-for _package in ("engine", "graphs", "recovery"):
-    import_module(_package)
+    import_module("backedge_command").end_at_ctrl_c()
 
 __version__ = VERSION
 
@@ -46,64 +38,63 @@ _NAMES = {
     "backedge.checked": "Checked run_checked",
     "backedge.compare_command": "compare",
     "backedge.flows": "WrongCallError",
-    "backedge.shadow": "ImportShadowError",
-    "engine.batch": "Hops",
-    "engine.cut_view": "CutView",
-    "engine.databases.database_errors": "DatabaseError DatabaseLostError UncommittedOutputError",
-    "engine.databases.postgres_table": "PostgresTable",
-    "engine.databases.sqlite_table": "SqliteTable",
-    "engine.files.file_errors": (
+    "backedge.engine.batch": "Hops",
+    "backedge.engine.cut_view": "CutView",
+    "backedge.engine.databases.database_errors": "DatabaseError DatabaseLostError UncommittedOutputError",
+    "backedge.engine.databases.postgres_table": "PostgresTable",
+    "backedge.engine.databases.sqlite_table": "SqliteTable",
+    "backedge.engine.files.file_errors": (
         "DamagedOutputError InputChangedError MalformedInputError NoInputError OutputError "
         "UnknownTransactionError UnwritableRecordError"
     ),
-    "engine.files.file_formats": "CSV JsonLines Parquet TextLines",
-    "engine.on_ray.api.detached_runs": "NoAnswerError NoSuchRunError RunAliveError attach",
-    "engine.on_ray.api.job_handle": "Job RunResult",
-    "engine.on_ray.api.launch_checks": "RunExistsError",
-    "engine.on_ray.api.starting": "run start",
-    "engine.on_ray.planned_faults": "KillSpecError",
-    "engine.on_ray.ray_data": "from_ray_data",
-    "engine.on_ray.run_options": "RunOptions",
-    "engine.on_ray.run_spec": "RequestFailedError RunFailedError",
-    "engine.on_ray.supervisor.audit_process": "AuditFailedError",
-    "engine.operators.base": "CallingRuntime OperatorRuntime Place TimedRuntime",
-    "engine.simulation.narrate": "Narration narrate",
-    "engine.simulation.simulate": "ScheduleError SimulationResult simulate",
-    "engine.simulation.simulation": "SimulationError",
-    "engine.task_errors": (
+    "backedge.engine.files.file_formats": "CSV JsonLines Parquet TextLines",
+    "backedge.engine.on_ray.api.detached_runs": "NoAnswerError NoSuchRunError RunAliveError attach",
+    "backedge.engine.on_ray.api.job_handle": "Job RunResult",
+    "backedge.engine.on_ray.api.launch_checks": "RunExistsError",
+    "backedge.engine.on_ray.api.starting": "run start",
+    "backedge.engine.on_ray.planned_faults": "KillSpecError",
+    "backedge.engine.on_ray.ray_data": "from_ray_data",
+    "backedge.engine.on_ray.run_options": "RunOptions",
+    "backedge.engine.on_ray.run_spec": "RequestFailedError RunFailedError",
+    "backedge.engine.on_ray.supervisor.audit_process": "AuditFailedError",
+    "backedge.engine.operators.base": "CallingRuntime OperatorRuntime Place TimedRuntime",
+    "backedge.engine.simulation.narrate": "Narration narrate",
+    "backedge.engine.simulation.simulate": "ScheduleError SimulationResult simulate",
+    "backedge.engine.simulation.simulation": "SimulationError",
+    "backedge.engine.task_errors": (
         "LoopLimitError LoopOverflowError MisuseError RecordSerializationError RoutingError "
         "StateSerializationError TaskError UserFunctionError"
     ),
-    "graphs.constant": "Constant",
-    "graphs.drawing": "draw",
-    "graphs.flow": "Flow",
-    "graphs.graph_errors": (
+    "backedge.graphs.constant": "Constant",
+    "backedge.graphs.drawing": "draw",
+    "backedge.graphs.flow": "Flow",
+    "backedge.graphs.graph_errors": (
         "BadNameError BadOptionError DuplicateNameError FedTwiceError ForeignStreamError GraphError "
         "InputsError IterationError LoopError MissingNameError NoCycleError NoSinkError NoSourceError "
         "NothingEntersError NoWayOutError OpenLoopError UnkeyableError UnkeyedStreamError UnknownOutputError "
         "UnnamedCycleError UnreadLoopError UnreadOutputWarning"
     ),
-    "graphs.io": "ArrowRows Delivery DeliverySink Rollback Sink SinkPlace SinkWriter Source SplitReader",
-    "graphs.loop": "Loop",
-    "graphs.operator_kind": "OperatorKind",
-    "graphs.plan": "Edge Plan",
-    "graphs.process_class": "Context Process ProcessInputs",
-    "graphs.routing": "tasks_of_keys",
-    "graphs.sources_and_sinks": "Call Collect Generate Items Poll Print Range",
-    "graphs.stream": "KeyedStream Stream",
-    "graphs.table": "Table",
-    "graphs.vertex_program": "Received VertexProgram Vertices",
-    "recovery.graph_change": "GraphMismatchError",
-    "recovery.protocol_errors": "FencedError RescaleError",
-    "recovery.spark.prepare.prepare_input": "Prepared prepare read_output",
-    "recovery.spark.prepare.recipe": "PreparationError",
-    "recovery.spark.sessions.spark_session": "close_session open_session",
-    "recovery.spark.spark_errors": "ComparisonError InvariantError JavaError SparkJobError UnreadableError",
-    "recovery.stores.store_errors": (
+    "backedge.graphs.io": "ArrowRows Delivery DeliverySink Rollback Sink SinkPlace SinkWriter Source SplitReader",
+    "backedge.graphs.loop": "Loop",
+    "backedge.graphs.operator_kind": "OperatorKind",
+    "backedge.graphs.plan": "Edge Plan",
+    "backedge.graphs.process_class": "Context Process ProcessInputs",
+    "backedge.graphs.routing": "tasks_of_keys",
+    "backedge.graphs.sources_and_sinks": "Call Collect Generate Items Poll Print Range",
+    "backedge.graphs.stream": "KeyedStream Stream",
+    "backedge.graphs.table": "Table",
+    "backedge.graphs.vertex_program": "Received VertexProgram Vertices",
+    "backedge.recovery.graph_change": "GraphMismatchError",
+    "backedge.recovery.protocol_errors": "FencedError RescaleError",
+    "backedge.recovery.spark.prepare.prepare_input": "Prepared prepare read_output",
+    "backedge.recovery.spark.prepare.recipe": "PreparationError",
+    "backedge.recovery.spark.sessions.spark_session": "close_session open_session",
+    "backedge.recovery.spark.spark_errors": "ComparisonError InvariantError JavaError SparkJobError UnreadableError",
+    "backedge.recovery.stores.store_errors": (
         "NoSuchCutError OutcomeUnknownError SnapshotAuthError SnapshotCorruptError StoreContractError "
         "StoreError UnknownStoreError"
     ),
-    "recovery.stores.store_protocol": "FileFacts Store",
+    "backedge.recovery.stores.store_protocol": "FileFacts Store",
 }
 """Each module with its public names; `__init__.pyi` has them for editors and type checkers."""
 

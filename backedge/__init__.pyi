@@ -4,17 +4,16 @@ from backedge.cases import Case as Case, case_of as case_of
 from backedge.checked import Checked as Checked, run_checked as run_checked
 from backedge.compare_command import compare as compare
 from backedge.flows import WrongCallError as WrongCallError
-from backedge.shadow import ImportShadowError as ImportShadowError
-from engine.batch import Hops as Hops
-from engine.cut_view import CutView as CutView
-from engine.databases.database_errors import (
+from backedge.engine.batch import Hops as Hops
+from backedge.engine.cut_view import CutView as CutView
+from backedge.engine.databases.database_errors import (
     DatabaseError as DatabaseError,
     DatabaseLostError as DatabaseLostError,
     UncommittedOutputError as UncommittedOutputError,
 )
-from engine.databases.postgres_table import PostgresTable as PostgresTable
-from engine.databases.sqlite_table import SqliteTable as SqliteTable
-from engine.files.file_errors import (
+from backedge.engine.databases.postgres_table import PostgresTable as PostgresTable
+from backedge.engine.databases.sqlite_table import SqliteTable as SqliteTable
+from backedge.engine.files.file_errors import (
     DamagedOutputError as DamagedOutputError,
     InputChangedError as InputChangedError,
     MalformedInputError as MalformedInputError,
@@ -23,35 +22,40 @@ from engine.files.file_errors import (
     UnknownTransactionError as UnknownTransactionError,
     UnwritableRecordError as UnwritableRecordError,
 )
-from engine.files.file_formats import CSV as CSV, JsonLines as JsonLines, Parquet as Parquet, TextLines as TextLines
-from engine.on_ray.api.detached_runs import (
+from backedge.engine.files.file_formats import (
+    CSV as CSV,
+    JsonLines as JsonLines,
+    Parquet as Parquet,
+    TextLines as TextLines,
+)
+from backedge.engine.on_ray.api.detached_runs import (
     NoAnswerError as NoAnswerError,
     NoSuchRunError as NoSuchRunError,
     RunAliveError as RunAliveError,
     attach as attach,
 )
-from engine.on_ray.api.job_handle import Job as Job, RunResult as RunResult
-from engine.on_ray.api.launch_checks import RunExistsError as RunExistsError
-from engine.on_ray.api.starting import run as run, start as start
-from engine.on_ray.planned_faults import KillSpecError as KillSpecError
-from engine.on_ray.ray_data import from_ray_data as from_ray_data
-from engine.on_ray.run_options import RunOptions as RunOptions
-from engine.on_ray.run_spec import RequestFailedError as RequestFailedError, RunFailedError as RunFailedError
-from engine.on_ray.supervisor.audit_process import AuditFailedError as AuditFailedError
-from engine.operators.base import (
+from backedge.engine.on_ray.api.job_handle import Job as Job, RunResult as RunResult
+from backedge.engine.on_ray.api.launch_checks import RunExistsError as RunExistsError
+from backedge.engine.on_ray.api.starting import run as run, start as start
+from backedge.engine.on_ray.planned_faults import KillSpecError as KillSpecError
+from backedge.engine.on_ray.ray_data import from_ray_data as from_ray_data
+from backedge.engine.on_ray.run_options import RunOptions as RunOptions
+from backedge.engine.on_ray.run_spec import RequestFailedError as RequestFailedError, RunFailedError as RunFailedError
+from backedge.engine.on_ray.supervisor.audit_process import AuditFailedError as AuditFailedError
+from backedge.engine.operators.base import (
     CallingRuntime as CallingRuntime,
     OperatorRuntime as OperatorRuntime,
     Place as Place,
     TimedRuntime as TimedRuntime,
 )
-from engine.simulation.narrate import Narration as Narration, narrate as narrate
-from engine.simulation.simulate import (
+from backedge.engine.simulation.narrate import Narration as Narration, narrate as narrate
+from backedge.engine.simulation.simulate import (
     ScheduleError as ScheduleError,
     SimulationResult as SimulationResult,
     simulate as simulate,
 )
-from engine.simulation.simulation import SimulationError as SimulationError
-from engine.task_errors import (
+from backedge.engine.simulation.simulation import SimulationError as SimulationError
+from backedge.engine.task_errors import (
     LoopLimitError as LoopLimitError,
     LoopOverflowError as LoopOverflowError,
     MisuseError as MisuseError,
@@ -61,10 +65,10 @@ from engine.task_errors import (
     TaskError as TaskError,
     UserFunctionError as UserFunctionError,
 )
-from graphs.constant import Constant as Constant
-from graphs.drawing import draw as draw
-from graphs.flow import Flow as Flow
-from graphs.graph_errors import (
+from backedge.graphs.constant import Constant as Constant
+from backedge.graphs.drawing import draw as draw
+from backedge.graphs.flow import Flow as Flow
+from backedge.graphs.graph_errors import (
     BadNameError as BadNameError,
     BadOptionError as BadOptionError,
     DuplicateNameError as DuplicateNameError,
@@ -88,7 +92,7 @@ from graphs.graph_errors import (
     UnreadLoopError as UnreadLoopError,
     UnreadOutputWarning as UnreadOutputWarning,
 )
-from graphs.io import (
+from backedge.graphs.io import (
     ArrowRows as ArrowRows,
     Delivery as Delivery,
     DeliverySink as DeliverySink,
@@ -99,12 +103,12 @@ from graphs.io import (
     Source as Source,
     SplitReader as SplitReader,
 )
-from graphs.loop import Loop as Loop
-from graphs.operator_kind import OperatorKind as OperatorKind
-from graphs.plan import Edge as Edge, Plan as Plan
-from graphs.process_class import Context as Context, Process as Process, ProcessInputs as ProcessInputs
-from graphs.routing import tasks_of_keys as tasks_of_keys
-from graphs.sources_and_sinks import (
+from backedge.graphs.loop import Loop as Loop
+from backedge.graphs.operator_kind import OperatorKind as OperatorKind
+from backedge.graphs.plan import Edge as Edge, Plan as Plan
+from backedge.graphs.process_class import Context as Context, Process as Process, ProcessInputs as ProcessInputs
+from backedge.graphs.routing import tasks_of_keys as tasks_of_keys
+from backedge.graphs.sources_and_sinks import (
     Call as Call,
     Collect as Collect,
     Generate as Generate,
@@ -113,22 +117,26 @@ from graphs.sources_and_sinks import (
     Print as Print,
     Range as Range,
 )
-from graphs.stream import KeyedStream as KeyedStream, Stream as Stream
-from graphs.table import Table as Table
-from graphs.vertex_program import Received as Received, VertexProgram as VertexProgram, Vertices as Vertices
-from recovery.graph_change import GraphMismatchError as GraphMismatchError
-from recovery.protocol_errors import FencedError as FencedError, RescaleError as RescaleError
-from recovery.spark.prepare.prepare_input import Prepared as Prepared, prepare as prepare, read_output as read_output
-from recovery.spark.prepare.recipe import PreparationError as PreparationError
-from recovery.spark.sessions.spark_session import close_session as close_session, open_session as open_session
-from recovery.spark.spark_errors import (
+from backedge.graphs.stream import KeyedStream as KeyedStream, Stream as Stream
+from backedge.graphs.table import Table as Table
+from backedge.graphs.vertex_program import Received as Received, VertexProgram as VertexProgram, Vertices as Vertices
+from backedge.recovery.graph_change import GraphMismatchError as GraphMismatchError
+from backedge.recovery.protocol_errors import FencedError as FencedError, RescaleError as RescaleError
+from backedge.recovery.spark.prepare.prepare_input import (
+    Prepared as Prepared,
+    prepare as prepare,
+    read_output as read_output,
+)
+from backedge.recovery.spark.prepare.recipe import PreparationError as PreparationError
+from backedge.recovery.spark.sessions.spark_session import close_session as close_session, open_session as open_session
+from backedge.recovery.spark.spark_errors import (
     ComparisonError as ComparisonError,
     InvariantError as InvariantError,
     JavaError as JavaError,
     SparkJobError as SparkJobError,
     UnreadableError as UnreadableError,
 )
-from recovery.stores.store_errors import (
+from backedge.recovery.stores.store_errors import (
     NoSuchCutError as NoSuchCutError,
     OutcomeUnknownError as OutcomeUnknownError,
     SnapshotAuthError as SnapshotAuthError,
@@ -137,7 +145,7 @@ from recovery.stores.store_errors import (
     StoreError as StoreError,
     UnknownStoreError as UnknownStoreError,
 )
-from recovery.stores.store_protocol import FileFacts as FileFacts, Store as Store
+from backedge.recovery.stores.store_protocol import FileFacts as FileFacts, Store as Store
 
 __version__: str
 __all__ = [
@@ -171,7 +179,6 @@ __all__ = [
     "GraphError",
     "GraphMismatchError",
     "Hops",
-    "ImportShadowError",
     "InputChangedError",
     "InputsError",
     "InvariantError",

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from backedge.flows import WrongCallError
-from recovery.stores.keys import KEY_VARIABLE, key_in_file, signing_key
-from recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.keys import KEY_VARIABLE, key_in_file, signing_key
+from backedge.recovery.stores.store_errors import StoreError
 
 PORT_MAX = 65_535
 

@@ -22,7 +22,7 @@ PASSED, INCONSISTENT, WRONG_CALL, INVARIANT_BROKEN = range(4)
 def audit_job(options: argparse.Namespace) -> int:
     """Audits what the command line names, and prints the verdict."""
     # Spark is imported only where it is used, so that other commands start fast.
-    from recovery.spark.spark_errors import SparkJobError
+    from backedge.recovery.spark.spark_errors import SparkJobError
 
     try:
         return _audit(options)
@@ -31,9 +31,9 @@ def audit_job(options: argparse.Namespace) -> int:
 
 
 def _audit(options: argparse.Namespace) -> int:
-    from recovery.spark.audit.audit_job import audit
-    from recovery.spark.cut_tables.job_folder import JobFolder
-    from recovery.spark.sessions.spark_session import session_for
+    from backedge.recovery.spark.audit.audit_job import audit
+    from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+    from backedge.recovery.spark.sessions.spark_session import session_for
 
     invariants = dict(map(_invariant, options.invariants))
     folder = JobFolder.open(options.job, key_from(options.key_file))
@@ -51,8 +51,8 @@ def _audit(options: argparse.Namespace) -> int:
 
 
 def _write(verdict: Any, page: str | None, tables: str | None) -> None:
-    from recovery.spark.report.verdict_files import write_tables
-    from recovery.spark.report.verdict_page import write_page
+    from backedge.recovery.spark.report.verdict_files import write_tables
+    from backedge.recovery.spark.report.verdict_page import write_page
 
     if page is not None:
         write_page(verdict.to_json(), page)

@@ -26,13 +26,15 @@ from inspect import Parameter, signature
 from types import ModuleType
 from typing import Any
 
+from backedge.engine.files.file_formats import FileSink
 from backedge.flows import WrongCallError, module_at, told_in_a_line
-from engine.files.file_formats import FileSink
-from graphs.flow import Flow
-from graphs.io import Sink
-from graphs.plan import Plan
+from backedge.graphs.flow import Flow
+from backedge.graphs.io import Sink
+from backedge.graphs.plan import Plan
+from backedge.graphs.public import public
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Case:
     """What a module declares, checked."""
@@ -68,12 +70,13 @@ class Case:
             )
 
 
+@public
 def case_of(module: ModuleType | str) -> Case:
     """The case in a module, or in the module of that name or path, which may be written as MODULE:flow.
 
     >>> case_of("json")
     Traceback (most recent call last):
-    backedge.flows.WrongCallError: json has no reference(): a module that can be compared has SIZE, SINK, KEYS, ...
+    backedge.WrongCallError: json has no reference(): a module that can be compared has SIZE, SINK, KEYS, ...
     """
     if isinstance(module, str):
         place, colon, function = module.partition(":")

@@ -10,20 +10,22 @@ from types import ModuleType
 from typing import Any
 
 from backedge.cases import case_of
+from backedge.engine.on_ray.api.job_handle import RunResult
+from backedge.engine.on_ray.api.launch_checks import storage_location
+from backedge.engine.on_ray.api.shared_paths import check_path
+from backedge.engine.on_ray.planned_faults import NO_FAULTS, Faults, check_kills
+from backedge.engine.on_ray.run_options import RunOptions
 from backedge.flows import WrongCallError
+from backedge.graphs.expansion import expand
+from backedge.graphs.public import public
+from backedge.recovery.spark.report.verdict import Verdict
+from backedge.recovery.stores.store_schemes import scheme_of
 from backedge.trials import Judged, Trial
-from engine.on_ray.api.job_handle import RunResult
-from engine.on_ray.api.launch_checks import storage_location
-from engine.on_ray.api.shared_paths import check_path
-from engine.on_ray.planned_faults import NO_FAULTS, Faults, check_kills
-from engine.on_ray.run_options import RunOptions
-from graphs.expansion import expand
-from recovery.spark.report.verdict import Verdict
-from recovery.stores.store_schemes import scheme_of
 
 DEFAULT = RunOptions()
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Checked:
     """A run, its records, how they differ from the reference, and the verdict of an audit."""
@@ -56,6 +58,7 @@ class Checked:
         return {**self.result.summary(), **found, **spark}
 
 
+@public
 def run_checked(
     module: ModuleType | str,
     options: RunOptions = DEFAULT,

@@ -12,11 +12,11 @@ from typing import Any, get_args
 
 from backedge.arguments import Parser, add_key_file, count, digits, number, place, port, seconds
 from backedge.flows import WrongCallError, flow_at, settings_in
+from backedge.graphs.drawing import Format, draw
+from backedge.graphs.graph_errors import GraphError
+from backedge.graphs.wording import one_line
 from backedge.run_flags import add_repeated, add_run_flags
 from backedge.version import VERSION
-from graphs.drawing import Format, draw
-from graphs.graph_errors import GraphError
-from graphs.wording import one_line
 
 INTERRUPTED = 130
 NOBODY_READS = 141

@@ -18,20 +18,21 @@ from typing import Any
 
 from backedge.arguments import key_from
 from backedge.cases import Case, case_of
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api.job_handle import RunResult
+from backedge.engine.on_ray.planned_faults import NO_FAULTS, Faults, role_of
+from backedge.engine.on_ray.run_options import RunOptions
+from backedge.engine.on_ray.run_spec import RunFailedError
+from backedge.engine.task_errors import TaskError
 from backedge.flows import WrongCallError
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.expansion import expand
+from backedge.graphs.graph_errors import GraphError
+from backedge.graphs.public import public
+from backedge.graphs.wording import counted
+from backedge.recovery.spark.spark_errors import SparkJobError
+from backedge.recovery.stores.store_errors import StoreError
 from backedge.trials import DataFrame, Judged, Trial
-from engine.on_ray import cluster
-from engine.on_ray.api.job_handle import RunResult
-from engine.on_ray.planned_faults import NO_FAULTS, Faults, role_of
-from engine.on_ray.run_options import RunOptions
-from engine.on_ray.run_spec import RunFailedError
-from engine.task_errors import TaskError
-from graphs.deployment import Deployment
-from graphs.expansion import expand
-from graphs.graph_errors import GraphError
-from graphs.wording import counted
-from recovery.spark.spark_errors import SparkJobError
-from recovery.stores.store_errors import StoreError
 
 Facts = dict[str, Any]
 
@@ -43,6 +44,7 @@ DONE, WRONG, WRONG_CALL = 0, 1, 2
 REFUSED = (WrongCallError, GraphError, SparkJobError, StoreError, OSError)
 
 
+@public
 def compare(
     module: ModuleType | str,
     *,
@@ -147,7 +149,7 @@ class _Comparison:
         return self.trial.run(name, faults, snapshots=os.path.join(self.folder, f"{name}-cuts"), every=every)
 
     def _with_error(self, frame: DataFrame, reference: DataFrame) -> DataFrame:
-        from recovery.spark.compare.run_outputs import with_planted_error
+        from backedge.recovery.spark.compare.run_outputs import with_planted_error
 
         beyond = set(frame.columns) - set(reference.columns)
         return with_planted_error(frame, [*self.case.keys, *self.case.tolerances, *beyond])

@@ -13,12 +13,12 @@ from typing import Any
 
 from backedge.arguments import key_from
 from backedge.flows import WrongCallError
+from backedge.graphs.graph_errors import GraphError
+from backedge.graphs.wording import counted, one_line
 from backedge.inspecting.cut_contents import CutContents, NoSuchNameError, StateEntry, key_matcher
 from backedge.inspecting.jobs import Jobs, cut_of, living
 from backedge.printing import print_table, refuse, shortened
-from graphs.graph_errors import GraphError
-from graphs.wording import counted, one_line
-from recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_errors import StoreError
 
 SHOWN_MAX = 200
 SHOWN_CHARACTERS = 100

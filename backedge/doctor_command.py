@@ -19,6 +19,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
+from backedge.engine.on_ray import cluster
+from backedge.graphs.wording import counted, one_line, printable
 from backedge.inspecting.health import (
     Finding,
     NodeFacts,
@@ -35,8 +37,6 @@ from backedge.inspecting.health import (
 )
 from backedge.printing import print_table
 from backedge.version import VERSION
-from engine.on_ray import cluster
-from graphs.wording import counted, one_line, printable
 
 DONE, MISSING = 0, 1
 ANSWER_TIMEOUT_S = 60.0

@@ -11,11 +11,11 @@
 
 from __future__ import annotations
 
-from engine.on_ray.api.job_handle import Job, RunResult
-from engine.on_ray.api.starting import start_run
-from engine.on_ray.planned_faults import NO_FAULTS, Faults, KillSpecError
-from engine.on_ray.run_options import RunOptions
-from graphs.flow import Flow
+from backedge.engine.on_ray.api.job_handle import Job, RunResult
+from backedge.engine.on_ray.api.starting import start_run
+from backedge.engine.on_ray.planned_faults import NO_FAULTS, Faults, KillSpecError
+from backedge.engine.on_ray.run_options import RunOptions
+from backedge.graphs.flow import Flow
 
 __all__ = ["NO_FAULTS", "Faults", "KillSpecError", "run_with_faults", "start_with_faults"]
 

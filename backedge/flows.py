@@ -15,15 +15,16 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from graphs.flow import Flow
-from graphs.graph_errors import GraphError
+from backedge.graphs.flow import Flow
+from backedge.graphs.graph_errors import GraphError
+from backedge.graphs.public import public
 
 NAMED_MAX = 10
-_HOME = Path(__file__).resolve().parents[1]
-_OURS = [os.path.join(_HOME, package, "") for package in ("backedge", "engine", "graphs", "recovery")]
-_NOT_THE_USERS = ("<frozen", *_OURS, *(os.path.join(sysconfig.get_path(part), "") for part in ("stdlib", "purelib")))
+_INSTALLED = (os.path.dirname(__file__), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
+_NOT_THE_USERS = ("<frozen", *(os.path.join(folder, "") for folder in _INSTALLED))
 
 
+@public
 class WrongCallError(Exception):
     """A wrong call; the message is one line.
 
@@ -36,7 +37,7 @@ def flow_at(where: str, settings: Mapping[str, Any] | None = None) -> Flow:
 
     >>> flow_at("shop")
     Traceback (most recent call last):
-    backedge.flows.WrongCallError: 'shop' names no flow: write MODULE:NAME, for example shop.orders:flow
+    backedge.WrongCallError: 'shop' names no flow: write MODULE:NAME, for example shop.orders:flow
     """
     module_name, colon, name = where.partition(":")
     if not (module_name and colon and name):

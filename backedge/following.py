@@ -17,20 +17,20 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api.detached_runs import NoSuchRunError, RunAliveError
+from backedge.engine.on_ray.api.job_handle import Job, RunResult
+from backedge.engine.on_ray.planned_faults import KillSpecError
+from backedge.engine.on_ray.run_spec import RunFailedError
+from backedge.engine.on_ray.supervisor.audit_process import AuditFailedError
+from backedge.engine.on_ray.supervisor.crew import NoRoomError
+from backedge.engine.task_errors import TaskError
 from backedge.flows import WrongCallError
+from backedge.graphs.graph_errors import GraphError
 from backedge.printing import explained
+from backedge.recovery.spark.spark_errors import SparkJobError
+from backedge.recovery.stores.store_errors import StoreError
 from backedge.summaries import JsonFile, told
-from engine.on_ray import cluster
-from engine.on_ray.api.detached_runs import NoSuchRunError, RunAliveError
-from engine.on_ray.api.job_handle import Job, RunResult
-from engine.on_ray.planned_faults import KillSpecError
-from engine.on_ray.run_spec import RunFailedError
-from engine.on_ray.supervisor.audit_process import AuditFailedError
-from engine.on_ray.supervisor.crew import NoRoomError
-from engine.task_errors import TaskError
-from graphs.graph_errors import GraphError
-from recovery.spark.spark_errors import SparkJobError
-from recovery.stores.store_errors import StoreError
 
 DONE, FAILED, WRONG_CALL, FAILED_FOR_GOOD = 0, 1, 2, 3
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM

@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Sequence
 
 from backedge.arguments import digits
+from backedge.engine.on_ray.api.detached_runs import attach
+from backedge.engine.on_ray.api.job_handle import Job, RunResult
+from backedge.engine.on_ray.run_spec import RequestFailedError
 from backedge.flows import WrongCallError
 from backedge.following import DONE, FAILED, WRONG_CALL, Following, say
-from engine.on_ray.api.detached_runs import attach
-from engine.on_ray.api.job_handle import Job, RunResult
-from engine.on_ray.run_spec import RequestFailedError
-from graphs.wording import one_line
+from backedge.graphs.wording import one_line
 
 
 def follow_run(given: argparse.Namespace) -> int:

@@ -9,14 +9,14 @@ import argparse
 import time
 from collections.abc import Callable
 
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api.living_runs import living_runs
+from backedge.engine.on_ray.worker_logs import WorkerLogs
 from backedge.flows import WrongCallError
+from backedge.graphs.graph_errors import GraphError
+from backedge.graphs.naming import check_name
+from backedge.graphs.wording import printable
 from backedge.printing import refuse
-from engine.on_ray import cluster
-from engine.on_ray.api.living_runs import living_runs
-from engine.on_ray.worker_logs import WorkerLogs
-from graphs.graph_errors import GraphError
-from graphs.naming import check_name
-from graphs.wording import printable
 
 DONE = 0
 LOOK_S = 0.5

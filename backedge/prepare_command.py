@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backedge.flows import WrongCallError
-from graphs.wording import counted
+from backedge.graphs.wording import counted
 
 DONE, WRONG_CALL = 0, 2
 
 
 def prepare_input(options: argparse.Namespace) -> int:
     """Run `backedge prepare`; returns the exit code."""
-    from recovery.spark.prepare.prepare_input import check_places, check_tasks, prepare
-    from recovery.spark.sessions.spark_session import close_session, open_session
-    from recovery.spark.spark_errors import SparkJobError
+    from backedge.recovery.spark.prepare.prepare_input import check_places, check_tasks, prepare
+    from backedge.recovery.spark.sessions.spark_session import close_session, open_session
+    from backedge.recovery.spark.spark_errors import SparkJobError
 
     try:
         clean = expressions_in(options.clean)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 
-from graphs.wording import one_line, printable
+from backedge.graphs.wording import one_line, printable
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -15,30 +15,30 @@ from functools import partial
 from typing import Any
 
 from backedge.arguments import key_from
+from backedge.engine.constant_bytes import constant_in
+from backedge.engine.kept_inputs import Entry, entries_in
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.job_store import TasksInFolder
+from backedge.engine.replay import NOTHING, Difference, Replayed, replay
+from backedge.engine.task_errors import show
 from backedge.flows import WrongCallError, flow_at, settings_in, told_in_a_line
+from backedge.graphs.constant import share
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.expansion import expand, resized
+from backedge.graphs.graph_errors import GraphError
+from backedge.graphs.ids import Epoch
+from backedge.graphs.pipelines import pipelines_of
+from backedge.graphs.plan import Plan
+from backedge.graphs.wording import counted
 from backedge.inspecting.jobs import Jobs, living
 from backedge.printing import refuse
-from engine.constant_bytes import constant_in
-from engine.kept_inputs import Entry, entries_in
-from engine.on_ray import cluster
-from engine.on_ray.job_store import TasksInFolder
-from engine.replay import NOTHING, Difference, Replayed, replay
-from engine.task_errors import show
-from graphs.constant import share
-from graphs.deployment import Deployment
-from graphs.expansion import expand, resized
-from graphs.graph_errors import GraphError
-from graphs.ids import Epoch
-from graphs.pipelines import pipelines_of
-from graphs.plan import Plan
-from graphs.wording import counted
-from recovery.cut import OperatorState
-from recovery.protocol_errors import RescaleError
-from recovery.rescale import plan_restore
-from recovery.stores.cut_store import CutStore
-from recovery.stores.input_pieces import NO_CUT
-from recovery.stores.store_errors import StoreError
-from recovery.stores.task_files import StoredFile
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.protocol_errors import RescaleError
+from backedge.recovery.rescale import plan_restore
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.input_pieces import NO_CUT
+from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.task_files import StoredFile
 
 SAME, DIFFERS, WRONG_CALL = range(3)
 CAUSES = (

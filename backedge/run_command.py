@@ -8,19 +8,19 @@ import shutil
 import tempfile
 from dataclasses import replace
 
+from backedge.engine.databases.marked_writer import TableSink
+from backedge.engine.files.file_formats import FileSink
+from backedge.engine.on_ray.api.cut_lookup import find_cut
+from backedge.engine.on_ray.api.job_handle import RunResult
+from backedge.engine.on_ray.api.launch_checks import RunExistsError
+from backedge.engine.on_ray.api.shared_paths import check_path
+from backedge.engine.on_ray.api.starting import start_run
+from backedge.engine.on_ray.planned_faults import Faults
 from backedge.flows import WrongCallError, flow_at, settings_in
 from backedge.following import WRONG_CALL, Following, note, say
+from backedge.graphs.flow import Flow
 from backedge.run_flags import options_from
 from backedge.ui_command import page_beside_run
-from engine.databases.marked_writer import TableSink
-from engine.files.file_formats import FileSink
-from engine.on_ray.api.cut_lookup import find_cut
-from engine.on_ray.api.job_handle import RunResult
-from engine.on_ray.api.launch_checks import RunExistsError
-from engine.on_ray.api.shared_paths import check_path
-from engine.on_ray.api.starting import start_run
-from engine.on_ray.planned_faults import Faults
-from graphs.flow import Flow
 
 
 def run_flow(given: argparse.Namespace) -> int:

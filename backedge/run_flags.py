@@ -10,9 +10,10 @@ from functools import cache, partial
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from backedge.arguments import add_key_file, key_from
+from backedge.engine.on_ray import run_options
+from backedge.engine.on_ray.run_options import RunOptions, expected_instead, option_docs
 from backedge.flows import WrongCallError
-from engine.on_ray.run_options import RunOptions, expected_instead, option_docs
-from graphs.wording import one_line
+from backedge.graphs.wording import one_line
 
 NO_FLAG = ("key", "progress")
 """A key is named by --key-file, for other users can read arguments. A command always shows its progress."""
@@ -75,7 +76,7 @@ def new_names(pairs: Sequence[str]) -> dict[str, str]:
 @cache
 def _types() -> dict[str, Any]:
     """The type of each option. Python compiles the annotations for it: once for all calls of a command."""
-    return get_type_hints(RunOptions)
+    return get_type_hints(RunOptions, run_options.__dict__)
 
 
 def options_from(given: argparse.Namespace) -> RunOptions:

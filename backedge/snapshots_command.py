@@ -12,33 +12,33 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from backedge.arguments import key_from
+from backedge.engine.on_ray.api.cut_lookup import last_cuts
+from backedge.engine.on_ray.api.kept_constants import constant_change, given_values
+from backedge.engine.on_ray.api.launch_checks import changes_of, known_names
 from backedge.flows import WrongCallError, flow_at, settings_in
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.expansion import expand
+from backedge.graphs.graph_errors import GraphError
+from backedge.graphs.ids import Epoch, TaskId
+from backedge.graphs.pipelines import pipelines_of
+from backedge.graphs.plan import Plan
+from backedge.graphs.wording import counted, printable
 from backedge.inspecting.cut_contents import CutContents
 from backedge.inspecting.cut_diff import CutDiff, diff_of
 from backedge.inspecting.jobs import Jobs, cut_of, living
 from backedge.printing import print_table, refuse, shortened
+from backedge.recovery.graph_change import Difference, GraphChange, change_from, difference, dropping_again, fitted
+from backedge.recovery.orders import Manifest
+from backedge.recovery.protocol_errors import RescaleError
+from backedge.recovery.rescale import fitting, plan_restore
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.job_identity import jobs_in
+from backedge.recovery.stores.manifests import CutDescription
+from backedge.recovery.stores.older_cuts import with_divisible_cut
+from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_schemes import store_at
+from backedge.recovery.stores.task_files import StoredFile
 from backedge.run_flags import new_names
-from engine.on_ray.api.cut_lookup import last_cuts
-from engine.on_ray.api.kept_constants import constant_change, given_values
-from engine.on_ray.api.launch_checks import changes_of, known_names
-from graphs.deployment import Deployment
-from graphs.expansion import expand
-from graphs.graph_errors import GraphError
-from graphs.ids import Epoch, TaskId
-from graphs.pipelines import pipelines_of
-from graphs.plan import Plan
-from graphs.wording import counted, printable
-from recovery.graph_change import Difference, GraphChange, change_from, difference, dropping_again, fitted
-from recovery.orders import Manifest
-from recovery.protocol_errors import RescaleError
-from recovery.rescale import fitting, plan_restore
-from recovery.stores.cut_store import CutStore
-from recovery.stores.job_identity import jobs_in
-from recovery.stores.manifests import CutDescription
-from recovery.stores.older_cuts import with_divisible_cut
-from recovery.stores.store_errors import StoreError
-from recovery.stores.store_schemes import store_at
-from recovery.stores.task_files import StoredFile
 
 Facts = dict[str, Any]
 

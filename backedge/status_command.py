@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from backedge.arguments import key_from
 from backedge.flows import WrongCallError
+from backedge.graphs.graph_errors import GraphError
+from backedge.graphs.wording import counted, one_line, printable
 from backedge.inspecting.jobs import Jobs, check_folder, living
 from backedge.printing import amount, duration, local_time, print_table, refuse, share, size
-from graphs.graph_errors import GraphError
-from graphs.wording import counted, one_line, printable
-from recovery.run_status import ChannelStatus, EpochStatus, LoopStatus, OperatorStatus, RunStatus
-from recovery.stores.store_errors import StoreError
+from backedge.recovery.run_status import ChannelStatus, EpochStatus, LoopStatus, OperatorStatus, RunStatus
+from backedge.recovery.stores.store_errors import StoreError
 
 EPOCHS_SHOWN = 8
 CHANNELS_SHOWN = 12

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from backedge.engine.files.arrow import filesystems
+from backedge.engine.on_ray.api.shared_paths import check_path
 from backedge.flows import WrongCallError
-from engine.files.arrow import filesystems
-from engine.on_ray.api.shared_paths import check_path
-from graphs.wording import counted
+from backedge.graphs.wording import counted
 
 
 class JsonFile:

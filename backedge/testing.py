@@ -8,6 +8,6 @@ def test_it_is_a_store(tmp_path):
 
 from __future__ import annotations
 
-from recovery.stores.store_guarantees import check_store
+from backedge.recovery.stores.store_guarantees import check_store
 
 __all__ = ["check_store"]

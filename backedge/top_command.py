@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TextIO
 
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api.living_runs import LivingRuns
 from backedge.flows import WrongCallError
+from backedge.graphs.wording import counted
 from backedge.printing import amount, duration, refuse, share, table_lines
-from engine.on_ray import cluster
-from engine.on_ray.api.living_runs import LivingRuns
-from graphs.wording import counted
-from recovery.run_status import OperatorStatus, RunStatus
+from backedge.recovery.run_status import OperatorStatus, RunStatus
 
 DONE = 0
 REFRESH_S = 1.0

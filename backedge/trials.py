@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from backedge.cases import Case, taken, takes
+from backedge.engine.on_ray.api.job_handle import RunResult
+from backedge.engine.on_ray.api.starting import start_run
+from backedge.engine.on_ray.planned_faults import Faults
+from backedge.engine.on_ray.run_options import RunOptions
 from backedge.flows import WrongCallError
-from engine.on_ray.api.job_handle import RunResult
-from engine.on_ray.api.starting import start_run
-from engine.on_ray.planned_faults import Faults
-from engine.on_ray.run_options import RunOptions
-from graphs.flow import Flow
-from recovery.spark.report.verdict import Verdict
-from recovery.spark.spark_errors import ComparisonError
-from recovery.stores.keys import signing_key
-from recovery.stores.names import encoded
+from backedge.graphs.flow import Flow
+from backedge.recovery.spark.report.verdict import Verdict
+from backedge.recovery.spark.spark_errors import ComparisonError
+from backedge.recovery.stores.keys import signing_key
+from backedge.recovery.stores.names import encoded
 
 DataFrame = Any
 SparkSession = Any
@@ -88,7 +88,7 @@ class Trial:
     @contextmanager
     def session(self, spark: SparkSession = None) -> Generator[None]:
         """Use this session, or one of our own that ends with the block."""
-        from recovery.spark.sessions.spark_session import session_for
+        from backedge.recovery.spark.sessions.spark_session import session_for
 
         with session_for(self.case.name) if spark is None else nullcontext(spark) as self.spark:
             yield
@@ -119,8 +119,8 @@ class Trial:
 
     def audit(self, snapshots: str, epochs: Literal["latest", "all"]) -> Verdict:
         """What Spark finds in the cuts that a run has kept, with the invariants of the module."""
-        from recovery.spark.audit.audit_job import audit
-        from recovery.spark.cut_tables.job_folder import JobFolder
+        from backedge.recovery.spark.audit.audit_job import audit
+        from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 
         folder = JobFolder.open(os.path.join(snapshots, encoded(self.flow("output").plan().name)), self._options.key)
         return audit(self.spark, folder, epochs, self.case.invariants)
@@ -133,7 +133,7 @@ class Trial:
 
     def found(self, output: str, result: RunResult, reference: DataFrame) -> DataFrame:
         """The result of a run, as a table."""
-        from recovery.spark.compare.run_outputs import frame_of_files, frame_of_records
+        from backedge.recovery.spark.compare.run_outputs import frame_of_files, frame_of_records
 
         sink = self.flow(output).plan().operators[self.case.sink].function
         if sink.keeps:
@@ -154,7 +154,7 @@ class Trial:
 
     def differ(self, found: DataFrame, wanted: DataFrame, reference: DataFrame) -> Judged:
         """Compare two results, in the columns of the reference alone where there is a promise on the others."""
-        from recovery.spark.compare.compare_rows import compare_frames
+        from backedge.recovery.spark.compare.compare_rows import compare_frames
 
         if self.case.promised is not None:
             found, wanted = (one.drop(*(set(one.columns) - set(reference.columns))) for one in (found, wanted))

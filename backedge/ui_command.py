@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING
 
 from backedge.arguments import key_from
 from backedge.flows import WrongCallError
+from backedge.graphs.graph_errors import GraphError
 from backedge.inspecting.jobs import check_folder
 from backedge.printing import refuse
-from graphs.graph_errors import GraphError
-from recovery.run_status import RunStatus
-from recovery.stores.store_errors import StoreError
+from backedge.recovery.run_status import RunStatus
+from backedge.recovery.stores.store_errors import StoreError
 
 if TYPE_CHECKING:
+    from backedge.engine.on_ray.api.living_runs import LivingRuns
     from backedge.page.page_server import PageServer
     from backedge.page.page_source import Living
-    from engine.on_ray.api.living_runs import LivingRuns
 
 
 def serve_page(options: argparse.Namespace) -> int:
     """Serve the page and print its address."""
     # Ray is imported by the commands that need it.
-    from engine.on_ray import cluster
+    from backedge.engine.on_ray import cluster
 
     was_connected = cluster.is_connected()
     try:
@@ -67,10 +67,10 @@ def page_beside_run(snapshots: str | None, key: bytes | None, *, is_wanted: bool
 
 
 def _server(snapshots: str | None, key: bytes | None, port: int, *, has_control: bool) -> PageServer:
+    from backedge.engine.on_ray.api.living_runs import LivingRuns
     from backedge.page.page_control import PageControl
     from backedge.page.page_server import PageServer
     from backedge.page.page_source import PageSource
-    from engine.on_ray.api.living_runs import LivingRuns
 
     runs = LivingRuns()
     source = PageSource(snapshots, key, _living(runs))
@@ -83,7 +83,7 @@ def _server(snapshots: str | None, key: bytes | None, port: int, *, has_control:
 
 def _living(runs: LivingRuns) -> Living:
     """Asks the cluster for the runs that are alive, if this process is connected to one."""
-    from engine.on_ray import cluster
+    from backedge.engine.on_ray import cluster
 
     def ask() -> Sequence[RunStatus]:
         try:
@@ -95,7 +95,7 @@ def _living(runs: LivingRuns) -> Living:
 
 
 def _join_cluster(*, is_needed: bool) -> None:
-    from engine.on_ray import cluster
+    from backedge.engine.on_ray import cluster
 
     try:
         cluster.connect(must_exist=True)

@@ -32,7 +32,7 @@ HEAP_MB_MAX = 2_048.0
 
 def run(options: Options) -> Report:
     """Audit a small cut and a large one in turns."""
-    from recovery.spark.sessions.spark_session import close_session, open_session
+    from backedge.recovery.spark.sessions.spark_session import close_session, open_session
 
     rows = options.records or ROWS
     known = peers({"bare": audit_bare.run}, options.peer)
@@ -86,8 +86,8 @@ def _written(folder: str, job: str, rows: int, seed: int) -> AuditWorkload:
 
 
 def _rows_per_s(spark: Any, workload: AuditWorkload) -> float:
-    from recovery.spark.audit.audit_job import audit
-    from recovery.spark.cut_tables.job_folder import JobFolder
+    from backedge.recovery.spark.audit.audit_job import audit
+    from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 
     started_s = time.perf_counter()
     verdict = audit(spark, JobFolder.open(workload.job))

@@ -21,6 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from backedge import Flow, Items, Table
+from backedge.engine.files.arrow import arrow, parquet
+from backedge.engine.files.file_formats import Parquet
 from bench import table_cuts
 from bench.measuring import Report, Samples, at_least, beside_peers, ours_and_peers
 from bench.options import Options
@@ -28,9 +31,6 @@ from bench.ours import run_to_end
 from bench.peers import columns_arrow, columns_ray_data, peers
 from bench.session import session
 from bench.workloads import SumWorkload
-from engine.files.arrow import arrow, parquet
-from engine.files.file_formats import Parquet
-from graphs import Flow, Items, Table
 
 LIMITS = {"arrow": 0.8, "ray_data": 10.0}
 ROWS, KEYS = 20_000_000, 1_000_000

@@ -24,16 +24,16 @@ from typing import Any, Literal
 
 from zlib_ng.zlib_ng import crc32
 
-from backedge import Collect, Flow, Items
+from backedge import Collect, Flow, Items, Plan, Stream
+from backedge.engine.batch import Batch, encode
+from backedge.engine.task import TaskCore
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.messages import End, Mode
 from bench import schedules
 from bench.measuring import Case, Limit, Report, Samples, interleaved
 from bench.options import Options
-from engine.batch import Batch, encode
-from engine.task import TaskCore
-from graphs import Plan, Stream, expand
-from graphs.ids import Attempt, Epoch, TaskId
 from proof.runner import processes
-from recovery.messages import End, Mode
 
 Record = dict[str, Any]
 

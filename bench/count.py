@@ -12,13 +12,13 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from backedge import Collect, Flow, Generate
 from bench.measuring import Limit, Report, Samples, beside_peers, interleaved
 from bench.options import Options
 from bench.ours import BenchError, run_to_end, watch
 from bench.peers import Run, count_bare, count_bytewax, peers
 from bench.session import session
 from bench.workloads import CountWorkload, count_word, is_told, word_key
-from graphs import Collect, Flow, Generate
 
 LIMITS = {"bytewax": 2.0, "bare": 0.5}
 SECONDS_MIN = 10.0

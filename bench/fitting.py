@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from backedge import Collect, Flow, Items, Stream
 from bench.measuring import Report, beside_peers, ours_and_peers
 from bench.options import Options
 from bench.ours import BenchError, run_to_end
 from bench.peers import peers
 from bench.workloads import FitWorkload, Floats, Model
-from graphs import Collect, Flow, Items, Stream
 
 Columns = dict[str, Any]
 Peers = Mapping[str, Callable[[FitWorkload], float]]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphs import Flow, Items, Stream, tasks_of_keys
+from backedge import Flow, Items, Stream, tasks_of_keys
 
 EDGES_PER_PAGE = 16
 EDGES_AT_ONCE = 1_000_000

@@ -16,13 +16,13 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 
+from backedge import Collect, Flow, Items
 from bench.measuring import Report, Samples, at_least, interleaved
 from bench.options import Options
 from bench.ours import begin, keep_apart, run_to_end
 from bench.peers import hop_bare, hop_ray, peers
 from bench.session import session
 from bench.workloads import HopRecord, HopWorkload, hop, us_a_hop
-from graphs import Collect, Flow, Items
 
 LIMITS = {"bare": 0.62, "ray": 6.0}
 

@@ -13,19 +13,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from backedge import Collect, Flow, Items, Source
+from backedge.engine.batch import Batch
+from backedge.engine.capture import Capture
+from backedge.engine.memory import MemoryServices
+from backedge.engine.runtime import TaskRuntime
+from backedge.engine.state import KeyedState, WholeState, keyed_entries
+from backedge.graphs.deployment import Task
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.cut import TaskSnapshot
+from backedge.recovery.stores.names import Parts, path_of
+from backedge.recovery.stores.task_files import StoredFile, TaskFiles
+from backedge.recovery.stores.task_tables import TaskReader, write_files
 from bench.measuring import Samples, interleaved
-from engine.batch import Batch
-from engine.capture import Capture
-from engine.memory import MemoryServices
-from engine.runtime import TaskRuntime
-from engine.state import KeyedState, WholeState, keyed_entries
-from graphs import Collect, Flow, Items, Source, expand
-from graphs.deployment import Task
-from graphs.ids import Attempt, Epoch
-from recovery.cut import TaskSnapshot
-from recovery.stores.names import Parts, path_of
-from recovery.stores.task_files import StoredFile, TaskFiles
-from recovery.stores.task_tables import TaskReader, write_files
 
 DELTAS = 10
 BATCH_RECORDS = 1_000

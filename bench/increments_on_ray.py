@@ -16,16 +16,16 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from backedge import Generate
+from backedge.engine.on_ray.api.job_handle import Job
+from backedge.graphs.ids import Epoch
+from backedge.recovery.orders import Manifest
+from backedge.recovery.stores.cut_store import CutStore
 from bench.increments_in_process import OPERATOR, count, counting_flow
 from bench.notes import note, read_notes
 from bench.ours import BenchError, Window, begin, observe
 from bench.recover import wait_for
 from bench.restore import NO_CUTS_S
-from engine.on_ray.api.job_handle import Job
-from graphs import Generate
-from graphs.ids import Epoch
-from recovery.orders import Manifest
-from recovery.stores.cut_store import CutStore
 
 JOB = "increments"
 SLICES: dict[str, Any] = {"parallelism": 2, "actors": "slice"}

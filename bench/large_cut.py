@@ -9,15 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from graphs import Collect, Flow, Range, expand
-from graphs.deployment import Deployment
-from graphs.describing import describe_plan
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from graphs.routing import groups_of_task, key_groups
-from recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot
-from recovery.messages import Mode
-from recovery.orders import AttemptStart, Manifest
-from recovery.stores.cut_store import CutStore
+from backedge import Collect, Flow, Range
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.describing import describe_plan
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.graphs.routing import groups_of_task, key_groups
+from backedge.recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.stores.cut_store import CutStore
 
 TASKS = 8
 PAYLOADS = 1_000

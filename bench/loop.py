@@ -17,14 +17,14 @@ from collections import Counter
 from dataclasses import replace
 from typing import Literal
 
+from backedge import Collect, Flow, Items
+from backedge.engine.on_ray.api.job_handle import RunResult
 from bench.measuring import Limit, Report, Samples, at_least, interleaved
 from bench.options import Options
 from bench.ours import BenchError, Window, run_to_end, watch
 from bench.peers import loop_bare, peers
 from bench.session import session
 from bench.workloads import LoopWorkload, climb, is_done, loop_key, tally
-from engine.on_ray.api.job_handle import RunResult
-from graphs import Collect, Flow, Items
 
 Actors = Literal["slice", "task"]
 ACTORS: tuple[Actors, ...] = ("slice", "task")

@@ -12,14 +12,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from backedge import Collect, Flow, Poll
+from backedge.graphs.ids import Epoch
+from backedge.recovery.stores.cut_store import CutStore
 from bench.measuring import warm_page_cache
 from bench.ours import BenchError, begin, peak_mb
 from bench.recover import wait_for
 from bench.restore import NO_CUTS_S
 from bench.workloads import OpaqueWorkload, opaque_value
-from graphs import Collect, Flow, Poll
-from graphs.ids import Epoch
-from recovery.stores.cut_store import CutStore
 
 JOB = "opaque"
 TASKS = 2

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine.on_ray.api.job_handle import Job, RunResult
-from engine.on_ray.api.starting import start
-from engine.on_ray.supervisor.run_story import Story
-from graphs import Flow
+from backedge import Flow
+from backedge.engine.on_ray.api.job_handle import Job, RunResult
+from backedge.engine.on_ray.api.starting import start
+from backedge.engine.on_ray.supervisor.run_story import Story
 
 LOOK_S = 0.2
 START_TIMEOUT_S = 120.0

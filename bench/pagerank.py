@@ -16,6 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from backedge import Flow, VertexProgram, Vertices
+from backedge.engine.files.arrow import arrow, parquet
+from backedge.engine.files.file_formats import Parquet
 from bench.graph_input import next_ranks, read_edges, write_graph
 from bench.measuring import Report, Samples, beside_peers, ours_and_peers
 from bench.options import Options
@@ -23,9 +26,6 @@ from bench.ours import BenchError, run_to_end
 from bench.peers import pagerank_ray, pagerank_scipy, pagerank_spark, peers
 from bench.session import session
 from bench.workloads import RankWorkload
-from engine.files.arrow import arrow, parquet
-from engine.files.file_formats import Parquet
-from graphs import Flow, VertexProgram, Vertices
 
 SCALE = 18
 SPARK_SCALE_MAX = 18

@@ -27,6 +27,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from backedge import Collect, Flow, Generate
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api.job_handle import Job
 from bench.measuring import Report, Samples, at_least, interleaved
 from bench.notes import note, read_notes
 from bench.options import Options
@@ -34,9 +37,6 @@ from bench.ours import BenchError, begin
 from bench.peers import actor_start, peers
 from bench.session import session
 from bench.workloads import StartWorkload
-from engine.on_ray import cluster
-from engine.on_ray.api.job_handle import Job
-from graphs import Collect, Flow, Generate
 
 LIMITS = {"actor_start": 1.0, "actor_start_without_spare": 0.33, "undisturbed_per_s": 0.95, "task_death": 0.5}
 KEYS = 100_000

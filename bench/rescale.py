@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from backedge import Collect, Flow, Generate
+from backedge.engine.on_ray.api.job_handle import Job
 from bench.measuring import Limit, Report, Samples, at_least, interleaved
 from bench.options import Options
 from bench.ours import LOOK_S, BenchError, begin, look, slope
@@ -25,8 +27,6 @@ from bench.peers import actor_start, peers
 from bench.recover import HOPS, Record, count, is_done
 from bench.session import session
 from bench.workloads import StartWorkload
-from engine.on_ray.api.job_handle import Job
-from graphs import Collect, Flow, Generate
 
 LIMITS = {"actor_start": 0.33, "before": 0.9}
 KEYS = 100_000
@@ -118,9 +118,9 @@ def pace(job: Job, seconds: float) -> float:
 
 def audited(folder: str) -> int:
     """Have Spark audit every cut of a run; return how many there are."""
-    from recovery.spark.audit.audit_job import audit
-    from recovery.spark.cut_tables.job_folder import JobFolder
-    from recovery.spark.sessions.spark_session import close_session, open_session
+    from backedge.recovery.spark.audit.audit_job import audit
+    from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+    from backedge.recovery.spark.sessions.spark_session import close_session, open_session
 
     spark = open_session("bench rescale")
     try:

@@ -24,22 +24,23 @@ from pathlib import Path
 
 import numpy as np
 
+from backedge import Collect, Flow, Generate
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.describing import describe_plan
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.routing import groups_of_task, key_groups
+from backedge.recovery.cut import InputRecord, OperatorState, OutputRecord, TaskSnapshot
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.task_files import TaskFiles
 from bench.measuring import Limit, Report, Samples, at_least, interleaved
 from bench.options import Options
 from bench.ours import BenchError, begin, peak_mb
 from bench.peers import peers, restore_bare
 from bench.session import session
 from bench.workloads import RestoreWorkload
-from graphs import Collect, Flow, Generate, expand
-from graphs.deployment import Deployment
-from graphs.describing import describe_plan
-from graphs.ids import Attempt, Epoch, TaskId
-from graphs.routing import groups_of_task, key_groups
-from recovery.cut import InputRecord, OperatorState, OutputRecord, TaskSnapshot
-from recovery.messages import Mode
-from recovery.orders import AttemptStart, Manifest
-from recovery.stores.cut_store import CutStore
-from recovery.stores.task_files import TaskFiles
 
 KEYS, FEW_KEYS = 2_000_000, 1_000
 VALUE_BYTES = 1_000

@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
+from backedge.engine.simulation.plain import reference
 from bench.measuring import Case
-from engine.simulation.plain import reference
 from proof.generated_flows import IN_ROUNDS, NAMES, generate
 from proof.runner import run_case
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from engine.on_ray import cluster
+from backedge.engine.on_ray import cluster
 
 NICENESS = "RAY_worker_niceness"
 UNCOMPILED = "PYTHONDONTWRITEBYTECODE"

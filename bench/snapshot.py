@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from backedge import Collect, Flow, Generate
 from bench.measuring import Limit, Report, Samples, at_least, interleaved
 from bench.notes import note, read_notes
 from bench.options import Options
@@ -24,7 +25,6 @@ from bench.ours import BenchError, Window, begin, watch
 from bench.peers import peers, snapshot_dict_copy
 from bench.session import session
 from bench.workloads import CopyWorkload
-from graphs import Collect, Flow, Generate
 
 LIMITS = {"none": 0.95, "none_100ms": 0.85, "dict_copy": 0.33}
 SECONDS_MIN = 30.0

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from backedge import Flow, VertexProgram, Vertices
+from backedge.engine.files.arrow import arrow, parquet
+from backedge.engine.files.file_formats import Parquet
 from bench.graph_input import read_edges
 from bench.measuring import Case, Report, beside_peers, interleaved
 from bench.options import Options
 from bench.ours import BenchError, run_to_end
 from bench.peers import peers
 from bench.workloads import SpreadWorkload
-from engine.files.arrow import arrow, parquet
-from engine.files.file_formats import Parquet
-from graphs import Flow, VertexProgram, Vertices
 
 clock: dict[str, float] = {}
 """When the clock of this process started, the time of the last step, and its round."""

@@ -15,6 +15,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from backedge import Collect, Flow, Range
+from backedge.engine.on_ray.api.starting import start
 from bench.measuring import Report, Samples, beside_peers, interleaved
 from bench.notes import note, read_notes
 from bench.options import Options
@@ -22,8 +24,6 @@ from bench.ours import BenchError
 from bench.peers import actor_start, peers
 from bench.session import session
 from bench.workloads import StartWorkload, pass_on
-from engine.on_ray.api.starting import start
-from graphs import Collect, Flow, Range
 
 LIMITS = {"actor_start": 0.5}
 STEPS = 6

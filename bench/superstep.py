@@ -13,13 +13,13 @@ from __future__ import annotations
 import time
 from statistics import fmean
 
+from backedge import Collect, Flow, Items, Stream
 from bench.measuring import Report, Samples, beside_peers, interleaved
 from bench.options import Options
 from bench.ours import run_to_end
 from bench.peers import peers, superstep_ray, superstep_ray_led
 from bench.session import session
 from bench.workloads import RoundWorkload
-from graphs import Collect, Flow, Items, Stream
 
 LIMITS = {"ray": 4.0}
 

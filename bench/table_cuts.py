@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from backedge import Collect, Flow, Generate, Table
+from backedge.engine.tables.table_state import BLOCK_ROWS, TableCapture, TableState
+from backedge.graphs.ids import Epoch
 from bench.measuring import Case, Samples, interleaved
 from bench.ours import BenchError, observe, running
 from bench.recover import wait_for
-from engine.tables.table_state import BLOCK_ROWS, TableCapture, TableState
-from graphs import Collect, Flow, Generate, Table
-from graphs.ids import Epoch
 
 LIMITS = {"uncut": 0.97, "block_us": 1 / 3}
 ROWS = 10_000_000

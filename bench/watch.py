@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import HTTPCookieProcessor, build_opener
 
+from backedge.engine.on_ray.api.living_runs import LivingRuns
 from backedge.page.page_server import PageServer
 from backedge.page.page_source import PageSource
 from bench.loop import REPETITIONS, SECONDS_MIN, UNIT, make_flow
@@ -24,7 +25,6 @@ from bench.options import Options
 from bench.ours import BenchError, observe, running
 from bench.session import session
 from bench.workloads import LoopWorkload
-from engine.on_ray.api.living_runs import LivingRuns
 
 LIMITS = {"processor": 0.99}
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

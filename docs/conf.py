@@ -44,15 +44,25 @@ GROUPS = {
         "Sources and sinks",
         ("graphs.io", "graphs.sources_and_sinks", "engine.files", "engine.databases"),
     ),
-    "running": ("Running", ("engine.on_ray", "backedge")),
+    "running": ("Running", ("engine.on_ray", "")),
     "simulation": ("Simulating", ("engine.simulation", "engine.cut_view")),
     "spark": ("Spark", ("recovery.spark",)),
-    "extending": ("Extending", ("graphs.operator_kind", "graphs.plan", "engine.operators", "engine.batch", "recovery")),
+    "extending": (
+        "Extending",
+        (
+            "graphs.operator_kind",
+            "graphs.plan",
+            "engine.operators",
+            "engine.batch",
+            "recovery",
+        ),
+    ),
 }
 
 
-def group_of(module: str) -> str:
-    """The page of the reference that has what a module defines: that of the longest name that fits."""
+def group_of(name: str) -> str:
+    """The page of the reference that has a public name: that of the longest part of its module's name that fits."""
+    module = backedge._HOMES[name].removeprefix("backedge.")
     fits = {
         prefix: group for group, (_, prefixes) in GROUPS.items() for prefix in prefixes if module.startswith(prefix)
     }
@@ -65,9 +75,9 @@ def write_reference(app: Sphinx) -> None:
     for name in sorted(backedge.__all__, key=str.lower):
         value = getattr(backedge, name)
         if isinstance(value, FunctionType):
-            directives[group_of(value.__module__)].append(f".. autofunction:: backedge.{name}\n")
+            directives[group_of(name)].append(f".. autofunction:: backedge.{name}\n")
         elif isinstance(value, type) and not issubclass(value, BaseException):
-            directives[group_of(value.__module__)].append(f".. autoclass:: backedge.{name}\n")
+            directives[group_of(name)].append(f".. autoclass:: backedge.{name}\n")
     REFERENCE.mkdir(exist_ok=True)
     for group, (title, _) in GROUPS.items():
         text = "\n".join([title, "=" * len(title), "", *directives[group]])

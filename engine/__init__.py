@@ -1,4 +1,4 @@
-"""engine: how a dataflow runs.
+"""backedge.engine: how a dataflow runs.
 
 A task has two independent parts. `task.py` is its part of the protocol: barriers, logs, markers, END. `runtime.py` runs
 the user's code: it takes batches and returns batches. Both are pure, so the same code runs in the simulator and in a

@@ -20,8 +20,8 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
-from engine.batch import copy_value, is_immutable
-from engine.task_errors import describe
+from backedge.engine.batch import copy_value, is_immutable
+from backedge.engine.task_errors import describe
 
 CANCEL_S = 1.0
 """How long the end of an attempt waits for its calls after it has cancelled them."""

@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from engine.columns import Columns, is_tensor, python_values, to_columns
-from engine.files.arrow import arrow
+from backedge.engine.columns import Columns, is_tensor, python_values, to_columns
+from backedge.engine.files.arrow import arrow
 
 _TYPES: dict[type[Any], tuple[Any, ...]] = {
     int: ("int64",),

@@ -7,12 +7,12 @@ from functools import reduce
 from operator import itemgetter
 from typing import Any
 
-from engine.batch import ATOMS, Hops, separate, uniform
-from engine.columns import Columns, Records, as_records
-from engine.sending import Send
-from engine.task_errors import USER_RAISED, LoopLimitError, MisuseError, show, user_error
-from graphs.hops import Trip
-from graphs.plan import Edge
+from backedge.engine.batch import ATOMS, Hops, separate, uniform
+from backedge.engine.columns import Columns, Records, as_records
+from backedge.engine.sending import Send
+from backedge.engine.task_errors import USER_RAISED, LoopLimitError, MisuseError, show, user_error
+from backedge.graphs.hops import Trip
+from backedge.graphs.plan import Edge
 
 
 class Measure:

@@ -17,9 +17,9 @@ from uuid import UUID
 
 import numpy as np
 
-from engine.columns import COLUMNS_BYTE, Columns, Records, concat, decode_columns, encode_columns
-from engine.reading_back import check_reads_back
-from engine.task_errors import RecordSerializationError, describe, show
+from backedge.engine.columns import COLUMNS_BYTE, Columns, Records, concat, decode_columns, encode_columns
+from backedge.engine.reading_back import check_reads_back
+from backedge.engine.task_errors import RecordSerializationError, describe, show
 
 Hops = int | list[int]
 

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from engine.reading_back import check_reads_back, unreadable_class
-from engine.state import Entries, GroupEncoder, StateCapture
-from engine.tables.table_state import TableCapture
-from engine.task_errors import MisuseError, serialization_error, unreadable_error
-from graphs.ids import Epoch
-from recovery.cut import OperatorState, Transaction
+from backedge.engine.reading_back import check_reads_back, unreadable_class
+from backedge.engine.state import Entries, GroupEncoder, StateCapture
+from backedge.engine.tables.table_state import TableCapture
+from backedge.engine.task_errors import MisuseError, serialization_error, unreadable_error
+from backedge.graphs.ids import Epoch
+from backedge.recovery.cut import OperatorState, Transaction
 
 
 class OperatorCapture(Struct):

@@ -36,10 +36,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.growing_links import Growing, Links
-from engine.tables.row_index import index_for
-from engine.vertex_edges import Along, Array, identity
-from graphs.routing import KEY_GROUPS, key_groups
+from backedge.engine.growing_links import Growing, Links
+from backedge.engine.tables.row_index import index_for
+from backedge.engine.vertex_edges import Along, Array, identity
+from backedge.graphs.routing import KEY_GROUPS, key_groups
 
 WORK_MAX = 100_000
 """How many edges one call follows before it leaves the rest for later: some tens of milliseconds."""

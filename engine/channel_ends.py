@@ -18,12 +18,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from engine.batch import Batch
-from engine.columns import Columns
-from graphs.deployment import Channel
-from recovery.channels import Stored
-from recovery.credit import REPEAT_MS, Allowance, Consumption, Credit, Grant
-from recovery.messages import Data, Item
+from backedge.engine.batch import Batch
+from backedge.engine.columns import Columns
+from backedge.graphs.deployment import Channel
+from backedge.recovery.channels import Stored
+from backedge.recovery.credit import REPEAT_MS, Allowance, Consumption, Credit, Grant
+from backedge.recovery.messages import Data, Item
 
 LOCAL_RECORD_BYTES = 64
 SENT_RECORDS_MAX, SENT_ROWS_MAX = 32_768, 65_536

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.files.arrow import arrow
-from engine.task_errors import MisuseError, describe
+from backedge.engine.files.arrow import arrow
+from backedge.engine.task_errors import MisuseError, describe
 
 _HEADER = struct.Struct("<c7xQ")
 _PREFIX = b"A"

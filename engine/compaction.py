@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from engine.state import changed_entries, encode_groups
-from engine.tables.restored_tables import holds_rows, table_in_one
-from graphs.ids import Epoch
-from recovery.cut import OperatorState, layers
-from recovery.orders import Compact
-from recovery.protocol_errors import ProtocolError
-from recovery.stored_groups import StoredGroups
-from recovery.typed_groups import Numbers, TypedGroups
+from backedge.engine.state import changed_entries, encode_groups
+from backedge.engine.tables.restored_tables import holds_rows, table_in_one
+from backedge.graphs.ids import Epoch
+from backedge.recovery.cut import OperatorState, layers
+from backedge.recovery.orders import Compact
+from backedge.recovery.protocol_errors import ProtocolError
+from backedge.recovery.stored_groups import StoredGroups
+from backedge.recovery.typed_groups import Numbers, TypedGroups
 
 
 def cut_of(order: Compact) -> Epoch:
@@ -32,8 +32,8 @@ def put_together(
     `is_delta`: the first layer is a delta, too. Then so is the result, which says which keys have no value any more.
 
     >>> import pickle
-    >>> from engine.state import keyed_entries
-    >>> from graphs.routing import key_group
+    >>> from backedge.engine.state import keyed_entries
+    >>> from backedge.graphs.routing import key_group
     >>> group, one, two = key_group("a"), pickle.dumps(("a", 1)), pickle.dumps(("a", 2))
     >>> states, keys = put_together({"count": OperatorState({group: one}, deltas=({group: two},))})
     >>> keyed_entries(states["count"]).values, len(states["count"].deltas), keys

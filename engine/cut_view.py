@@ -7,15 +7,16 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from engine.batch import copy_records, decode
-from engine.columns import as_records
-from engine.state import keyed_entries
-from graphs.ids import ChannelId
-from graphs.plan import Operator, Plan, loops_of_edges
-from recovery.cut import OperatorState
-from recovery.messages import marker_in
-from recovery.outline import CutOutline
-from recovery.taking_back import CutFiles, Logs
+from backedge.engine.batch import copy_records, decode
+from backedge.engine.columns import as_records
+from backedge.engine.state import keyed_entries
+from backedge.graphs.ids import ChannelId
+from backedge.graphs.plan import Operator, Plan, loops_of_edges
+from backedge.graphs.public import public
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.messages import marker_in
+from backedge.recovery.outline import CutOutline
+from backedge.recovery.taking_back import CutFiles, Logs
 
 Transactions = Mapping[str, tuple[str, list[Any]]]
 """Transaction name -> sink operator and records."""
@@ -34,6 +35,7 @@ def reading_cut() -> Generator[None]:
         raise CutUnreadableError(str(error)) from error
 
 
+@public
 class CutView:
     """A consistent state of the whole run: every record is in it exactly once.
 
@@ -41,8 +43,8 @@ class CutView:
     or in front of a slow operator, it may also be in another channel. Only the parts that you ask for are read. Results
     may be modified.
 
-    >>> from engine.simulation.simulate import simulate
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge.engine.simulation.simulate import simulate
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow("count")
     >>> numbers = flow.read(Items([3, 4, 3]), name="numbers").key_by(lambda n: n)
     >>> counted = numbers.stateful_map(lambda count, n: (count + 1, (n, count + 1)), initial=0, name="counts")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.columns import Columns
+from backedge.engine.columns import Columns
 
 FEW_TARGETS = 3
 """Up to this number of targets, looking for the rows of each takes less time than sorting."""
@@ -42,7 +42,7 @@ class Division:
 
     - size: in bytes.
 
-    >>> from engine.files.arrow import arrow
+    >>> from backedge.engine.files.arrow import arrow
     >>> columns = Columns(arrow().record_batch({"n": [1, 2, 3]}))
     >>> [(target, list(part)) for target, part in Division.among(np.array([2, 0, 2]), 3).parts(columns)]
     [(0, [{'n': 2}]), (2, [{'n': 1}, {'n': 3}])]

@@ -12,15 +12,15 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from engine.answering import Call
-from engine.batch import Batch
-from engine.channel_ends import Arrivals, SendCredit, SendItem, SpillSpace
-from graphs.deployment import Channel
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from recovery.credit import REPEAT_MS
-from recovery.cut import TaskSnapshot
-from recovery.effects import Effect
-from recovery.messages import Item
+from backedge.engine.answering import Call
+from backedge.engine.batch import Batch
+from backedge.engine.channel_ends import Arrivals, SendCredit, SendItem, SpillSpace
+from backedge.graphs.deployment import Channel
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.recovery.credit import REPEAT_MS
+from backedge.recovery.cut import TaskSnapshot
+from backedge.recovery.effects import Effect
+from backedge.recovery.messages import Item
 
 
 class Channels(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
-from engine.task_errors import MisuseError
+from backedge.engine.task_errors import MisuseError
 
 
 def key_function(by: Callable[[Any], Any] | str | None) -> Callable[[Any], Any]:

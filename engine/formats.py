@@ -31,11 +31,19 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from engine.arrays import comes_back, is_arrow, rows_to_arrow, to_array, to_arrow, values_to_array, values_to_arrow
-from engine.batch import without_repeats
-from engine.columns import Columns, Records, is_tensor, python_values, to_columns
-from engine.files.arrow import arrow
-from engine.task_errors import MisuseError, show
+from backedge.engine.arrays import (
+    comes_back,
+    is_arrow,
+    rows_to_arrow,
+    to_array,
+    to_arrow,
+    values_to_array,
+    values_to_arrow,
+)
+from backedge.engine.batch import without_repeats
+from backedge.engine.columns import Columns, Records, is_tensor, python_values, to_columns
+from backedge.engine.files.arrow import arrow
+from backedge.engine.task_errors import MisuseError, show
 
 
 def to_format(records: Records, batch_format: str) -> Any:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.tables.row_index import index_for
-from engine.vertex_edges import Array, ranges
+from backedge.engine.tables.row_index import index_for
+from backedge.engine.vertex_edges import Array, ranges
 
 _CAPACITY_MIN = 16
 _GONE_MIN = 1_024

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from graphs.deployment import Channel
-from graphs.ids import ChannelId
+from backedge.graphs.deployment import Channel
+from backedge.graphs.ids import ChannelId
 
 REGULAR_TURNS = 16
 OUTSIDE_TURNS = 4

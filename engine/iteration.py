@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from graphs.deployment import Task
-from graphs.ids import Epoch, TaskId
-from recovery.alignment import Alignment
-from recovery.channels import Outlet
-from recovery.effects import Effect, RunDecide, RunReleaseResult, RunReleaseRound, RunRoundEnd, Send
-from recovery.messages import Marker, Mode, Path, encode_marker
-from recovery.protocol_errors import ProtocolError
-from recovery.rounds import Phase, Rounds
+from backedge.graphs.deployment import Task
+from backedge.graphs.ids import Epoch, TaskId
+from backedge.recovery.alignment import Alignment
+from backedge.recovery.channels import Outlet
+from backedge.recovery.effects import Effect, RunDecide, RunReleaseResult, RunReleaseRound, RunRoundEnd, Send
+from backedge.recovery.messages import Marker, Mode, Path, encode_marker
+from backedge.recovery.protocol_errors import ProtocolError
+from backedge.recovery.rounds import Phase, Rounds
 
 
 class Iteration:

@@ -28,19 +28,19 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from engine.batch import Batch, encode
-from engine.capture import Capture
-from engine.columns import Records
-from engine.runtime import TaskRuntime
-from engine.sending import Emitted
-from engine.services import Reader, Services, close_writer, commit_all
-from engine.state import LAST_STATE
-from engine.task_errors import TaskError, describe
-from graphs.deployment import Channel
-from graphs.ids import Attempt, Epoch, TaskId
-from graphs.io import SinkWriter
-from graphs.plan import Operator
-from recovery.stores.input_pieces import InputPieces, PieceId
+from backedge.engine.batch import Batch, encode
+from backedge.engine.capture import Capture
+from backedge.engine.columns import Records
+from backedge.engine.runtime import TaskRuntime
+from backedge.engine.sending import Emitted
+from backedge.engine.services import Reader, Services, close_writer, commit_all
+from backedge.engine.state import LAST_STATE
+from backedge.engine.task_errors import TaskError, describe
+from backedge.graphs.deployment import Channel
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.io import SinkWriter
+from backedge.graphs.plan import Operator
+from backedge.recovery.stores.input_pieces import InputPieces, PieceId
 
 PIECE_BYTES = 1_000_000
 PIECE_S = 1.0

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.batch import copy_records
-from engine.columns import Columns, Records
-from engine.files.checks import check_source
-from engine.rolling_back import LaterOutput, SweepOfSinks
-from engine.source_reader import SourceReader, positions_of
-from graphs.ids import TaskId
-from graphs.io import Rollback, SinkWriter, Source
-from graphs.plan import Operator
-from graphs.sources_and_sinks import Items
-from recovery.orders import Sweep
+from backedge.engine.batch import copy_records
+from backedge.engine.columns import Columns, Records
+from backedge.engine.files.checks import check_source
+from backedge.engine.rolling_back import LaterOutput, SweepOfSinks
+from backedge.engine.source_reader import SourceReader, positions_of
+from backedge.graphs.ids import TaskId
+from backedge.graphs.io import Rollback, SinkWriter, Source
+from backedge.graphs.plan import Operator
+from backedge.graphs.sources_and_sinks import Items
+from backedge.recovery.orders import Sweep
 
 
 class OutputReplacedError(LookupError):

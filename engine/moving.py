@@ -10,15 +10,15 @@ import pickle
 from collections.abc import Sequence
 from typing import Any, cast
 
-from engine.capture import dump
-from engine.task_errors import USER_RAISED, MisuseError, show, user_error
-from graphs.plan import Operator
+from backedge.engine.capture import dump
+from backedge.engine.task_errors import USER_RAISED, MisuseError, show, user_error
+from backedge.graphs.plan import Operator
 
 
 def move_whole(operator: Operator, wholes: Sequence[bytes | None], parallelism: int) -> list[bytes | None]:
     """Convert `OperatorState.whole` of an operator's tasks for `parallelism` tasks. All of them must be movable.
 
-    >>> from graphs import Map
+    >>> from backedge.graphs.kinds import Map
     >>> move_whole(Operator("double", Map(abs)), [None, None], 3)
     [None, None, None]
     """

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from engine import pickled_groups
-from engine.pickled_groups import NamelessFile
-from graphs.routing import KEY_GROUPS, small_key_groups
-from recovery.keyed_pickles import BytesRows, KeyedPickles, Listed, PickledRows, chunk_starts
-from recovery.typed_groups import Column, places_of
+from backedge.engine import pickled_groups
+from backedge.engine.pickled_groups import NamelessFile
+from backedge.graphs.routing import KEY_GROUPS, small_key_groups
+from backedge.recovery.keyed_pickles import BytesRows, KeyedPickles, Listed, PickledRows, chunk_starts
+from backedge.recovery.typed_groups import Column, places_of
 
 PIECE_BYTES_MAX = 1 << 30
 """A column of a table has at most twice as many, unless a single value has more."""

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.arrays import to_array, to_arrow
-from engine.files.arrow import arrow
-from engine.repeated_keys import Content, RepeatedKeys
-from engine.task_errors import show
-from graphs.combining import Combiner
-from graphs.exact_numbers import check_sums, largest
-from graphs.graph_errors import BadOptionError
+from backedge.engine.arrays import to_array, to_arrow
+from backedge.engine.files.arrow import arrow
+from backedge.engine.repeated_keys import Content, RepeatedKeys
+from backedge.engine.task_errors import show
+from backedge.graphs.combining import Combiner
+from backedge.graphs.exact_numbers import check_sums, largest
+from backedge.graphs.graph_errors import BadOptionError
 
 
 @dataclass(frozen=True)

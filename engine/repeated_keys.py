@@ -21,8 +21,8 @@ from typing import Any, Generic, TypeVar
 import numpy.typing as npt
 from msgspec import Struct
 
-from engine.files.arrow import arrow
-from recovery.channels import crc32
+from backedge.engine.files.arrow import arrow
+from backedge.recovery.channels import crc32
 
 BYTES_MAX = 64 << 20
 SEEN_MAX = 256

@@ -15,19 +15,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
-from engine.batch import Batch, decode, encode, spread
-from engine.columns import Records, as_records
-from engine.kept_inputs import Entry, Sent, Written, encoded
-from engine.runtime import TaskRuntime
-from engine.sending import Emitted
-from engine.services import Reader, Services
-from engine.simulation.differences import countable, differences
-from engine.task_errors import MisuseError, TaskError
-from graphs.deployment import Deployment, Task
-from graphs.ids import Attempt, TaskId
-from graphs.io import SinkWriter
-from graphs.plan import Operator
-from recovery.cut import OperatorState
+from backedge.engine.batch import Batch, decode, encode, spread
+from backedge.engine.columns import Records, as_records
+from backedge.engine.kept_inputs import Entry, Sent, Written, encoded
+from backedge.engine.runtime import TaskRuntime
+from backedge.engine.sending import Emitted
+from backedge.engine.services import Reader, Services
+from backedge.engine.simulation.differences import countable, differences
+from backedge.engine.task_errors import MisuseError, TaskError
+from backedge.graphs.deployment import Deployment, Task
+from backedge.graphs.ids import Attempt, TaskId
+from backedge.graphs.io import SinkWriter
+from backedge.graphs.plan import Operator
+from backedge.recovery.cut import OperatorState
 
 NO_ATTEMPT = Attempt(0)
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from engine.batch import decode, encode
-from engine.sending import Emitted, RebalanceTurn, partitioner
-from graphs.deployment import Channel
-from graphs.ids import RESTORED_SENDER, ChannelId, TaskId
-from graphs.plan import Edge, Routing
-from recovery.cut import LogEntry
-from recovery.messages import marker_in
-from recovery.protocol_errors import RescaleError
+from backedge.engine.batch import decode, encode
+from backedge.engine.sending import Emitted, RebalanceTurn, partitioner
+from backedge.graphs.deployment import Channel
+from backedge.graphs.ids import RESTORED_SENDER, ChannelId, TaskId
+from backedge.graphs.plan import Edge, Routing
+from backedge.recovery.cut import LogEntry
+from backedge.recovery.messages import marker_in
+from backedge.recovery.protocol_errors import RescaleError
 
 
 def reroute(edge: Edge, entries: tuple[LogEntry, ...], parallelism: int) -> Mapping[int, tuple[bytes, ...]]:

@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
-from graphs.ids import Attempt, Epoch
-from recovery.orders import Sweep
-from recovery.outline import CutOutline
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.orders import Sweep
+from backedge.recovery.outline import CutOutline
 
 _TRANSACTION = re.compile(r".+\.(\d+)\.attempt-(\d+)\.epoch-(\d+)", re.DOTALL)
 

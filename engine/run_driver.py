@@ -32,14 +32,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from engine.rolling_back import LaterOutput
-from engine.run_ports import Placed, RunEnding, RunPorts
-from engine.task_errors import TaskError
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.coordinator import Coordinator, SnapshotOptions
-from recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect, Remaining
-from recovery.orders import (
+from backedge.engine.rolling_back import LaterOutput
+from backedge.engine.run_ports import Placed, RunEnding, RunPorts
+from backedge.engine.task_errors import TaskError
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.coordinator import Coordinator, SnapshotOptions
+from backedge.recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect, Remaining
+from backedge.recovery.orders import (
     Abort,
     AppendEntry,
     Compact,
@@ -64,11 +64,11 @@ from recovery.orders import (
     Trigger,
     WriteManifest,
 )
-from recovery.protocol_errors import RescaleError
-from recovery.requests import Reply, Request
-from recovery.stores.store_errors import OutcomeUnknownError, StoreError
-from recovery.supervisor import Stage, Supervisor
-from recovery.unpublished import with_unpublished
+from backedge.recovery.protocol_errors import RescaleError
+from backedge.recovery.requests import Reply, Request
+from backedge.recovery.stores.store_errors import OutcomeUnknownError, StoreError
+from backedge.recovery.supervisor import Stage, Supervisor
+from backedge.recovery.unpublished import with_unpublished
 
 
 class ChainReading(Enum):

@@ -13,13 +13,24 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from engine.rolling_back import LaterOutput
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.orders import Abort, Compact, Complete, Entry, Manifest, Numbered, StartTasks, Sweep, TellToEnd, Trigger
-from recovery.outline import CutOutline
-from recovery.requests import Sizes
-from recovery.rescale import RestorePlan
+from backedge.engine.rolling_back import LaterOutput
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.orders import (
+    Abort,
+    Compact,
+    Complete,
+    Entry,
+    Manifest,
+    Numbered,
+    StartTasks,
+    Sweep,
+    TellToEnd,
+    Trigger,
+)
+from backedge.recovery.outline import CutOutline
+from backedge.recovery.requests import Sizes
+from backedge.recovery.rescale import RestorePlan
 
 
 class RunEnding(Enum):

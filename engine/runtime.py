@@ -12,22 +12,22 @@ from functools import reduce
 from itertools import count, islice
 from typing import Any, TypeVar
 
-from engine.answering import Call
-from engine.batch import Batch
-from engine.capture import Capture, OperatorCapture, load_whole
-from engine.operators.base import CallingRuntime, Moment, OperatorRuntime, Place, TimedRuntime
-from engine.operators.iterate import IterateOperator
-from engine.operators.sink import SinkOperator
-from engine.operators.source import SourceOperator
-from engine.sending import Emitted, Send
-from engine.services import Services
-from engine.state import KeyedState
-from engine.task_errors import USER_RAISED, user_error
-from engine.touched_keys import Bases
-from engine.wiring import wire
-from graphs.deployment import Channel, Deployment, Task
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.cut import OperatorState, Transaction
+from backedge.engine.answering import Call
+from backedge.engine.batch import Batch
+from backedge.engine.capture import Capture, OperatorCapture, load_whole
+from backedge.engine.operators.base import CallingRuntime, Moment, OperatorRuntime, Place, TimedRuntime
+from backedge.engine.operators.iterate import IterateOperator
+from backedge.engine.operators.sink import SinkOperator
+from backedge.engine.operators.source import SourceOperator
+from backedge.engine.sending import Emitted, Send
+from backedge.engine.services import Services
+from backedge.engine.state import KeyedState
+from backedge.engine.task_errors import USER_RAISED, user_error
+from backedge.engine.touched_keys import Bases
+from backedge.engine.wiring import wire
+from backedge.graphs.deployment import Channel, Deployment, Task
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.cut import OperatorState, Transaction
 
 Some = TypeVar("Some", bound=OperatorRuntime)
 
@@ -50,8 +50,9 @@ class _CallIds(Iterator[int]):
 class TaskRuntime:
     """The operators of one task.
 
-    >>> from engine.memory import MemoryServices
-    >>> from graphs import Collect, Flow, Items, expand
+    >>> from backedge.engine.memory import MemoryServices
+    >>> from backedge import Collect, Flow, Items
+    >>> from backedge.graphs.expansion import expand
     >>> flow = Flow("squares")
     >>> flow.read(Items([1, 2, 3]), name="numbers").map(lambda n: n * n).rebalance().write(Collect(), name="squares")
     >>> deployment = expand(flow.plan())

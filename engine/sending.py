@@ -17,17 +17,17 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from engine.batch import Batch, Hops, own_copy, uniform
-from engine.columns import Columns, Records
-from engine.division import Division, Positions
-from engine.extraction import key_function
-from engine.repeated_keys import Content, RepeatedKeys
-from engine.task_errors import NO_KEY, USER_RAISED, RoutingError, TaskError, describe, show, user_error
-from graphs.deployment import Channel
-from graphs.graph_errors import UnkeyableError
-from graphs.ids import ChannelId
-from graphs.plan import Edge, KeyColumns, Routing
-from graphs.routing import canonical_key, key_group, small_tasks_of_keys, small_tasks_of_tuples, task_of_group
+from backedge.engine.batch import Batch, Hops, own_copy, uniform
+from backedge.engine.columns import Columns, Records
+from backedge.engine.division import Division, Positions
+from backedge.engine.extraction import key_function
+from backedge.engine.repeated_keys import Content, RepeatedKeys
+from backedge.engine.task_errors import NO_KEY, USER_RAISED, RoutingError, TaskError, describe, show, user_error
+from backedge.graphs.deployment import Channel
+from backedge.graphs.graph_errors import UnkeyableError
+from backedge.graphs.ids import ChannelId
+from backedge.graphs.plan import Edge, KeyColumns, Routing
+from backedge.graphs.routing import canonical_key, key_group, small_tasks_of_keys, small_tasks_of_tuples, task_of_group
 
 Send = Callable[[Records, Hops], None]
 TakeRecords = Callable[[list[Any], Hops], None]

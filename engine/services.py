@@ -7,11 +7,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
-from engine.batch import copy_records
-from engine.columns import Columns, Records
-from graphs.ids import TaskId
-from graphs.io import SinkWriter
-from graphs.plan import Operator
+from backedge.engine.batch import copy_records
+from backedge.engine.columns import Columns, Records
+from backedge.graphs.ids import TaskId
+from backedge.graphs.io import SinkWriter
+from backedge.graphs.plan import Operator
 
 
 class Reader(Protocol):

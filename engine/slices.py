@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graphs.operator_kind import OperatorKind
+from backedge.graphs.operator_kind import OperatorKind
 
 SLICE_NS = 20_000_000
 CHUNK_NS = 2_000_000
@@ -60,7 +60,7 @@ class Pace:
 def unit_of(kinds: Iterable[OperatorKind]) -> int | None:
     """The number of records per call for the operators of a task; None if any number will do.
 
-    >>> from graphs.kinds import Map, MapBatches
+    >>> from backedge.graphs.kinds import Map, MapBatches
     >>> unit_of([Map(abs), MapBatches(sorted, batch_size=64)])
     64
     """

@@ -12,12 +12,12 @@
 
 from __future__ import annotations
 
-from graphs.ids import Epoch, TaskId
-from recovery.alignment import Alignment
-from recovery.channel_log import ChannelLogs, OpenEpoch
-from recovery.effects import Acknowledge, AcknowledgeEnd, Commit, Committed, Decline, Discard, Effect, Write
-from recovery.messages import Mode
-from recovery.protocol_errors import ProtocolError
+from backedge.graphs.ids import Epoch, TaskId
+from backedge.recovery.alignment import Alignment
+from backedge.recovery.channel_log import ChannelLogs, OpenEpoch
+from backedge.recovery.effects import Acknowledge, AcknowledgeEnd, Commit, Committed, Decline, Discard, Effect, Write
+from backedge.recovery.messages import Mode
+from backedge.recovery.protocol_errors import ProtocolError
 
 
 class Snapshots:

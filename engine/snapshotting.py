@@ -11,12 +11,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.capture import Capture
-from engine.driver_ports import SnapshotWriter
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.channels import Stored
-from recovery.cut import InputRecord, TaskSnapshot
-from recovery.effects import TaskRecord
+from backedge.engine.capture import Capture
+from backedge.engine.driver_ports import SnapshotWriter
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.channels import Stored
+from backedge.recovery.cut import InputRecord, TaskSnapshot
+from backedge.recovery.effects import TaskRecord
 
 ENCODED_ENTRIES = 2_000
 ENCODED_NS = 2_000_000

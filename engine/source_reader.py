@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
-from engine.batch import separate_records
-from engine.columns import Records, to_columns
-from engine.files.file_errors import InputChangedError
-from engine.task_errors import TaskError, user_error
-from graphs.io import FunctionRaisedError, OtherInputError, Source, SplitReader
+from backedge.engine.batch import separate_records
+from backedge.engine.columns import Records, to_columns
+from backedge.engine.files.file_errors import InputChangedError
+from backedge.engine.task_errors import TaskError, user_error
+from backedge.graphs.io import FunctionRaisedError, OtherInputError, Source, SplitReader
 
 
 class SourceReader:
@@ -19,7 +19,7 @@ class SourceReader:
 
     One split is open at a time. If it has nothing to read at the moment, the others are tried as well.
 
-    >>> from graphs.sources_and_sinks import Items
+    >>> from backedge.graphs.sources_and_sinks import Items
     >>> reader = SourceReader("letters", Items(list("abcd")), {"1-of-2": 0})
     >>> reader.read(1), reader.positions(), reader.exhausted
     (['b'], {'1-of-2': 1}, False)
@@ -80,7 +80,7 @@ def positions_of(source: Source[Any], index: int, parallelism: int, splits: tupl
 
     `splits` are the splits of the source as listed before the run.
 
-    >>> from graphs.sources_and_sinks import Items
+    >>> from backedge.graphs.sources_and_sinks import Items
     >>> positions_of(Items([*"abc"]), 1, 2, None), positions_of(Items([*"abc"]), 1, 2, ("x", "y", "z"))
     ({'1-of-2': 0}, {'y': 0})
     """

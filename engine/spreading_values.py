@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.vertex_edges import COMBINES, Along, Array, Lookup, Marks, OutEdges, identity, ranges
+from backedge.engine.vertex_edges import COMBINES, Along, Array, Lookup, Marks, OutEdges, identity, ranges
 
 SENT_SHARE = 8
 """A task sends an eighth of its list at once, the best values."""

@@ -32,19 +32,19 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from engine.batch import ATOMS, copy_value, is_immutable, separate
-from engine.pickled_columns import PickledColumns
-from engine.pickled_groups import PickledGroups
-from engine.reading_back import check_reads_back, unreadable_class
-from engine.task_errors import RecordSerializationError, describe, serialization_error, show, unreadable_error
-from engine.touched_keys import NothingTracked, TouchedKeys
-from engine.typed_state import NO_KEYS, Layout, Packing, TypedEntries, entries_in, integers, numbers_at_once
-from graphs.ids import Epoch
-from graphs.routing import NEVER_NAN, canonical_key, key_group
-from recovery.cut import OperatorState
-from recovery.stored_groups import Pairs, Pickles, StoredGroups, StoredPart
-from recovery.table_groups import Rows, are_rows, rows_in
-from recovery.typed_groups import Column, Numbers
+from backedge.engine.batch import ATOMS, copy_value, is_immutable, separate
+from backedge.engine.pickled_columns import PickledColumns
+from backedge.engine.pickled_groups import PickledGroups
+from backedge.engine.reading_back import check_reads_back, unreadable_class
+from backedge.engine.task_errors import RecordSerializationError, describe, serialization_error, show, unreadable_error
+from backedge.engine.touched_keys import NothingTracked, TouchedKeys
+from backedge.engine.typed_state import NO_KEYS, Layout, Packing, TypedEntries, entries_in, integers, numbers_at_once
+from backedge.graphs.ids import Epoch
+from backedge.graphs.routing import NEVER_NAN, canonical_key, key_group
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.stored_groups import Pairs, Pickles, StoredGroups, StoredPart
+from backedge.recovery.table_groups import Rows, are_rows, rows_in
+from backedge.recovery.typed_groups import Column, Numbers
 
 PACKED_AT_ONCE_MAX = 200_000
 """Packing this many entries takes 3 ms; packing a million would delay the task."""

@@ -23,21 +23,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from engine.iteration import Iteration
-from engine.snapshots import Snapshots
-from engine.task_errors import MisuseError
-from engine.task_inputs import TaskInputs
-from engine.task_life import TRANSITIONS, Life
-from graphs.deployment import Channel, Task
-from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch
-from recovery.alignment import Alignment
-from recovery.channel_log import ChannelLogs, OpenEpoch
-from recovery.channels import Encode, Inbox, Outlet, Queued
-from recovery.effects import Capture, Committed, Decline, Effect, Remaining, RunEnd, Send, Stage
-from recovery.messages import Barrier, Data, End, Item, Mode
-from recovery.protocol_errors import ProtocolError
-from recovery.restored import TaskRestore, restored_inboxes
-from recovery.rounds import Rounds
+from backedge.engine.iteration import Iteration
+from backedge.engine.snapshots import Snapshots
+from backedge.engine.task_errors import MisuseError
+from backedge.engine.task_inputs import TaskInputs
+from backedge.engine.task_life import TRANSITIONS, Life
+from backedge.graphs.deployment import Channel, Task
+from backedge.graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch
+from backedge.recovery.alignment import Alignment
+from backedge.recovery.channel_log import ChannelLogs, OpenEpoch
+from backedge.recovery.channels import Encode, Inbox, Outlet, Queued
+from backedge.recovery.effects import Capture, Committed, Decline, Effect, Remaining, RunEnd, Send, Stage
+from backedge.recovery.messages import Barrier, Data, End, Item, Mode
+from backedge.recovery.protocol_errors import ProtocolError
+from backedge.recovery.restored import TaskRestore, restored_inboxes
+from backedge.recovery.rounds import Rounds
 
 NOTHING: Sequence[Effect] = ()
 LATE_IN_ROUNDS = "on_end (or on_timer, for a timer that the last on_round_end set)"

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator
 from pickle import UnpicklingError
 from typing import Any
 
-from engine.batch import Batch, decode, encode, merge
-from engine.channel_ends import (
+from backedge.engine.batch import Batch, decode, encode, merge
+from backedge.engine.channel_ends import (
     SENT_ROWS_MAX,
     Arrivals,
     LocalChannel,
@@ -29,25 +29,25 @@ from engine.channel_ends import (
     RemoteChannel,
     largest_batch,
 )
-from engine.driver_ports import FlowLimits, Ports
-from engine.input_turns import InputTurns
-from engine.runtime import TaskRuntime
-from engine.sending import Emitted
-from engine.slices import Pace, unit_of
-from engine.snapshotting import Snapshotting
-from engine.state import LAST_STATE
-from engine.task import TaskCore
-from engine.task_load import RoundsSeen
-from graphs.deployment import Channel
-from graphs.ids import Attempt, ChannelId, Epoch
-from graphs.plan import Plan
-from recovery import effects as core_effects
-from recovery.channels import Stored
-from recovery.credit import Credit, Room
-from recovery.effects import Effect, Remaining, Stage
-from recovery.messages import Barrier, Data, Item
-from recovery.orders import Abort, Complete, Order, TellToEnd, Trigger
-from recovery.protocol_errors import ChannelIntegrityError, ProtocolError
+from backedge.engine.driver_ports import FlowLimits, Ports
+from backedge.engine.input_turns import InputTurns
+from backedge.engine.runtime import TaskRuntime
+from backedge.engine.sending import Emitted
+from backedge.engine.slices import Pace, unit_of
+from backedge.engine.snapshotting import Snapshotting
+from backedge.engine.state import LAST_STATE
+from backedge.engine.task import TaskCore
+from backedge.engine.task_load import RoundsSeen
+from backedge.graphs.deployment import Channel
+from backedge.graphs.ids import Attempt, ChannelId, Epoch
+from backedge.graphs.plan import Plan
+from backedge.recovery import effects as core_effects
+from backedge.recovery.channels import Stored
+from backedge.recovery.credit import Credit, Room
+from backedge.recovery.effects import Effect, Remaining, Stage
+from backedge.recovery.messages import Barrier, Data, Item
+from backedge.recovery.orders import Abort, Complete, Order, TellToEnd, Trigger
+from backedge.recovery.protocol_errors import ChannelIntegrityError, ProtocolError
 
 UNBOUNDED = 2**62
 PARTS = 16

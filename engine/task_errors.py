@@ -8,11 +8,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from graphs.io import RAISED_BY_USERS
+from backedge.graphs.io import RAISED_BY_USERS
+from backedge.graphs.public import public
 
-_OWN_FOLDERS = tuple(
-    f"{Path(__file__).parents[1] / layer}{os.sep}" for layer in ("engine", "graphs", "recovery", "backedge")
-)
+_OWN_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
 _PYTHON = os.path.dirname(os.__file__) + os.sep
 _PACKAGES = {"site-packages", "dist-packages"}
 _LIBRARIES = {"msgspec", "numpy", "pyarrow", "ray"}
@@ -31,10 +30,12 @@ NO_KEY: Any = _NoKey.NO_KEY
 USER_RAISED = RAISED_BY_USERS
 
 
+@public
 class TaskError(Exception):
     """A task cannot go on. The run fails, because running it again would end the same."""
 
 
+@public
 class UserFunctionError(TaskError):
     """An exception raised by user code, with the operator, the key, the record and the user's frames.
 
@@ -56,6 +57,7 @@ class UserFunctionError(TaskError):
         return self.message
 
 
+@public
 class StateSerializationError(TaskError):
     """State that cannot be put into a snapshot.
 
@@ -63,6 +65,7 @@ class StateSerializationError(TaskError):
     """
 
 
+@public
 class RecordSerializationError(TaskError):
     """A record that cannot travel, be copied or be kept, because it does not pickle.
 
@@ -70,6 +73,7 @@ class RecordSerializationError(TaskError):
     """
 
 
+@public
 class LoopLimitError(TaskError):
     """A record went round a loop more often than `max_rounds` allows, and `on_limit` is "fail".
 
@@ -77,6 +81,7 @@ class LoopLimitError(TaskError):
     """
 
 
+@public
 class LoopOverflowError(TaskError):
     """A loop holds more records than its disk budget allows.
 
@@ -85,6 +90,7 @@ class LoopOverflowError(TaskError):
     """
 
 
+@public
 class RoutingError(TaskError):
     """A record that its edge cannot route.
 
@@ -92,6 +98,7 @@ class RoutingError(TaskError):
     """
 
 
+@public
 class MisuseError(TaskError):
     """User code used a feature where it has no meaning, such as the state of a record without a key.
 
@@ -201,4 +208,4 @@ def foreign_place(error: BaseException) -> str:
 
 def _frames_of_others(error: BaseException) -> list[traceback.FrameSummary]:
     frames = traceback.extract_tb(error.__traceback__)
-    return [frame for frame in frames if not frame.filename.startswith(_OWN_FOLDERS)]
+    return [frame for frame in frames if not frame.filename.startswith(_OWN_FOLDER)]

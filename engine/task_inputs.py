@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import Any, NoReturn, cast
 
-from engine.task_life import Life
-from graphs.deployment import Channel, Task
-from graphs.ids import ChannelId
-from recovery.channels import Encode, Inbox, Queued
-from recovery.protocol_errors import ProtocolError
-from recovery.rounds import Rounds
+from backedge.engine.task_life import Life
+from backedge.graphs.deployment import Channel, Task
+from backedge.graphs.ids import ChannelId
+from backedge.recovery.channels import Encode, Inbox, Queued
+from backedge.recovery.protocol_errors import ProtocolError
+from backedge.recovery.rounds import Rounds
 
 
 class TaskInputs:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.batch import Batch
-from graphs.hops import Digit
-from graphs.ids import ChannelId, TaskId
+from backedge.engine.batch import Batch
+from backedge.graphs.hops import Digit
+from backedge.graphs.ids import ChannelId, TaskId
 
 if TYPE_CHECKING:
-    from engine.task_driver import TaskDriver
+    from backedge.engine.task_driver import TaskDriver
 
 ROUNDS_EXACT = 16
 """From this number of rounds on, a power of two stands for all numbers up to the next one."""

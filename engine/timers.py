@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from engine.task_errors import NO_KEY
-from graphs.routing import canonical_key, key_word
+from backedge.engine.task_errors import NO_KEY
+from backedge.graphs.routing import canonical_key, key_word
 
 _NO_WORD = -1
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from graphs.ids import Epoch
+from backedge.graphs.ids import Epoch
 
 
 class TouchedKeys:

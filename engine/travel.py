@@ -8,10 +8,10 @@ from typing import Any
 
 import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
 
-from engine.task_errors import describe
-from graphs.graph_errors import BadOptionError
-from graphs.kinds import OfClass
-from graphs.plan import Operator, Plan
+from backedge.engine.task_errors import describe
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.kinds import OfClass
+from backedge.graphs.plan import Operator, Plan
 
 
 def _pickled(value: Any) -> bytes:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphs.routing import small_key_groups
-from recovery.typed_groups import COLUMNS, Column, Numbers, TypedGroups
+from backedge.graphs.routing import small_key_groups
+from backedge.recovery.typed_groups import COLUMNS, Column, Numbers, TypedGroups
 
 _CODES: dict[type, str] = {int: "i", float: "f"}
 _FORMS = {"i": "<i8", "f": "<f8"}

@@ -11,16 +11,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from engine.capture import dump, load_whole
-from engine.state import KeyedEntries, encode_groups, keyed_entries
-from engine.tables.restored_tables import holds_rows
-from engine.task_errors import NO_KEY, USER_RAISED, TaskError, user_error
-from graphs.ids import TaskId
-from graphs.plan import Operator, Plan
-from recovery.cut import OperatorState
-from recovery.rescale import RestorePlan
-from recovery.rounds import RoundsSnapshot
-from recovery.taking_back import CutFiles, Logs
+from backedge.engine.capture import dump, load_whole
+from backedge.engine.state import KeyedEntries, encode_groups, keyed_entries
+from backedge.engine.tables.restored_tables import holds_rows
+from backedge.engine.task_errors import NO_KEY, USER_RAISED, TaskError, user_error
+from backedge.graphs.ids import TaskId
+from backedge.graphs.plan import Operator, Plan
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.rescale import RestorePlan
+from backedge.recovery.rounds import RoundsSnapshot
+from backedge.recovery.taking_back import CutFiles, Logs
 
 
 def upgraded(files: CutFiles, plan: RestorePlan, of: Plan) -> CutFiles:

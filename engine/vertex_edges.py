@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.edge_sums import EDGES_MIN, EdgeSums, can_compile
-from graphs.exact_numbers import check_sums, largest
-from graphs.routing import KEY_GROUPS, key_groups
+from backedge.engine.edge_sums import EDGES_MIN, EdgeSums, can_compile
+from backedge.graphs.exact_numbers import check_sums, largest
+from backedge.graphs.routing import KEY_GROUPS, key_groups
 
 Array = npt.NDArray[Any]
 Along = Callable[[Array, Array | None], Array]

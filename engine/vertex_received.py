@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from engine.vertex_edges import COMBINES, Array, identity
-from graphs.exact_numbers import check_sums, largest
-from graphs.vertex_program import Received
+from backedge.engine.vertex_edges import COMBINES, Array, identity
+from backedge.graphs.exact_numbers import check_sums, largest
+from backedge.graphs.vertex_program import Received
 
 
 class Inbox(Protocol):

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from engine.back_edge import Measure, counting_hops, measuring
-from engine.operators.base import OperatorRuntime, Place
-from engine.sending import Emitted, RebalanceTurn, Send, drop, fan_out, partitioner
-from graphs.deployment import Channel, Task
-from graphs.kinds import Iterate
-from graphs.plan import Edge, Plan
+from backedge.engine.back_edge import Measure, counting_hops, measuring
+from backedge.engine.operators.base import OperatorRuntime, Place
+from backedge.engine.sending import Emitted, RebalanceTurn, Send, drop, fan_out, partitioner
+from backedge.graphs.deployment import Channel, Task
+from backedge.graphs.kinds import Iterate
+from backedge.graphs.plan import Edge, Plan
 
 MakePlace = Callable[[str, Mapping[str, Send]], Place]
 

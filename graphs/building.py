@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from graphs.checks import check
-from graphs.draft import Connection, Draft, Tail
-from graphs.graph_errors import (
+from backedge.graphs.checks import check
+from backedge.graphs.draft import Connection, Draft, Tail
+from backedge.graphs.graph_errors import (
     DuplicateNameError,
     NoSinkError,
     NoSourceError,
@@ -21,12 +21,10 @@ from graphs.graph_errors import (
     UnreadLoopError,
     UnreadOutputWarning,
 )
-from graphs.kinds import Write
-from graphs.naming import function_name
-from graphs.plan import Edge, Operator, Plan, Routing
-from graphs.sources_and_sinks import Collect
-
-_OWN_PACKAGES = ("graphs", "recovery", "engine", "backedge")
+from backedge.graphs.kinds import Write
+from backedge.graphs.naming import function_name
+from backedge.graphs.plan import Edge, Operator, Plan, Routing
+from backedge.graphs.sources_and_sinks import Collect
 
 
 def build_draft(draft: Draft) -> Plan:
@@ -51,7 +49,7 @@ def graph_hash(operators: Iterable[Operator], edges: Iterable[Edge]) -> str:
 
     User code, limits, parallelism and the order of declaration do not count, because they do not affect state.
 
-    >>> from graphs.kinds import Map
+    >>> from backedge.graphs.kinds import Map
     >>> graph_hash([Operator("a", Map(abs)), Operator("b", Map(len))], []) == graph_hash(
     ...     [Operator("b", Map(abs)), Operator("a", Map(abs))], [])
     True
@@ -113,7 +111,7 @@ def _warn_of_unread_outputs(draft: Draft, plan: Plan) -> None:
 def _users_level() -> int:
     """The stack level of the user's code, so that a warning points there."""
     level, frame = 0, inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OWN_PACKAGES:
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "backedge":
         level, frame = level + 1, frame.f_back
     return level
 

@@ -12,10 +12,10 @@ from itertools import islice
 
 from msgspec import Struct
 
-from graphs.cycles import Loops, find_cycles, successors
-from graphs.digraph import reachable, upstream_first
-from graphs.graph_errors import UnnamedCycleError
-from graphs.plan import Edge, Plan
+from backedge.graphs.cycles import Loops, find_cycles, successors
+from backedge.graphs.digraph import reachable, upstream_first
+from backedge.graphs.graph_errors import UnnamedCycleError
+from backedge.graphs.plan import Edge, Plan
 
 CYCLES_MAX = 1000
 
@@ -69,7 +69,9 @@ def certify(plan: Plan, cycles_max: int = CYCLES_MAX) -> Certificate:
 def verify(plan: Plan, certificate: Certificate) -> list[str]:
     """The faults of a certificate; empty for a true one. Compares places in the order; does not search for cycles.
 
-    >>> from graphs import Edge, Map, Operator
+    >>> from backedge import Edge
+    >>> from backedge.graphs.kinds import Map
+    >>> from backedge.graphs.plan import Operator
     >>> operators = {name: Operator(name, Map(abs)) for name in "ab"}
     >>> plan = Plan("flow", operators, (Edge("a->b", "a", "out", "b", "in"),), "")
     >>> verify(plan, Certificate(("a", "b"), ())), verify(plan, Certificate(("b", "a"), ()))

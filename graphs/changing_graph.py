@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphs.draft import Draft, Tail
-from graphs.graph_errors import BadOptionError
-from graphs.kinds import BuiltIn
-from graphs.loop import open_loop
-from graphs.stream import Stream, add_step
-from graphs.vertex_program import OfVertexProgram, VertexProgram, checked_name, why_not_only_best
+from backedge.graphs.draft import Draft, Tail
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.kinds import BuiltIn
+from backedge.graphs.loop import open_loop
+from backedge.graphs.stream import Stream, add_step
+from backedge.graphs.vertex_program import OfVertexProgram, VertexProgram, checked_name, why_not_only_best
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ChangeColumns:
 class OfChangingVertices(OfVertexProgram):
     """Runs a vertex program on a graph that changes. The weight is the third of `edge_columns`."""
 
-    runtime = "engine.operators.changing_graph:ChangingVerticesOperator"
+    runtime = "backedge.engine.operators.changing_graph:ChangingVerticesOperator"
     kind_word = "changing_graph"
 
     @property
@@ -73,7 +73,7 @@ class PassesChanges(BuiltIn):
     columns: ChangeColumns
     undirected: bool
 
-    runtime = "engine.operators.changing_graph:ChangesOperator"
+    runtime = "backedge.engine.operators.changing_graph:ChangesOperator"
     kind_word = "changes"
 
     @property
@@ -85,7 +85,7 @@ class PassesChanges(BuiltIn):
 class DealsChanges(BuiltIn):
     """Deals the changes of one version after the other, each when the work on the version before is over."""
 
-    runtime = "engine.operators.changing_graph:DealerOperator"
+    runtime = "backedge.engine.operators.changing_graph:DealerOperator"
     kind_word = "dealer"
 
     @property

@@ -8,12 +8,18 @@ loop is not enough if the loop consists of operators that return one record for 
 
 from __future__ import annotations
 
-from graphs.cycles import Cycles, Loops, find_cycles, successors
-from graphs.digraph import cyclic_components, reachable
-from graphs.graph_errors import IterationError, NoCycleError, NothingEntersError, NoWayOutError, UnnamedCycleError
-from graphs.io import Source
-from graphs.kinds import Iterate
-from graphs.plan import Edge, Plan
+from backedge.graphs.cycles import Cycles, Loops, find_cycles, successors
+from backedge.graphs.digraph import cyclic_components, reachable
+from backedge.graphs.graph_errors import (
+    IterationError,
+    NoCycleError,
+    NothingEntersError,
+    NoWayOutError,
+    UnnamedCycleError,
+)
+from backedge.graphs.io import Source
+from backedge.graphs.kinds import Iterate
+from backedge.graphs.plan import Edge, Plan
 
 
 def check(plan: Plan) -> Cycles:

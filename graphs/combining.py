@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 from msgspec import Struct
 
-from graphs.graph_errors import BadOptionError
+from backedge.graphs.graph_errors import BadOptionError
 
 Array = npt.NDArray[Any]
 How = Literal["sum", "min", "max", "first", "last"] | Callable[[Array, Array], Array]

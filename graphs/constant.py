@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from threading import RLock
 from typing import Any, Generic, TypeVar
 
-from graphs.graph_errors import BadOptionError
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.public import public
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -24,6 +25,7 @@ _loads: dict[Key, Callable[[], Any]] = {}
 _shared: dict[Key, Any] = {}
 
 
+@public
 class Constant(Generic[T_co]):
     """A value that functions and classes of a flow share. `flow.constant` makes one.
 

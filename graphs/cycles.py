@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from graphs.digraph import cyclic_components, reachable
-from graphs.graph_errors import IterationError
-from graphs.plan import Edge, Plan
+from backedge.graphs.digraph import cyclic_components, reachable
+from backedge.graphs.graph_errors import IterationError
+from backedge.graphs.plan import Edge, Plan
 
 
 class Loops(Struct, frozen=True):

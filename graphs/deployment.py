@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from graphs.ids import ChannelId, TaskId
-from graphs.plan import Edge, Plan
+from backedge.graphs.ids import ChannelId, TaskId
+from backedge.graphs.plan import Edge, Plan
 
 
 class Channel(Struct, frozen=True):

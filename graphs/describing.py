@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from graphs.building import hash_of_structure
-from graphs.deployment import Channel, Deployment, Task
-from graphs.io import Source
-from graphs.plan import Edge, Operator, Plan, Routing
+from backedge.graphs.building import hash_of_structure
+from backedge.graphs.deployment import Channel, Deployment, Task
+from backedge.graphs.io import Source
+from backedge.graphs.plan import Edge, Operator, Plan, Routing
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
@@ -62,7 +62,8 @@ def _edge_in(edge: Mapping[str, Any]) -> Edge:
 def describe_deployment(deployment: Deployment) -> dict[str, Any]:
     """Describe the tasks and channels of a deployment.
 
-    >>> from graphs import Collect, Flow, Items, expand
+    >>> from backedge import Collect, Flow, Items
+    >>> from backedge.graphs.expansion import expand
     >>> flow = Flow("squares")
     >>> flow.read(Items([1, 2]), name="numbers").rebalance().write(Collect(), name="kept")
     >>> described = describe_deployment(expand(flow.plan()))

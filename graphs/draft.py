@@ -11,11 +11,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from graphs.constant import Constant
-from graphs.graph_errors import DuplicateNameError, MissingNameError
-from graphs.naming import automatic_name, check_name, function_name, name_fault
-from graphs.operator_kind import OperatorKind
-from graphs.plan import Key, Operator, Routing
+from backedge.graphs.constant import Constant
+from backedge.graphs.graph_errors import DuplicateNameError, MissingNameError
+from backedge.graphs.naming import automatic_name, check_name, function_name, name_fault
+from backedge.graphs.operator_kind import OperatorKind
+from backedge.graphs.plan import Key, Operator, Routing
 
 
 class Tail(Struct, frozen=True):

@@ -10,21 +10,23 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
-from graphs.cycles import find_cycles, successors
-from graphs.digraph import upstream_first
-from graphs.flow import Flow, checked_flow
-from graphs.kinds import MapBatches, OfBatchClass
-from graphs.naming import function_name
-from graphs.operator_kind import Shape
-from graphs.options import check_choice
-from graphs.plan import Edge, KeyColumns, Operator, Plan, Routing
-from graphs.svg_drawing import svg_lines
-from graphs.wording import printable
+from backedge.graphs.cycles import find_cycles, successors
+from backedge.graphs.digraph import upstream_first
+from backedge.graphs.flow import Flow, checked_flow
+from backedge.graphs.kinds import MapBatches, OfBatchClass
+from backedge.graphs.naming import function_name
+from backedge.graphs.operator_kind import Shape
+from backedge.graphs.options import check_choice
+from backedge.graphs.plan import Edge, KeyColumns, Operator, Plan, Routing
+from backedge.graphs.public import public
+from backedge.graphs.svg_drawing import svg_lines
+from backedge.graphs.wording import printable
 
 Format = Literal["text", "svg", "mermaid", "dot"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
 
+@public
 def draw(plan: Plan | Flow, format: Format = "text") -> str:
     """Draw a plan, or the plan of a flow.
 

@@ -9,14 +9,14 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from graphs.cycles import Cycles, find_cycles
-from graphs.deployment import Channel, Component, Deployment, Task, shared_actor
-from graphs.digraph import cyclic_components
-from graphs.graph_errors import BadOptionError
-from graphs.ids import ChannelId, TaskId
-from graphs.options import check_choice, check_count
-from graphs.plan import Edge, Plan, Routing
-from graphs.routing import KEY_GROUPS
+from backedge.graphs.cycles import Cycles, find_cycles
+from backedge.graphs.deployment import Channel, Component, Deployment, Task, shared_actor
+from backedge.graphs.digraph import cyclic_components
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.ids import ChannelId, TaskId
+from backedge.graphs.options import check_choice, check_count
+from backedge.graphs.plan import Edge, Plan, Routing
+from backedge.graphs.routing import KEY_GROUPS
 
 Actors = Literal["task", "slice", "auto"]
 

@@ -7,22 +7,23 @@ from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any, TypeVar, Unpack, overload
 
-from graphs.building import build_draft
-from graphs.changing_graph import ChangeColumns, OfChangingVertices, add_changing_graph
-from graphs.constant import Constant
-from graphs.draft import Draft, Tail
-from graphs.graph_errors import BadOptionError, GraphError, InputsError
-from graphs.io import Source
-from graphs.iterate import add_iteration
-from graphs.kinds import Iterate, Read
-from graphs.loop import Loop, OnLimit, open_loop
-from graphs.naming import check_name, function_name
-from graphs.operator_kind import OperatorKind, check_kind
-from graphs.options import BatchFormat, OnError, Placing, check_function
-from graphs.plan import Plan
-from graphs.process_class import ProcessInputs, check_inputs_are_no_arguments
-from graphs.stream import Stream, add_process, add_step, first_output, process_options
-from graphs.vertex_program import OfFreeVertexProgram, OfVertexProgram, VertexProgram, add_vertex_program
+from backedge.graphs.building import build_draft
+from backedge.graphs.changing_graph import ChangeColumns, OfChangingVertices, add_changing_graph
+from backedge.graphs.constant import Constant
+from backedge.graphs.draft import Draft, Tail
+from backedge.graphs.graph_errors import BadOptionError, GraphError, InputsError
+from backedge.graphs.io import Source
+from backedge.graphs.iterate import add_iteration
+from backedge.graphs.kinds import Iterate, Read
+from backedge.graphs.loop import Loop, OnLimit, open_loop
+from backedge.graphs.naming import check_name, function_name
+from backedge.graphs.operator_kind import OperatorKind, check_kind
+from backedge.graphs.options import BatchFormat, OnError, Placing, check_function
+from backedge.graphs.plan import Plan
+from backedge.graphs.process_class import ProcessInputs, check_inputs_are_no_arguments
+from backedge.graphs.public import public
+from backedge.graphs.stream import Stream, add_process, add_step, first_output, process_options
+from backedge.graphs.vertex_program import OfFreeVertexProgram, OfVertexProgram, VertexProgram, add_vertex_program
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -30,6 +31,7 @@ U = TypeVar("U")
 NOT_GIVEN: Any = object()
 
 
+@public
 class Flow:
     """A graph under construction. Its name is the name of the job that runs it.
 
@@ -355,7 +357,7 @@ class Flow:
 
     def _repr_html_(self) -> str:
         """The drawing that a notebook shows; what is wrong with the graph, as long as something is."""
-        from graphs.drawing import draw  # which imports this module
+        from backedge.graphs.drawing import draw  # which imports this module
 
         try:
             return draw(self, "svg")
@@ -372,7 +374,7 @@ def checked_flow(flow: object, what: str) -> Flow:
 
     >>> checked_flow(None, "run")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    graphs.graph_errors.BadOptionError: run got None, ...
+    backedge.BadOptionError: run got None, ...
     """
     if isinstance(flow, Flow):
         return flow

@@ -5,11 +5,15 @@ All are raised while a graph is built, planned or expanded: a graph that cannot 
 
 from __future__ import annotations
 
+from backedge.graphs.public import public
 
+
+@public
 class GraphError(Exception):
     """Base class: the graph cannot run."""
 
 
+@public
 class BadNameError(GraphError, ValueError):
     """The name is not usable as a folder name, and state is filed under names.
 
@@ -17,6 +21,7 @@ class BadNameError(GraphError, ValueError):
     """
 
 
+@public
 class BadOptionError(GraphError, ValueError):
     """An option is out of range or contradicts another.
 
@@ -24,6 +29,7 @@ class BadOptionError(GraphError, ValueError):
     """
 
 
+@public
 class DuplicateNameError(GraphError):
     """Two operators, loops or iterations have the same name, so their state would be mixed up.
 
@@ -31,6 +37,7 @@ class DuplicateNameError(GraphError):
     """
 
 
+@public
 class MissingNameError(GraphError):
     """An operator with state has no name to file it under.
 
@@ -38,6 +45,7 @@ class MissingNameError(GraphError):
     """
 
 
+@public
 class ForeignStreamError(GraphError):
     """The stream belongs to another flow.
 
@@ -45,6 +53,7 @@ class ForeignStreamError(GraphError):
     """
 
 
+@public
 class UnkeyedStreamError(GraphError):
     """An operator with keyed state is applied to a stream without a key.
 
@@ -52,6 +61,7 @@ class UnkeyedStreamError(GraphError):
     """
 
 
+@public
 class UnkeyableError(GraphError, TypeError):
     """The type of a key has no stable hash.
 
@@ -59,6 +69,7 @@ class UnkeyableError(GraphError, TypeError):
     """
 
 
+@public
 class UnknownOutputError(GraphError):
     """The operator has no such output.
 
@@ -66,6 +77,7 @@ class UnknownOutputError(GraphError):
     """
 
 
+@public
 class InputsError(GraphError):
     """Named inputs are missing or unknown.
 
@@ -73,6 +85,7 @@ class InputsError(GraphError):
     """
 
 
+@public
 class UnreadOutputWarning(UserWarning):
     """An operator declares an output that nothing reads; its records are dropped.
 
@@ -80,6 +93,7 @@ class UnreadOutputWarning(UserWarning):
     """
 
 
+@public
 class NoSourceError(GraphError):
     """The flow has no source, or no source reaches an operator.
 
@@ -87,6 +101,7 @@ class NoSourceError(GraphError):
     """
 
 
+@public
 class NoSinkError(GraphError):
     """The flow has no sink.
 
@@ -94,10 +109,12 @@ class NoSinkError(GraphError):
     """
 
 
+@public
 class LoopError(GraphError):
     """Base class of errors about loops."""
 
 
+@public
 class OpenLoopError(LoopError):
     """The loop is never fed.
 
@@ -105,6 +122,7 @@ class OpenLoopError(LoopError):
     """
 
 
+@public
 class FedTwiceError(LoopError):
     """The loop is fed twice.
 
@@ -112,6 +130,7 @@ class FedTwiceError(LoopError):
     """
 
 
+@public
 class UnreadLoopError(LoopError):
     """The loop is never read.
 
@@ -119,6 +138,7 @@ class UnreadLoopError(LoopError):
     """
 
 
+@public
 class NoCycleError(LoopError):
     """A back edge closes no cycle.
 
@@ -126,6 +146,7 @@ class NoCycleError(LoopError):
     """
 
 
+@public
 class UnnamedCycleError(LoopError):
     """A cycle has no back edge, so its channels could deadlock.
 
@@ -133,6 +154,7 @@ class UnnamedCycleError(LoopError):
     """
 
 
+@public
 class NothingEntersError(LoopError):
     """No record can enter the loop.
 
@@ -140,6 +162,7 @@ class NothingEntersError(LoopError):
     """
 
 
+@public
 class NoWayOutError(LoopError):
     """No record can leave the loop, and it is not declared endless.
 
@@ -147,6 +170,7 @@ class NoWayOutError(LoopError):
     """
 
 
+@public
 class IterationError(GraphError):
     """An iteration could not end, or its rounds would be meaningless.
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from graphs.graph_errors import BadOptionError
-from graphs.options import is_above_zero
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.options import is_above_zero
+from backedge.graphs.public import public
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -32,6 +33,7 @@ class FunctionRaisedError(Exception):
         self.call = call
 
 
+@public
 class ArrowRows(Protocol):
     """Rows that stay columns: a pyarrow `RecordBatch`."""
 
@@ -41,6 +43,7 @@ class ArrowRows(Protocol):
         ...
 
 
+@public
 class SplitReader(Protocol[T_co]):
     """One split of a source, open for reading."""
 
@@ -63,6 +66,7 @@ class OtherInputError(Exception):
     """The input of a source is not the one that the run began with. The task reports it as an `InputChangedError`."""
 
 
+@public
 class Source(ABC, Generic[T]):
     """The input of a flow. A subclass names its splits and opens a split at a position.
 
@@ -139,6 +143,7 @@ published again, and then occurs twice.
 """
 
 
+@public
 class SinkWriter(Protocol):
     """The writer of one task. It publishes in two steps: prepare when a cut is taken, commit when it is complete.
 
@@ -171,6 +176,7 @@ class SinkWriter(Protocol):
         ...
 
 
+@public
 class Rollback(Protocol):
     """The leftovers of a sink that the chain of the job has made dead for good.
 
@@ -267,6 +273,7 @@ class KeptOutput(Protocol):
         ...
 
 
+@public
 @dataclass(frozen=True)
 class SinkPlace:
     """The place of a sink in a run: the argument that it is opened with.
@@ -285,6 +292,7 @@ class SinkPlace:
     kept: KeptOutput
 
 
+@public
 class Sink(ABC, Generic[T_in]):
     """The output of a flow. A subclass says how it is written in transactions and what a rollback removes.
 
@@ -359,6 +367,7 @@ class Sink(ABC, Generic[T_in]):
         raise NotImplementedError(f"{type(self).__name__} can be rehearsed but has no published(): return its records")
 
 
+@public
 @dataclass(frozen=True)
 class Delivery(Generic[T]):
     """The argument of `DeliverySink.deliver`: the records that one task wrote between two cuts, once a cut lists them.
@@ -373,6 +382,7 @@ class Delivery(Generic[T]):
     """Sends lines to the process that started the run, which prints them; for a sink that `keeps`, its records."""
 
 
+@public
 class DeliverySink(Sink[T_in]):
     """A sink that passes records on and has no transactions. The run keeps them until a complete cut lists them.
 

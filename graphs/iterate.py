@@ -7,12 +7,12 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from graphs.draft import Connection, Draft, Tail
-from graphs.graph_errors import IterationError
-from graphs.kinds import Iterate
-from graphs.naming import check_name
-from graphs.options import check_function
-from graphs.stream import Stream, add_step, check_stream
+from backedge.graphs.draft import Connection, Draft, Tail
+from backedge.graphs.graph_errors import IterationError
+from backedge.graphs.kinds import Iterate
+from backedge.graphs.naming import check_name
+from backedge.graphs.options import check_function
+from backedge.graphs.stream import Stream, add_step, check_stream
 
 T = TypeVar("T")
 

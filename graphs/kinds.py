@@ -14,12 +14,12 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from graphs.combining import Combiner
-from graphs.constant import own_arguments
-from graphs.graph_errors import BadOptionError
-from graphs.io import Sink, Source
-from graphs.operator_kind import OperatorKind, PlainRecord, Shape
-from graphs.options import (
+from backedge.graphs.combining import Combiner
+from backedge.graphs.constant import own_arguments
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.io import Sink, Source
+from backedge.graphs.operator_kind import OperatorKind, PlainRecord, Shape
+from backedge.graphs.options import (
     BATCH_FORMATS,
     BatchFormat,
     OnError,
@@ -32,8 +32,8 @@ from graphs.options import (
     is_above_zero,
     is_no_output,
 )
-from graphs.process_class import Process
-from graphs.table import Table
+from backedge.graphs.process_class import Process
+from backedge.graphs.table import Table
 
 
 class BuiltIn(OperatorKind):
@@ -65,7 +65,7 @@ class Read(BuiltIn):
 
     source: Source[Any]
 
-    runtime = "engine.operators.source:SourceOperator"
+    runtime = "backedge.engine.operators.source:SourceOperator"
     kind_word = "source"
     drawn_as: ClassVar[Shape] = "source"
     is_source = True
@@ -89,7 +89,7 @@ class Write(BuiltIn):
 
     sink: Sink[Any]
 
-    runtime = "engine.operators.sink:SinkOperator"
+    runtime = "backedge.engine.operators.sink:SinkOperator"
     kind_word = "sink"
     drawn_as: ClassVar[Shape] = "sink"
     is_sink = True
@@ -141,7 +141,7 @@ class OfFunction(BuiltIn):
 class Map(OfFunction):
     """Emits `function(record)` for each record."""
 
-    runtime = "engine.operators.map:MapOperator"
+    runtime = "backedge.engine.operators.map:MapOperator"
     kind_word = "map"
     one_for_one = True
 
@@ -153,7 +153,7 @@ class Map(OfFunction):
 class FlatMap(OfFunction):
     """Emits each record that `function(record)` yields."""
 
-    runtime = "engine.operators.flat_map:FlatMapOperator"
+    runtime = "backedge.engine.operators.flat_map:FlatMapOperator"
     kind_word = "flat_map"
     may_yield = True
 
@@ -166,7 +166,7 @@ class FlatMap(OfFunction):
 class Filter(OfFunction):
     """Keeps the records for which `function(record)` is true."""
 
-    runtime = "engine.operators.filter:FilterOperator"
+    runtime = "backedge.engine.operators.filter:FilterOperator"
     kind_word = "filter"
 
     def mean(self, at: PlainRecord) -> None:
@@ -181,7 +181,7 @@ class Split(OfFunction):
     names: tuple[str, ...] = ("true", "false")
     by_name: bool = False
 
-    runtime = "engine.operators.split:SplitOperator"
+    runtime = "backedge.engine.operators.split:SplitOperator"
     kind_word = "split"
     drawn_as: ClassVar[Shape] = "choice"
 
@@ -211,7 +211,7 @@ class MapBatches(OfFunction):
     batch_format: BatchFormat = "records"
     batch_size: int | None = None
 
-    runtime = "engine.operators.map_batches:MapBatchesOperator"
+    runtime = "backedge.engine.operators.map_batches:MapBatchesOperator"
     kind_word = "map_batches"
 
     @property
@@ -262,7 +262,7 @@ class MapAsync(OfFunction):
     concurrency: int = 100
     timeout: float | None = None
 
-    runtime = "engine.operators.map_async:MapAsyncOperator"
+    runtime = "backedge.engine.operators.map_async:MapAsyncOperator"
     kind_word = "map_async"
     may_await = True
     one_for_one = True
@@ -303,7 +303,7 @@ class StatefulMap(OfFunction):
     version: int = field(default=1, kw_only=True)
     upgrade: Callable[[Any, int], Any] | None = field(default=None, kw_only=True)
 
-    runtime = "engine.operators.stateful_map:StatefulMapOperator"
+    runtime = "backedge.engine.operators.stateful_map:StatefulMapOperator"
     kind_word = "stateful_map"
     one_for_one = True
     keeps_values = True
@@ -348,7 +348,7 @@ class OfClass(OfFunction):
     copy_output: bool = True
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    runtime = "engine.operators.process:ProcessOperator"
+    runtime = "backedge.engine.operators.process:ProcessOperator"
     kind_word = "process"
     keeps_values = True
 
@@ -438,7 +438,7 @@ class OfBatchClass(OfClass):
 
     batch_format: BatchFormat = field(default="records", kw_only=True)
 
-    runtime = "engine.operators.process_batches:ProcessBatchesOperator"
+    runtime = "backedge.engine.operators.process_batches:ProcessBatchesOperator"
 
     @property
     def table(self) -> Table | None:
@@ -492,7 +492,7 @@ class Iterate(BuiltIn):
     enclosing: str | None = None
     loads_first: bool = False
 
-    runtime = "engine.operators.iterate:IterateOperator"
+    runtime = "backedge.engine.operators.iterate:IterateOperator"
     kind_word = "iterate"
     in_rounds = True
 

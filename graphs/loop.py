@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeVar
 
-from graphs.draft import Draft, OpenLoop, Tail
-from graphs.graph_errors import BadOptionError, FedTwiceError, LoopError, UnknownOutputError
-from graphs.hops import HOPS_MAX, counts_up_to
-from graphs.naming import check_name
-from graphs.options import check_choice, check_count
-from graphs.stream import Stream, check_stream
+from backedge.graphs.draft import Draft, OpenLoop, Tail
+from backedge.graphs.graph_errors import BadOptionError, FedTwiceError, LoopError, UnknownOutputError
+from backedge.graphs.hops import HOPS_MAX, counts_up_to
+from backedge.graphs.naming import check_name
+from backedge.graphs.options import check_choice, check_count
+from backedge.graphs.public import public
+from backedge.graphs.stream import Stream, check_stream
 
 T = TypeVar("T")
 
 OnLimit = Literal["dead_letter", "fail"]
 
 
+@public
 class Loop(Stream[T]):
     """The records that come round the loop. `feed` closes the loop with a stream; that connection is the back edge.
 

@@ -11,7 +11,7 @@ from collections.abc import Container
 from itertools import count
 from typing import Any
 
-from graphs.graph_errors import BadNameError
+from backedge.graphs.graph_errors import BadNameError
 
 NAME_BYTES_MAX = 150
 _FORBIDDEN = frozenset("/\\=:%*?\"'<>|#{}")
@@ -24,7 +24,7 @@ def check_name(name: object, what: str) -> str:
     'rank'
     >>> check_name("../rank", "operator")
     Traceback (most recent call last):
-    graphs.graph_errors.BadNameError: operator name '../rank' holds '/': use letters, digits, '-', '_', '.' and spaces
+    backedge.BadNameError: operator name '../rank' holds '/': use letters, digits, '-', '_', '.' and spaces
     """
     if not isinstance(name, str):
         raise BadNameError(f"{what} name {name!r} is of type {type(name).__name__}: give a string")

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
-from graphs.graph_errors import BadOptionError
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.public import public
 
 Shape = Literal["box", "source", "sink", "choice"]
 
 
+@public
 class OperatorKind:
     """The definition of an operator. Subclass it as a frozen dataclass whose fields are the operator's options.
 

@@ -8,9 +8,9 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, GenericAlias, MethodType
 from typing import Any, Literal, TypedDict, TypeGuard, cast, get_args
 
-from graphs.graph_errors import BadOptionError
-from graphs.naming import name_fault
-from graphs.plan import Resources
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.naming import name_fault
+from backedge.graphs.plan import Resources
 
 BatchFormat = Literal["records", "numpy", "pandas", "polars", "pyarrow"]
 BATCH_FORMATS: tuple[str, ...] = get_args(BatchFormat)

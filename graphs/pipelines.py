@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from graphs.building import graph_hash
-from graphs.digraph import reachable, reverse
-from graphs.plan import Plan
+from backedge.graphs.building import graph_hash
+from backedge.graphs.digraph import reachable, reverse
+from backedge.graphs.plan import Plan
 
 
 def pipelines_of(plan: Plan, *, is_divided: bool = False) -> tuple[Plan, ...]:

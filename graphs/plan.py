@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from graphs.constant import Constant
-from graphs.hops import Digit, Trip
-from graphs.operator_kind import OperatorKind
+from backedge.graphs.constant import Constant
+from backedge.graphs.hops import Digit, Trip
+from backedge.graphs.operator_kind import OperatorKind
+from backedge.graphs.public import public
 
 Key = Callable[[Any], Any] | str
 
@@ -81,6 +82,7 @@ class Operator(Struct, frozen=True):
         return self.kind.subject
 
 
+@public
 class Edge(Struct, frozen=True):
     """A logical connection from one output of an operator to one input of another.
 
@@ -108,6 +110,7 @@ class Edge(Struct, frozen=True):
         return self.loop is not None
 
 
+@public
 class Plan(Struct, frozen=True, dict=True):
     """A graph that has passed every check: no open loop, every cycle with a named back edge, unique names.
 

@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
-from graphs.graph_errors import BadOptionError, InputsError
-from graphs.table import TableRows
+from backedge.graphs.graph_errors import BadOptionError, InputsError
+from backedge.graphs.public import public
+from backedge.graphs.table import TableRows
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -38,6 +39,7 @@ class State(Protocol):
         ...
 
 
+@public
 class Context(Protocol[Out_contra]):
     """The `ctx` of every hook: where the hook runs, and what it may do. `Out` is the type of the emitted records."""
 
@@ -145,6 +147,7 @@ class _Hooks(Generic[Out]):
             """What `capture` would return as of `state_version`, from what it returned as of an older version."""
 
 
+@public
 class Process(_Hooks[Out], Generic[In, Out]):
     """A process class with a single input of type `In` that emits `Out`; define `on_record` or `on_batch`.
 
@@ -174,6 +177,7 @@ class Process(_Hooks[Out], Generic[In, Out]):
             """
 
 
+@public
 class ProcessInputs(_Hooks[Out], Generic[In, Out]):
     """A process class with several named inputs: `on_record(ctx, input, value)`."""
 

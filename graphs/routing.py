@@ -17,7 +17,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from graphs.graph_errors import UnkeyableError
+from backedge.graphs.graph_errors import UnkeyableError
+from backedge.graphs.public import public
 
 _GROUP_BITS = 7
 KEY_GROUPS = 1 << _GROUP_BITS
@@ -146,6 +147,7 @@ def task_of_group(group: int, parallelism: int) -> int:
     return group * parallelism // KEY_GROUPS
 
 
+@public
 def tasks_of_keys(keys: npt.NDArray[Any] | Iterable[Any], parallelism: int) -> npt.NDArray[np.int64]:
     """The index of the task to which `key_by` sends each key of a column.
 
@@ -198,7 +200,9 @@ def _code(key: Any) -> int:
             code = ((code ^ _code(part)) * _SPREAD) & _WORD
             code ^= code >> 32
         return code
-    from graphs.other_keys import code_of  # rarely needed, and what it imports delays the first record of a run
+    from backedge.graphs.other_keys import (
+        code_of,  # rarely needed, and what it imports delays the first record of a run
+    )
 
     found = code_of(key)
     if found is None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from graphs.graph_errors import BadOptionError
-from graphs.io import (
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.io import (
     RAISED_BY_USERS,
     Delivery,
     DeliverySink,
@@ -21,8 +21,9 @@ from graphs.io import (
     Withdrawal,
     check_rate,
 )
-from graphs.options import check_function, is_above_zero, is_whole
-from graphs.wording import one_line
+from backedge.graphs.options import check_function, is_above_zero, is_whole
+from backedge.graphs.public import public
+from backedge.graphs.wording import one_line
 
 T = TypeVar("T")
 T_in = TypeVar("T_in", contravariant=True)
@@ -84,6 +85,7 @@ class ArrowReadable(Protocol):
         ...
 
 
+@public
 @dataclass(frozen=True)
 class Items(_Numbered[T]):
     """The records of a list; or the rows of a table of pandas, polars or Arrow, each a dict.
@@ -164,6 +166,7 @@ def _arrow() -> Any:
     return import_module("pyarrow")
 
 
+@public
 @dataclass(frozen=True)
 class Range(_Numbered[int]):
     """The integers from `start` up to, not including, `stop`.
@@ -189,6 +192,7 @@ class Range(_Numbered[int]):
         return [every[number] for number in numbers]
 
 
+@public
 @dataclass(frozen=True)
 class Generate(_Numbered[T]):
     """The records `make(position)` for the positions 0, 1, 2, ...: `count` of them, or without end.
@@ -252,6 +256,7 @@ class _PolledSplit(Generic[T]):
         return taken
 
 
+@public
 @dataclass(frozen=True)
 class Poll(Source[T]):
     """Calls `function(position)` repeatedly for `(records, position)`: new records, and the position after them.
@@ -299,6 +304,7 @@ class Poll(Source[T]):
         return _PolledSplit(self.function, position)
 
 
+@public
 @dataclass(frozen=True)
 class Collect(DeliverySink[Any]):
     """Keeps the records; the result of the run returns them as a list, each exactly once.
@@ -315,6 +321,7 @@ class Collect(DeliverySink[Any]):
         delivery.to_driver(delivery.records)
 
 
+@public
 @dataclass(frozen=True)
 class Print(DeliverySink[Any]):
     """Prints each record of a committed epoch, after `prefix`.
@@ -337,6 +344,7 @@ class Print(DeliverySink[Any]):
         delivery.to_driver([f"{self.prefix}{record}" for record in delivery.records])
 
 
+@public
 @dataclass(frozen=True)
 class Call(DeliverySink[T_in]):
     """Calls `function(records)` with the records of each committed epoch; `function(records, epoch)` with `with_epoch`.

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast, overload
 
-from graphs.combining import Combiner, How
-from graphs.constant import check_own_constants
-from graphs.draft import Draft, Key, Tail
-from graphs.graph_errors import BadOptionError, ForeignStreamError, UnkeyedStreamError, UnknownOutputError
-from graphs.io import Sink
-from graphs.kinds import (
+from backedge.graphs.combining import Combiner, How
+from backedge.graphs.constant import check_own_constants
+from backedge.graphs.draft import Draft, Key, Tail
+from backedge.graphs.graph_errors import BadOptionError, ForeignStreamError, UnkeyedStreamError, UnknownOutputError
+from backedge.graphs.io import Sink
+from backedge.graphs.kinds import (
     Filter,
     FlatMap,
     Map,
@@ -28,11 +28,21 @@ from graphs.kinds import (
     check_process_class,
     declared_table,
 )
-from graphs.operator_kind import OperatorKind, check_kind
-from graphs.options import BatchFormat, OnError, Placing, Step, check_count, check_function, is_no_output, resources_of
-from graphs.plan import KeyColumns, Operator, Routing
-from graphs.process_class import Process, check_arguments
-from graphs.table import Table
+from backedge.graphs.operator_kind import OperatorKind, check_kind
+from backedge.graphs.options import (
+    BatchFormat,
+    OnError,
+    Placing,
+    Step,
+    check_count,
+    check_function,
+    is_no_output,
+    resources_of,
+)
+from backedge.graphs.plan import KeyColumns, Operator, Routing
+from backedge.graphs.process_class import Process, check_arguments
+from backedge.graphs.public import public
+from backedge.graphs.table import Table
 
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
@@ -40,6 +50,7 @@ K = TypeVar("K")
 S = TypeVar("S")
 
 
+@public
 class Stream(Generic[T_co]):
     """The records that some operators emit. Applying an operator leaves the stream unchanged.
 
@@ -358,6 +369,7 @@ class Stream(Generic[T_co]):
             )
 
 
+@public
 class KeyedStream(Stream[T_co], Generic[K, T_co]):
     """A stream whose records with the same key all go to the same task of the next operator.
 

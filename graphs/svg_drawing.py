@@ -10,8 +10,8 @@ from html import escape
 from itertools import pairwise
 from typing import NamedTuple
 
-from graphs.picture_layout import arrange
-from graphs.plan import Edge, Plan
+from backedge.graphs.picture_layout import arrange
+from backedge.graphs.plan import Edge, Plan
 
 WIDTH, HEIGHT, ACROSS, DOWN, LANE, MARGIN = 150, 44, 64, 22, 30, 8
 """The size of an operator, the gaps between operators, and the distance of returning edges, in pixels."""

@@ -17,8 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from graphs.exact_numbers import converted
-from graphs.graph_errors import BadOptionError
+from backedge.graphs.exact_numbers import converted
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.public import public
 
 KEY_TYPES = ("int64", "string")
 _INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
@@ -27,6 +28,7 @@ VALUE_TYPES = ("bool", *_INTEGERS, "float32", "float64")
 Array = npt.NDArray[Any]
 
 
+@public
 @dataclass(frozen=True)
 class Table:
     """The columns of a table, by name, with their types.

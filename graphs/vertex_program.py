@@ -20,15 +20,16 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from graphs.constant import check_own_constants, own_arguments
-from graphs.draft import Draft, Tail
-from graphs.graph_errors import BadOptionError, IterationError
-from graphs.iterate import add_iteration
-from graphs.kinds import BuiltIn, Iterate
-from graphs.loop import open_loop
-from graphs.options import check_choice, check_count, check_function
-from graphs.process_class import check_arguments
-from graphs.stream import Stream, add_step, check_stream
+from backedge.graphs.constant import check_own_constants, own_arguments
+from backedge.graphs.draft import Draft, Tail
+from backedge.graphs.graph_errors import BadOptionError, IterationError
+from backedge.graphs.iterate import add_iteration
+from backedge.graphs.kinds import BuiltIn, Iterate
+from backedge.graphs.loop import open_loop
+from backedge.graphs.options import check_choice, check_count, check_function
+from backedge.graphs.process_class import check_arguments
+from backedge.graphs.public import public
+from backedge.graphs.stream import Stream, add_step, check_stream
 
 Array = npt.NDArray[Any]
 Combine = Literal["sum", "min", "max", "all"]
@@ -37,6 +38,7 @@ BACKWARDS = "is_backwards"
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
+@public
 class Received(NamedTuple):
     """What the vertices of a task have received if nothing is combined, in the order of vertices, then of values.
 
@@ -47,6 +49,7 @@ class Received(NamedTuple):
     values: Array
 
 
+@public
 class Vertices:
     """The vertices of one task: arrays with one item for each, in the same order in every round.
 
@@ -88,6 +91,7 @@ class Vertices:
         return self.values[name]
 
 
+@public
 class VertexProgram:
     """The base class of vertex programs. Values are the only state: attributes of the program are lost in a restore.
 
@@ -161,7 +165,7 @@ class OfVertexProgram(BuiltIn):
     rounds: int | None = None
     reports_change: bool = False
 
-    runtime = "engine.operators.vertices:VerticesOperator"
+    runtime = "backedge.engine.operators.vertices:VerticesOperator"
     kind_word = "vertex_program"
 
     @property
@@ -208,7 +212,7 @@ class OfVertexProgram(BuiltIn):
 class OfFreeVertexProgram(OfVertexProgram):
     """Runs a vertex program without rounds."""
 
-    runtime = "engine.operators.free_vertices:FreeVerticesOperator"
+    runtime = "backedge.engine.operators.free_vertices:FreeVerticesOperator"
 
     @property
     def may_wait(self) -> bool:
@@ -236,7 +240,7 @@ class PassesGraph(BuiltIn):
     program: str
     edge_columns: tuple[str, str, str | None]
 
-    runtime = "engine.operators.free_vertices:GraphOperator"
+    runtime = "backedge.engine.operators.free_vertices:GraphOperator"
     kind_word = "graph"
 
     @property

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from engine.simulation.breaks import BREAKS
-from engine.simulation.fault_plan import Outcome
-from engine.simulation.world import World
+from backedge.engine.simulation.breaks import BREAKS
+from backedge.engine.simulation.fault_plan import Outcome
+from backedge.engine.simulation.world import World
 from proof.explored_pipelines import WALKS, explore_pipelines
 from proof.explorer import Exploration, Explorer
 from proof.generated_flows import Case

@@ -19,25 +19,25 @@ from copy import copy
 from enum import Enum
 from typing import Any
 
-from engine.channel_ends import RemoteBackEdge, RemoteChannel
-from engine.driver_ports import FlowLimits
-from engine.simulation.host import Host
-from engine.simulation.world_options import WorldOptions
-from engine.task_driver import TaskDriver
-from engine.task_life import Life
-from engine.typed_state import Packing
-from graphs.deployment import Channel, Component, Deployment, Task
-from graphs.ids import ChannelId, TaskId
-from graphs.plan import Edge, Operator, Plan
-from recovery.channels import Inbox, Outlet, Queued
-from recovery.coordinator import SnapshotOptions
-from recovery.cut import Cut, InputRecord, LogEntry, OutputRecord, TaskSnapshot
-from recovery.effects import Report, TaskRecord
-from recovery.messages import Barrier, Data, End, Mode
-from recovery.orders import AttemptStart, FileId, Manifest, StateFile
-from recovery.rescale import RestorePlan
-from recovery.restored import TaskRestore
-from recovery.termination import Termination
+from backedge.engine.channel_ends import RemoteBackEdge, RemoteChannel
+from backedge.engine.driver_ports import FlowLimits
+from backedge.engine.simulation.host import Host
+from backedge.engine.simulation.world_options import WorldOptions
+from backedge.engine.task_driver import TaskDriver
+from backedge.engine.task_life import Life
+from backedge.engine.typed_state import Packing
+from backedge.graphs.deployment import Channel, Component, Deployment, Task
+from backedge.graphs.ids import ChannelId, TaskId
+from backedge.graphs.plan import Edge, Operator, Plan
+from backedge.recovery.channels import Inbox, Outlet, Queued
+from backedge.recovery.coordinator import SnapshotOptions
+from backedge.recovery.cut import Cut, InputRecord, LogEntry, OutputRecord, TaskSnapshot
+from backedge.recovery.effects import Report, TaskRecord
+from backedge.recovery.messages import Barrier, Data, End, Mode
+from backedge.recovery.orders import AttemptStart, FileId, Manifest, StateFile
+from backedge.recovery.rescale import RestorePlan
+from backedge.recovery.restored import TaskRestore
+from backedge.recovery.termination import Termination
 
 _BY_IDENTITY = (Plan, Deployment, Task, Channel, Component, Edge, Operator, SnapshotOptions, WorldOptions, FlowLimits)
 _BY_CONTENT = (

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from graphs import Collect, Flow, Items, Plan, Stream, Table, VertexProgram, Vertices
-from graphs.routing import tasks_of_keys
+from backedge import Collect, Flow, Items, Plan, Stream, Table, VertexProgram, Vertices
+from backedge.graphs.routing import tasks_of_keys
 
 Arrays = dict[str, Any]
 Item = dict[str, Any]

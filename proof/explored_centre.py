@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple, cast
 
-from engine.simulation.host import Host
-from engine.simulation.world import Happening, World
-from graphs.ids import Epoch, TaskId
+from backedge.engine.simulation.host import Host
+from backedge.engine.simulation.world import Happening, World
+from backedge.graphs.ids import Epoch, TaskId
+from backedge.recovery.cut import Cut
+from backedge.recovery.orders import Manifest, Order
+from backedge.recovery.protocol_errors import ProtocolError
+from backedge.recovery.supervisor import Stage
 from proof.cloning import dump, essence, load
 from proof.explored_places import Numbers, Places
 from proof.tiny_graphs import TinyGraph
-from recovery.cut import Cut
-from recovery.orders import Manifest, Order
-from recovery.protocol_errors import ProtocolError
-from recovery.supervisor import Stage
 
 READS_FILES = frozenset(("append", "restore", "crash", "forget"))
 

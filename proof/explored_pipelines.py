@@ -23,18 +23,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from engine.run_driver import RunDriver, StoreRetries
-from engine.run_ports import Placed, RunObserver, RunPorts
-from graphs.deployment import Deployment, Task
-from graphs.ids import Attempt, Epoch, TaskId
-from graphs.plan import Plan
+from backedge.engine.run_driver import RunDriver, StoreRetries
+from backedge.engine.run_ports import Placed, RunObserver, RunPorts
+from backedge.graphs.deployment import Deployment, Task
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.plan import Plan
+from backedge.recovery.coordinator import Coordinator, SnapshotOptions
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import AppendEntry, AttemptStart, Entry, Manifest, Numbered, Order
+from backedge.recovery.pipelines import Pipeline
+from backedge.recovery.stores.store_errors import OutcomeUnknownError
+from backedge.recovery.supervisor import RestartOptions, Stage, Supervisor, claimant_of, run_of
 from proof.explorer import Exploration
-from recovery.coordinator import Coordinator, SnapshotOptions
-from recovery.messages import Mode
-from recovery.orders import AppendEntry, AttemptStart, Entry, Manifest, Numbered, Order
-from recovery.pipelines import Pipeline
-from recovery.stores.store_errors import OutcomeUnknownError
-from recovery.supervisor import RestartOptions, Stage, Supervisor, claimant_of, run_of
 
 GIVEN_UP = "two pipelines, one given up and back"
 """A run that has both is over, another one goes on without b, and a third one has b again."""

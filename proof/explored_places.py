@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple, cast
 
-from engine.channel_ends import RemoteChannel
-from engine.simulation.host import Host
-from engine.simulation.simulated_store import FileId
-from engine.simulation.world import Happening
-from graphs.ids import ChannelId, TaskId
+from backedge.engine.channel_ends import RemoteChannel
+from backedge.engine.simulation.host import Host
+from backedge.engine.simulation.simulated_store import FileId
+from backedge.engine.simulation.world import Happening
+from backedge.graphs.ids import ChannelId, TaskId
+from backedge.recovery.credit import Credit
+from backedge.recovery.cut import TaskSnapshot
+from backedge.recovery.messages import Barrier, Data, End
+from backedge.recovery.orders import Abort, Complete, Order, StartTasks
+from backedge.recovery.protocol_errors import ProtocolError
 from proof.cloning import dump, essence, load
 from proof.tiny_graphs import ExploredWorld, TinyGraph
-from recovery.credit import Credit
-from recovery.cut import TaskSnapshot
-from recovery.messages import Barrier, Data, End
-from recovery.orders import Abort, Complete, Order, StartTasks
-from recovery.protocol_errors import ProtocolError
 
 Files = tuple[tuple[FileId, TaskSnapshot], ...]
 Reported = tuple[Any, ...]

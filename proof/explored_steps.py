@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from engine.simulation.world import Happening
+from backedge.engine.simulation.world import Happening
+from backedge.recovery.credit import Credit
+from backedge.recovery.cut import Cut
 from proof.explored_centre import Centres
 from proof.explored_places import DATA, END, Places
 from proof.tiny_graphs import TinyGraph
-from recovery.credit import Credit
-from recovery.cut import Cut
 
 
 class Left(NamedTuple):

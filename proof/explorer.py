@@ -36,16 +36,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.simulation.cut_checks import check_cut
-from engine.simulation.world import Happening
-from engine.simulation.world_options import Parts
+from backedge.engine.simulation.cut_checks import check_cut
+from backedge.engine.simulation.world import Happening
+from backedge.engine.simulation.world_options import Parts
+from backedge.recovery.credit import Credit
+from backedge.recovery.cut import Cut
 from proof.explored_alone import Alone
 from proof.explored_centre import Centres
 from proof.explored_places import DATA, Numbers, Place, Places, Wires
 from proof.explored_steps import Left, RefusedError, State, Step
 from proof.tiny_graphs import TinyGraph
-from recovery.credit import Credit
-from recovery.cut import Cut
 
 NO_CREDIT = Credit(0, 0, 0)
 """What a sender knows that has not started."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from engine.simulation.record import Conserved
-from graphs import Collect, Flow, Items, Plan, Stream
+from backedge import Collect, Flow, Items, Plan, Stream
+from backedge.engine.simulation.record import Conserved
 from proof.column_flows import ON_COLUMNS, on_columns, on_records
 from proof.generated_steps import (
     KEYS,

@@ -13,23 +13,23 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from engine.simulation.breaks import BREAKS
-from engine.simulation.checker import check, check_protocol
-from engine.simulation.output_checks import check_output
-from engine.simulation.plain import Result, reference
-from engine.simulation.plain_task import COLUMNS
-from engine.simulation.record import Aborted, Captured, Completed, Record, Started, Violation
-from engine.simulation.schedule import FaultPlan, Outcome, Schedule
-from engine.simulation.world import World
-from engine.simulation.world_options import Parts
-from engine.task_errors import TaskError
-from graphs.plan import Plan
+from backedge.engine.simulation.breaks import BREAKS
+from backedge.engine.simulation.checker import check, check_protocol
+from backedge.engine.simulation.output_checks import check_output
+from backedge.engine.simulation.plain import Result, reference
+from backedge.engine.simulation.plain_task import COLUMNS
+from backedge.engine.simulation.record import Aborted, Captured, Completed, Record, Started, Violation
+from backedge.engine.simulation.schedule import FaultPlan, Outcome, Schedule
+from backedge.engine.simulation.world import World
+from backedge.engine.simulation.world_options import Parts
+from backedge.engine.task_errors import TaskError
+from backedge.graphs.plan import Plan
+from backedge.recovery.cut import Cut
+from backedge.recovery.messages import Mode
 from proof.column_flows import ON_COLUMNS
 from proof.generated_flows import MIXED, Case
 from proof.seeded_worlds import STEPS_EXPECTED, STEPS_LIVE, STEPS_SAFE, case_of, compacts, world_of
 from proof.two_pipelines import Ran, apart, run_pipelines
-from recovery.cut import Cut
-from recovery.messages import Mode
 
 SEEDS_A_CHUNK = 20
 SEEDS_A_PAIR = 10

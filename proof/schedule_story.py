@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from engine.simulation.world import Happening
+from backedge.engine.simulation.world import Happening
 
 LINES_MAX = 200
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from engine.driver_ports import FlowLimits
-from engine.run_driver import StoreRetries
-from engine.simulation.windows import WindowedWorld
-from engine.simulation.world import World
-from engine.simulation.world_options import Parts, WorldOptions
-from engine.state import KeyedState
-from engine.touched_keys import TouchedKeys
+from backedge.engine.driver_ports import FlowLimits
+from backedge.engine.run_driver import StoreRetries
+from backedge.engine.simulation.windows import WindowedWorld
+from backedge.engine.simulation.world import World
+from backedge.engine.simulation.world_options import Parts, WorldOptions
+from backedge.engine.state import KeyedState
+from backedge.engine.touched_keys import TouchedKeys
+from backedge.recovery.coordinator import SnapshotOptions
+from backedge.recovery.messages import Mode
+from backedge.recovery.pipelines import THE_JOB, Pipeline
+from backedge.recovery.state_files import COMPACTED_KEYS_MAX
+from backedge.recovery.supervisor import RestartOptions
 from proof.generated_flows import NAMES, Case, generate
-from recovery.coordinator import SnapshotOptions
-from recovery.messages import Mode
-from recovery.pipelines import THE_JOB, Pipeline
-from recovery.state_files import COMPACTED_KEYS_MAX
-from recovery.supervisor import RestartOptions
 
 STEPS_SAFE = 3_000
 STEPS_LIVE = 20_000

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.batch import Batch
-from engine.state import GroupEncoder, KeyedState, keyed_entries
-from engine.touched_keys import Bases
-from graphs.deployment import Channel, Deployment, Task
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from graphs.operator_kind import OperatorKind
-from graphs.plan import Edge, Operator, Plan, Routing
-from recovery.cut import OperatorState, Transaction
+from backedge.engine.batch import Batch
+from backedge.engine.state import GroupEncoder, KeyedState, keyed_entries
+from backedge.engine.touched_keys import Bases
+from backedge.graphs.deployment import Channel, Deployment, Task
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.graphs.operator_kind import OperatorKind
+from backedge.graphs.plan import Edge, Operator, Plan, Routing
+from backedge.recovery.cut import OperatorState, Transaction
 
 Emitted = list[tuple[ChannelId, Batch]]
 
@@ -54,7 +54,7 @@ class TinyHead(OperatorKind):
 
 
 class TinyCapture:
-    """A state that is encoded at once. `base` and `keys` describe its keyed part, as in `engine.capture.Capture`."""
+    """A state that is encoded at once. `base` and `keys` describe its keyed part, as in `Capture`."""
 
     def __init__(self, states: dict[str, OperatorState], base: Epoch | None = None, keys: int = 0) -> None:
         self.states = states

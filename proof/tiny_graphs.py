@@ -14,18 +14,18 @@ from typing import Any
 
 from msgspec import structs
 
-from engine.batch import decode
-from engine.driver_ports import FlowLimits
-from engine.simulation.world import World
-from engine.simulation.world_options import Parts, WorldOptions
-from engine.state import keyed_entries
-from graphs.ids import Attempt, ChannelId
-from graphs.plan import Operator, Plan, Routing
+from backedge.engine.batch import decode
+from backedge.engine.driver_ports import FlowLimits
+from backedge.engine.simulation.world import World
+from backedge.engine.simulation.world_options import Parts, WorldOptions
+from backedge.engine.state import keyed_entries
+from backedge.graphs.ids import Attempt, ChannelId
+from backedge.graphs.plan import Operator, Plan, Routing
+from backedge.recovery.coordinator import SnapshotOptions
+from backedge.recovery.credit import Credit
+from backedge.recovery.cut import Cut
+from backedge.recovery.messages import Mode, marker_in
 from proof.tiny import DeltaRuntime, PairsRuntime, TinyHead, TinyRuntime, TinySource, TinyStep, tiny_plan
-from recovery.coordinator import SnapshotOptions
-from recovery.credit import Credit
-from recovery.cut import Cut
-from recovery.messages import Mode, marker_in
 
 Record = tuple[int, int, int]
 NEVER_MS = 10**9

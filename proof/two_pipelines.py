@@ -12,19 +12,19 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from engine.simulation.breaks import BREAKS
-from engine.simulation.checker import check
-from engine.simulation.fault_plan import FaultPlan, Outcome
-from engine.simulation.record import Violation
-from engine.simulation.schedule import Schedule
-from engine.simulation.simulated_store import SimulatedStore
-from engine.simulation.world import World
-from engine.simulation.world_options import Parts
-from engine.task_errors import TaskError
+from backedge.engine.simulation.breaks import BREAKS
+from backedge.engine.simulation.checker import check
+from backedge.engine.simulation.fault_plan import FaultPlan, Outcome
+from backedge.engine.simulation.record import Violation
+from backedge.engine.simulation.schedule import Schedule
+from backedge.engine.simulation.simulated_store import SimulatedStore
+from backedge.engine.simulation.world import World
+from backedge.engine.simulation.world_options import Parts
+from backedge.engine.task_errors import TaskError
+from backedge.recovery.orders import AttemptStart, Manifest, Numbered
+from backedge.recovery.pipelines import Pipeline
 from proof.generated_flows import Case
 from proof.seeded_worlds import STEPS_EXPECTED, STEPS_LIVE, STEPS_SAFE, case_of, world_of
-from recovery.orders import AttemptStart, Manifest, Numbered
-from recovery.pipelines import Pipeline
 
 COUNT = 2
 TURN_STEPS_MAX = 40
@@ -87,8 +87,8 @@ def apart(chain: Sequence[Numbered]) -> int:
     """How often a pipeline was restarted while another one went on: the attempt of that one took a cut after it.
 
     >>> from msgspec.structs import replace
-    >>> from graphs.ids import Attempt, Epoch
-    >>> from recovery.messages import Mode
+    >>> from backedge.graphs.ids import Attempt, Epoch
+    >>> from backedge.recovery.messages import Mode
     >>> start = AttemptStart(Attempt(1), None, "us", pipeline="a")
     >>> cut = Manifest(Epoch(2), Attempt(1), Mode.ALIGNED, {}, {}, pipeline="a")
     >>> others = [replace(start, attempt=Attempt(2), pipeline="b"), replace(start, attempt=Attempt(3), pipeline="b")]

@@ -1,4 +1,4 @@
-"""recovery: how a run survives. Pure except for `stores/`: methods take an event and return effects or orders.
+"""backedge.recovery: how a run survives. Pure except for `stores/`: methods take an event and return effects or orders.
 
 Per task: `alignment.py` decides when it captures, `channel_log.py` logs the batches in its channels at the cut,
 `channels.py` counts and digests both ends, `rounds.py` separates the rounds of iterations. `messages.py` defines the

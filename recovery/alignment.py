@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from graphs.ids import ChannelId, Epoch
-from recovery.messages import Mode
+from backedge.graphs.ids import ChannelId, Epoch
+from backedge.recovery.messages import Mode
 
 
 class Alignment:

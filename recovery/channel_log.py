@@ -13,12 +13,12 @@ written; the task declines the epoch, and the abort that follows drops the log.
 
 from __future__ import annotations
 
-from graphs.ids import ChannelId, Epoch
-from recovery.channels import Inbox, Queued
-from recovery.cut import InputRecord, LogEntry, OutputRecord
-from recovery.effects import Report, TaskRecord
-from recovery.messages import Mode
-from recovery.rounds import RoundsSnapshot
+from backedge.graphs.ids import ChannelId, Epoch
+from backedge.recovery.channels import Inbox, Queued
+from backedge.recovery.cut import InputRecord, LogEntry, OutputRecord
+from backedge.recovery.effects import Report, TaskRecord
+from backedge.recovery.messages import Mode
+from backedge.recovery.rounds import RoundsSnapshot
 
 
 class OpenEpoch:

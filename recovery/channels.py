@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, cast
 
 from zlib_ng.zlib_ng import crc32 as untyped_crc32  # pyright: ignore[reportUnknownVariableType]
 
-from graphs.ids import ChannelId, Epoch
-from recovery.cut import InputRecord, LogEntry, OutputRecord
-from recovery.messages import Barrier, Data, End, Marker, Mode, new_data
-from recovery.protocol_errors import ChannelIntegrityError, ProtocolError
+from backedge.graphs.ids import ChannelId, Epoch
+from backedge.recovery.cut import InputRecord, LogEntry, OutputRecord
+from backedge.recovery.messages import Barrier, Data, End, Marker, Mode, new_data
+from backedge.recovery.protocol_errors import ChannelIntegrityError, ProtocolError
 
 Encode = Callable[[Any], bytes]
 crc32 = cast("Callable[[bytes, int], int]", untyped_crc32)

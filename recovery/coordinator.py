@@ -34,11 +34,11 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.effects import AcknowledgeEnd, Remaining, Report
-from recovery.messages import Mode
-from recovery.orders import (
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.effects import AcknowledgeEnd, Remaining, Report
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import (
     Abort,
     Complete,
     DropCut,
@@ -52,10 +52,10 @@ from recovery.orders import (
     Trigger,
     WriteManifest,
 )
-from recovery.pipelines import THE_JOB, Pipeline
-from recovery.requests import Request, RequestKind, Requests
-from recovery.state_files import COMPACTED_KEYS_MAX, StateFiles, StateLists
-from recovery.termination import Termination
+from backedge.recovery.pipelines import THE_JOB, Pipeline
+from backedge.recovery.requests import Request, RequestKind, Requests
+from backedge.recovery.state_files import COMPACTED_KEYS_MAX, StateFiles, StateLists
+from backedge.recovery.termination import Termination
 
 TASKS_NAMED_MAX = 5
 RETRY_PAUSE_MS = 200

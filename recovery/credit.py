@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple, Protocol
 
-from graphs.deployment import Channel
+from backedge.graphs.deployment import Channel
 
 REPEAT_MS, REPEAT_MS_MAX = 250, 8_000
 WINDOW_NS = 500_000_000

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 
 
 class Transaction(Struct, frozen=True):

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from graphs.ids import ChannelId, Epoch, TaskId
-from graphs.wording import counted
-from recovery.cut import InputRecord, OutputRecord
-from recovery.messages import Item, Path
+from backedge.graphs.ids import ChannelId, Epoch, TaskId
+from backedge.graphs.wording import counted
+from backedge.recovery.cut import InputRecord, OutputRecord
+from backedge.recovery.messages import Item, Path
 
 
 class Send(NamedTuple):

@@ -24,14 +24,16 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from graphs.cycles import find_cycles
-from graphs.graph_errors import GraphError
-from graphs.plan import Edge, Plan
-from recovery.outline import CutOutline, TaskOutline
+from backedge.graphs.cycles import find_cycles
+from backedge.graphs.graph_errors import GraphError
+from backedge.graphs.plan import Edge, Plan
+from backedge.graphs.public import public
+from backedge.recovery.outline import CutOutline, TaskOutline
 
 ADVICE = "`backedge snapshots check` shows every difference"
 
 
+@public
 class GraphMismatchError(GraphError):
     """The cut is of another graph, or has another value of a constant, and it is not clear what becomes of its state.
 
@@ -88,7 +90,7 @@ class GraphChange(Struct, frozen=True):
 def change_from(
     former: str, description: Mapping[str, Any], renamed: Mapping[str, str], dropped: frozenset[str]
 ) -> GraphChange:
-    """The change from a graph that a store describes (`graphs.describing.describe_plan`)."""
+    """The change from a graph that a store describes (`backedge.graphs.describing.describe_plan`)."""
     edges = tuple(
         FormerEdge(e["name"], e["sender"], e["output"], e["receiver"], e["input"], (e["routing"], e["by"] or ""))
         for e in description["edges"]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recovery.typed_groups import Column
+from backedge.recovery.typed_groups import Column
 
 
 class PickledRows(NamedTuple):

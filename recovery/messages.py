@@ -8,7 +8,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
-from graphs.ids import Epoch, TaskId
+from backedge.graphs.ids import Epoch, TaskId
 
 Path = tuple[int, ...]
 """The nesting path of a round: (3,) is round 3; (3, 0) the first round of the inner iteration within it."""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.messages import Mode
-from recovery.requests import Request, Sizes
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.messages import Mode
+from backedge.recovery.requests import Request, Sizes
 
 
 class Trigger(NamedTuple):

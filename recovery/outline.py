@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from graphs.ids import ChannelId, Epoch, TaskId
-from recovery.cut import Cut, TaskSnapshot
-from recovery.messages import Path
-from recovery.rounds import RoundsSnapshot, is_in_a_round
+from backedge.graphs.ids import ChannelId, Epoch, TaskId
+from backedge.recovery.cut import Cut, TaskSnapshot
+from backedge.recovery.messages import Path
+from backedge.recovery.rounds import RoundsSnapshot, is_in_a_round
 
 
 class OperatorOutline(Struct, frozen=True):

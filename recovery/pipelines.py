@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from graphs.ids import Epoch
+from backedge.graphs.ids import Epoch
 
 
 class Pipeline(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from backedge.graphs.public import public
+
 
 class ProtocolError(RuntimeError):
     """An input that no legal schedule can produce. The core that raises it is unchanged."""
@@ -11,6 +13,7 @@ class ChannelIntegrityError(ProtocolError):
     """A channel did not deliver what was sent: a batch was lost, doubled, swapped or damaged."""
 
 
+@public
 class FencedError(RuntimeError):
     """Another coordinator has taken over the job: it created the chain entry that this one wanted.
 
@@ -21,6 +24,7 @@ class FencedError(RuntimeError):
     """
 
 
+@public
 class RescaleError(ValueError):
     """The cut cannot be restored at the requested parallelism; names the operator or loop, and the fix.
 

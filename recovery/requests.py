@@ -30,8 +30,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from graphs.ids import Epoch
-from recovery.messages import Mode
+from backedge.graphs.ids import Epoch
+from backedge.recovery.messages import Mode
 
 TRIES_MAX = 10
 ANSWERS_MAX = 1_000

@@ -23,13 +23,13 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from graphs.deployment import Channel, Deployment, Task
-from graphs.expansion import with_channels
-from graphs.ids import RESTORED_SENDER, ChannelId, Epoch, TaskId
-from graphs.plan import Routing
-from graphs.routing import groups_of_task
-from recovery.outline import CutOutline, TaskOutline
-from recovery.protocol_errors import RescaleError
+from backedge.graphs.deployment import Channel, Deployment, Task
+from backedge.graphs.expansion import with_channels
+from backedge.graphs.ids import RESTORED_SENDER, ChannelId, Epoch, TaskId
+from backedge.graphs.plan import Routing
+from backedge.graphs.routing import groups_of_task
+from backedge.recovery.outline import CutOutline, TaskOutline
+from backedge.recovery.protocol_errors import RescaleError
 
 
 class KeptState(Struct, frozen=True):

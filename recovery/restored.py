@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from graphs.ids import RESTORED_SENDER, ChannelId, Epoch
-from recovery.channels import Encode, Inbox
-from recovery.cut import OperatorState
-from recovery.messages import Data, End, restored_marker_in
-from recovery.rounds import RoundsSnapshot
+from backedge.graphs.ids import RESTORED_SENDER, ChannelId, Epoch
+from backedge.recovery.channels import Encode, Inbox
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.messages import Data, End, restored_marker_in
+from backedge.recovery.rounds import RoundsSnapshot
 
 
 class RestoredLog(Struct, frozen=True):

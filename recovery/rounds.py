@@ -31,11 +31,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from graphs.deployment import Task
-from graphs.ids import ChannelId, Epoch, TaskId
-from recovery.channels import Encode, Queued, Stored
-from recovery.messages import Marker, Path, restored_marker_in
-from recovery.protocol_errors import ProtocolError
+from backedge.graphs.deployment import Task
+from backedge.graphs.ids import ChannelId, Epoch, TaskId
+from backedge.recovery.channels import Encode, Queued, Stored
+from backedge.recovery.messages import Marker, Path, restored_marker_in
+from backedge.recovery.protocol_errors import ProtocolError
 
 NO_CONTRIBUTION: Mapping[TaskId, Any] = {}
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from recovery.stores.shapes import ShapeError, converted, shown
+from backedge.recovery.stores.shapes import ShapeError, converted, shown
 
 VERSION = 2
 """Version of the document. A reader refuses any other."""

@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.effects import Report
-from recovery.orders import Compact, FileId, StateFile
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.effects import Report
+from backedge.recovery.orders import Compact, FileId, StateFile
 
 FEW_BYTES = 1_000_000
 FEW_KEYS = 2_000

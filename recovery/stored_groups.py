@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from recovery.table_groups import Rows
-from recovery.typed_groups import Column, Numbers, many
+from backedge.recovery.table_groups import Rows
+from backedge.recovery.typed_groups import Column, Numbers, many
 
 
 class Pairs(NamedTuple):

@@ -45,8 +45,8 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.orders import (
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.orders import (
     AppendEntry,
     AttemptStart,
     CutId,
@@ -63,10 +63,10 @@ from recovery.orders import (
     StartTasks,
     Sweep,
 )
-from recovery.pipelines import THE_JOB, Pipeline
-from recovery.requests import Request, RequestKind, Requests, Sizes
-from recovery.state_files import StateLists
-from recovery.unpublished import named
+from backedge.recovery.pipelines import THE_JOB, Pipeline
+from backedge.recovery.requests import Request, RequestKind, Requests, Sizes
+from backedge.recovery.state_files import StateLists
+from backedge.recovery.unpublished import named
 
 
 def claimant_of(run: str, own: str) -> str:

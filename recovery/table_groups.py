@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from recovery.typed_groups import Column
+from backedge.recovery.typed_groups import Column
 
 ROWS = "rows of a table"
 _VERSION = 1

@@ -11,17 +11,17 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from graphs.deployment import Deployment
-from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
-from graphs.plan import Edge, Operator
-from recovery.cut import LogEntry, OperatorState, TaskSnapshot, Transaction, layers
-from recovery.messages import marker_in
-from recovery.protocol_errors import RescaleError
-from recovery.rescale import KeptState, MovedLog, MovedState, RestorePlan
-from recovery.restored import RestoredLog, TaskRestore
-from recovery.rounds import Phase, RoundsSnapshot
-from recovery.stored_groups import joined
-from recovery.unpublished import named
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
+from backedge.graphs.plan import Edge, Operator
+from backedge.recovery.cut import LogEntry, OperatorState, TaskSnapshot, Transaction, layers
+from backedge.recovery.messages import marker_in
+from backedge.recovery.protocol_errors import RescaleError
+from backedge.recovery.rescale import KeptState, MovedLog, MovedState, RestorePlan
+from backedge.recovery.restored import RestoredLog, TaskRestore
+from backedge.recovery.rounds import Phase, RoundsSnapshot
+from backedge.recovery.stored_groups import joined
+from backedge.recovery.unpublished import named
 
 Reroute = Callable[[Edge, tuple[LogEntry, ...], int], Mapping[int, tuple[bytes, ...]]]
 """Routes logged batches again: (edge, batches, parallelism of the receiver) -> receiver's index -> batches."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from graphs.deployment import Component, Deployment
-from graphs.ids import ChannelId, TaskId
-from recovery.effects import Report
+from backedge.graphs.deployment import Component, Deployment
+from backedge.graphs.ids import ChannelId, TaskId
+from backedge.recovery.effects import Report
 
 
 class Termination:

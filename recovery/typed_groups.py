@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from graphs.routing import KEY_GROUPS
+from backedge.graphs.routing import KEY_GROUPS
 
 COLUMNS = "columns"
 Column = npt.NDArray[Any]

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from graphs.deployment import Deployment
-from graphs.ids import TaskId
-from recovery.rescale import RestorePlan
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import TaskId
+from backedge.recovery.rescale import RestorePlan
 
 
 def named(transaction: str) -> tuple[str, int]:

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from backedge import Flow, Generate, Items, Range, Source
-from graphs.kinds import Read
-from recovery.orders import AttemptStart
-from recovery.stores.cut_store import CutStore
+from backedge.graphs.kinds import Read
+from backedge.recovery.orders import AttemptStart
+from backedge.recovery.stores.cut_store import CutStore
 
 T = TypeVar("T")
 Found = TypeVar("Found")

@@ -12,17 +12,17 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
-from graphs.describing import edges_in
-from graphs.plan import digits_of, operators_round
-from recovery.spark.cut_tables.decoding import json_of, pair_of, position_in, records_of
-from recovery.spark.cut_tables.file_rows import identity
-from recovery.spark.cut_tables.plain_pickles import UnreadablePickleError, load
-from recovery.spark.cut_tables.table_rows import as_state
-from recovery.stores.cut_store import CutStore
-from recovery.stores.manifests import CutDescription
-from recovery.stores.parquet_tables import ROWS_NAMES, to_rows
-from recovery.stores.store_errors import SnapshotCorruptError
-from recovery.stores.task_tables import TaskReader
+from backedge.graphs.describing import edges_in
+from backedge.graphs.plan import digits_of, operators_round
+from backedge.recovery.spark.cut_tables.decoding import json_of, pair_of, position_in, records_of
+from backedge.recovery.spark.cut_tables.file_rows import identity
+from backedge.recovery.spark.cut_tables.plain_pickles import UnreadablePickleError, load
+from backedge.recovery.spark.cut_tables.table_rows import as_state
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.manifests import CutDescription
+from backedge.recovery.stores.parquet_tables import ROWS_NAMES, to_rows
+from backedge.recovery.stores.store_errors import SnapshotCorruptError
+from backedge.recovery.stores.task_tables import TaskReader
 
 
 class StateEntry(NamedTuple):

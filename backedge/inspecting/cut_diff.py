@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from backedge.inspecting.cut_contents import CutContents
-from recovery.stores.manifests import CutDescription
+from backedge.recovery.stores.manifests import CutDescription
 
 LISTED_MAX = 1_000
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from backedge.graphs.wording import counted
 from backedge.printing import duration, size
-from graphs.wording import counted
-from recovery.spark.sessions.java import check_java
-from recovery.spark.spark_errors import JavaError
-from recovery.stores.folder_store import local_path
-from recovery.stores.job_identity import jobs_in
-from recovery.stores.store_errors import StoreError
-from recovery.stores.store_schemes import scheme_of, store_at
+from backedge.recovery.spark.sessions.java import check_java
+from backedge.recovery.spark.spark_errors import JavaError
+from backedge.recovery.stores.folder_store import local_path
+from backedge.recovery.stores.job_identity import jobs_in
+from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_schemes import scheme_of, store_at
 
 PYTHON_MIN, PYTHON_MAX = (3, 11), (3, 14)
 SHARED_BYTES_MIN = 1_000_000_000

@@ -8,19 +8,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from backedge.engine.on_ray.attaching import named_address
 from backedge.flows import WrongCallError
-from engine.on_ray.attaching import named_address
-from graphs.ids import Epoch
-from graphs.naming import check_name
-from recovery.orders import Manifest
-from recovery.run_status import RunStatus
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder_store import local_path
-from recovery.stores.job_identity import is_job, jobs_in
-from recovery.stores.manifests import CutDescription
-from recovery.stores.store_errors import StoreError
-from recovery.stores.store_schemes import scheme_of, store_at
-from recovery.stores.stored_status import stored_status
+from backedge.graphs.ids import Epoch
+from backedge.graphs.naming import check_name
+from backedge.recovery.orders import Manifest
+from backedge.recovery.run_status import RunStatus
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder_store import local_path
+from backedge.recovery.stores.job_identity import is_job, jobs_in
+from backedge.recovery.stores.manifests import CutDescription
+from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_schemes import scheme_of, store_at
+from backedge.recovery.stores.stored_status import stored_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,8 @@ def _runs_on_the_cluster(*, is_needed: bool, is_searched: bool) -> Sequence[RunS
     and so are several of which one is needed.
     """
     # Ray is imported by the commands that need it.
-    from engine.on_ray import cluster
-    from engine.on_ray.api.living_runs import living_runs
+    from backedge.engine.on_ray import cluster
+    from backedge.engine.on_ray.api.living_runs import living_runs
 
     was_connected = cluster.is_connected()
     if not (was_connected or is_needed or is_searched or named_address()):

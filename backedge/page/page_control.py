@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from backedge.engine.on_ray.api.job_handle import Job
 from backedge.flows import WrongCallError
 from backedge.living_commands import parallelism_in
-from engine.on_ray.api.job_handle import Job
 
 
 class PageControl:

@@ -26,12 +26,12 @@ from typing import Any
 
 from aiohttp import web
 
+from backedge.engine.on_ray.run_spec import RequestFailedError
 from backedge.flows import WrongCallError
+from backedge.graphs.graph_errors import GraphError
 from backedge.inspecting.cut_contents import NoSuchNameError
 from backedge.page.page_source import PageSource
-from engine.on_ray.run_spec import RequestFailedError
-from graphs.graph_errors import GraphError
-from recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_errors import StoreError
 
 HOST = "127.0.0.1"
 PUSH_S = 1.0

@@ -11,7 +11,7 @@ from typing import Any
 from backedge.inspecting.cut_contents import CutContents
 from backedge.inspecting.cut_diff import CutDiff, diff_of
 from backedge.inspecting.jobs import Jobs, cut_of, kept_at
-from recovery.run_status import RunStatus
+from backedge.recovery.run_status import RunStatus
 
 SHOWN_MAX = 200
 LIVING_S = 0.8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from backedge.engine.on_ray.cluster import ray
 from bench.workloads import StartWorkload
-from engine.on_ray.cluster import ray
 
 
 class Empty:

@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
+from backedge.engine.files.arrow import arrow
 from bench.workloads import SumWorkload
-from engine.files.arrow import arrow
 
 
 def run(workload: SumWorkload) -> float:

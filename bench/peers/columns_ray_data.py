@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from backedge.engine.files.arrow import arrow
 from bench.workloads import SumWorkload
-from engine.files.arrow import arrow
 
 BLOCK_ROWS = 1_000_000
 

@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
+from backedge.engine.on_ray.cluster import ray
 from bench.workloads import FitWorkload
-from engine.on_ray.cluster import ray
 
 
 def run(workload: FitWorkload) -> float:

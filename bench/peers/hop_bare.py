@@ -6,10 +6,10 @@ import os
 import pickle
 import tempfile
 
+from backedge.engine.on_ray.cluster import ray
 from bench.ours import keep_apart
 from bench.peers.loop_bare import STOP, sockets
 from bench.workloads import HopRecord, HopWorkload, hop, us_a_hop
-from engine.on_ray.cluster import ray
 
 
 class Side:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from backedge.engine.on_ray.cluster import ray
 from bench.workloads import HopRecord, HopWorkload, hop, us_a_hop
-from engine.on_ray.cluster import ray
 
 
 class Side:

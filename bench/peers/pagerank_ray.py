@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from backedge.engine.on_ray.cluster import ray
 from bench.graph_input import Block, Homes, next_ranks, read_graph
 from bench.workloads import RankWorkload
-from engine.on_ray.cluster import ray
 
 
 class Part:

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from backedge.engine.files.arrow import arrow, parquet
+from backedge.recovery.spark.sessions.spark_session import close_session, open_session
 from bench.graph_input import DAMPING, read_graph
 from bench.peers import pagerank_scipy
 from bench.workloads import RankWorkload
-from engine.files.arrow import arrow, parquet
-from recovery.spark.sessions.spark_session import close_session, open_session
 
 ROUNDS = 8
 WARM_UP_ROUNDS = 2

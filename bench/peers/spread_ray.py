@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from backedge.engine.on_ray.cluster import ray
 from bench.graph_input import Homes, read_graph, read_weights
 from bench.workloads import SpreadWorkload
-from engine.on_ray.cluster import ray
 
 FEW = 8
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from backedge.engine.on_ray.cluster import ray
 from bench.workloads import RoundWorkload
-from engine.on_ray.cluster import ray
 
 
 class Part:

@@ -5,9 +5,9 @@ One call a round instead of two and a driver; that works for two actors and no m
 
 from __future__ import annotations
 
+from backedge.engine.on_ray.cluster import ray
 from bench.peers.superstep_ray import Part
 from bench.workloads import RoundWorkload
-from engine.on_ray.cluster import ray
 
 
 def run(workload: RoundWorkload) -> float:

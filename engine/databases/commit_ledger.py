@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphs.io import Rollback, SinkPlace
-from recovery.protocol_errors import FencedError
+from backedge.graphs.io import Rollback, SinkPlace
+from backedge.recovery.protocol_errors import FencedError
 
 Execute = Callable[[str, Sequence[Any]], list[Any]]
 """Executes a statement with these values, and returns its rows. In the transaction that is open."""

@@ -6,9 +6,11 @@ A `DatabaseError` stays until somebody repairs the table, the account or the flo
 
 from __future__ import annotations
 
-from engine.task_errors import TaskError
+from backedge.engine.task_errors import TaskError
+from backedge.graphs.public import public
 
 
+@public
 class DatabaseError(TaskError):
     """A database that refuses what a source or a sink needs of it.
 
@@ -16,6 +18,7 @@ class DatabaseError(TaskError):
     """
 
 
+@public
 class UncommittedOutputError(DatabaseError):
     """Output of a complete cut that a database does not take. It is kept; the message says how to finish by hand.
 
@@ -23,6 +26,7 @@ class UncommittedOutputError(DatabaseError):
     """
 
 
+@public
 class DatabaseLostError(ConnectionError):
     """A database that has gone away and has not come back in time.
 

@@ -11,8 +11,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from engine.databases.database_errors import DatabaseError
-from engine.databases.postgres_server import Table, driver, names_of
+from backedge.engine.databases.database_errors import DatabaseError
+from backedge.engine.databases.postgres_server import Table, driver, names_of
 
 RANGES_MAX = 128
 RANGE_ROWS_MIN = 1_000

@@ -10,13 +10,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, Protocol
 
-from engine.columns import Records
-from engine.databases.database_errors import UncommittedOutputError, one_line
-from engine.databases.table_rows import RowCheck
-from engine.services import close_writer
-from engine.task_errors import TaskError
-from graphs.io import Delivery, DeliverySink, Rollback, SinkPlace, SinkWriter
-from recovery.protocol_errors import FencedError
+from backedge.engine.columns import Records
+from backedge.engine.databases.database_errors import UncommittedOutputError, one_line
+from backedge.engine.databases.table_rows import RowCheck
+from backedge.engine.services import close_writer
+from backedge.engine.task_errors import TaskError
+from backedge.graphs.io import Delivery, DeliverySink, Rollback, SinkPlace, SinkWriter
+from backedge.recovery.protocol_errors import FencedError
 
 
 class TableStore(Protocol):

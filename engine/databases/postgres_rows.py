@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from engine.databases.commit_ledger import ATTEMPTS, COMMITS, DEFINITIONS, CommitLedger
-from engine.databases.database_errors import DatabaseError, one_line
-from engine.databases.postgres_server import Table, driver, names_of
-from engine.databases.table_rows import Column, Row, RowCheck, by_columns, check_texts
-from engine.task_errors import show
-from graphs.io import SinkPlace
+from backedge.engine.databases.commit_ledger import ATTEMPTS, COMMITS, DEFINITIONS, CommitLedger
+from backedge.engine.databases.database_errors import DatabaseError, one_line
+from backedge.engine.databases.postgres_server import Table, driver, names_of
+from backedge.engine.databases.table_rows import Column, Row, RowCheck, by_columns, check_texts
+from backedge.engine.task_errors import show
+from backedge.graphs.io import SinkPlace
 
 _JSON = ("json", "jsonb")
 _JSON_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")

@@ -12,9 +12,9 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
-from engine.databases.database_errors import DatabaseError, DatabaseLostError, one_line
-from engine.databases.table_rows import Column
-from graphs.graph_errors import BadOptionError
+from backedge.engine.databases.database_errors import DatabaseError, DatabaseLostError, one_line
+from backedge.engine.databases.table_rows import Column
+from backedge.graphs.graph_errors import BadOptionError
 
 T = TypeVar("T")
 

@@ -6,20 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.databases.database_errors import DatabaseError, DatabaseLostError, one_line
-from engine.databases.key_ranges import START, KeyRange, KeyReader, Position, list_ranges
-from engine.databases.marked_writer import TableSink
-from engine.databases.postgres_rows import TableWriter, check_writable, end_earlier_sessions, session_of
-from engine.databases.postgres_server import Server, Table, check_dsn, driver
-from engine.databases.prepared_writer import PreparedWriter, check_prepared, roll_back_prepared
-from engine.databases.table_rows import RowCheck, key_columns
-from graphs.graph_errors import BadOptionError
-from graphs.io import Rollback, SinkPlace, SinkWriter, Source, SplitReader, check_rate
+from backedge.engine.databases.database_errors import DatabaseError, DatabaseLostError, one_line
+from backedge.engine.databases.key_ranges import START, KeyRange, KeyReader, Position, list_ranges
+from backedge.engine.databases.marked_writer import TableSink
+from backedge.engine.databases.postgres_rows import TableWriter, check_writable, end_earlier_sessions, session_of
+from backedge.engine.databases.postgres_server import Server, Table, check_dsn, driver
+from backedge.engine.databases.prepared_writer import PreparedWriter, check_prepared, roll_back_prepared
+from backedge.engine.databases.table_rows import RowCheck, key_columns
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.io import Rollback, SinkPlace, SinkWriter, Source, SplitReader, check_rate
+from backedge.graphs.public import public
 
 ROLL_BACK_PATIENCE_S = 5.0
 """How long the supervisor waits for a server that is away. What is not removed now is removed after the next cut."""
 
 
+@public
 @dataclass(frozen=True)
 class PostgresTable(Source[dict[str, Any]], TableSink):
     """A table of PostgreSQL, a record a row, to read or to write. It must exist; `table` is TABLE or SCHEMA.TABLE.

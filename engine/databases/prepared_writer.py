@@ -19,16 +19,16 @@ import hashlib
 import time
 from typing import Any
 
-from engine.columns import Records
-from engine.databases.commit_ledger import CommitLedger
-from engine.databases.database_errors import DatabaseError, DatabaseLostError, UncommittedOutputError, one_line
-from engine.databases.postgres_rows import TableWriter, end_earlier_sessions, session_of
-from engine.databases.postgres_server import PATIENCE_S, Server, Table, driver
-from engine.databases.table_rows import RowCheck
-from engine.files.file_errors import UnknownTransactionError, UnwritableRecordError
-from engine.rolling_back import Turn, turn_in
-from graphs.io import Rollback, SinkPlace
-from recovery.protocol_errors import FencedError
+from backedge.engine.columns import Records
+from backedge.engine.databases.commit_ledger import CommitLedger
+from backedge.engine.databases.database_errors import DatabaseError, DatabaseLostError, UncommittedOutputError, one_line
+from backedge.engine.databases.postgres_rows import TableWriter, end_earlier_sessions, session_of
+from backedge.engine.databases.postgres_server import PATIENCE_S, Server, Table, driver
+from backedge.engine.databases.table_rows import RowCheck
+from backedge.engine.files.file_errors import UnknownTransactionError, UnwritableRecordError
+from backedge.engine.rolling_back import Turn, turn_in
+from backedge.graphs.io import Rollback, SinkPlace
+from backedge.recovery.protocol_errors import FencedError
 
 GID_BYTES_MAX = 199
 """PostgreSQL takes 199 bytes."""

@@ -15,13 +15,14 @@ from urllib.parse import quote
 
 import numpy as np
 
-from engine.databases.commit_ledger import ATTEMPTS, COMMITS, DEFINITIONS, CommitLedger
-from engine.databases.database_errors import DatabaseError, DatabaseLostError
-from engine.databases.key_ranges import PAGE_ROWS, RANGE_ROWS_MIN, RANGES_MAX
-from engine.databases.marked_writer import TableSink
-from engine.databases.table_rows import Column, Row, RowCheck, check_texts, key_columns
-from graphs.graph_errors import BadOptionError
-from graphs.io import Rollback, SinkPlace, Source, SplitReader, check_rate
+from backedge.engine.databases.commit_ledger import ATTEMPTS, COMMITS, DEFINITIONS, CommitLedger
+from backedge.engine.databases.database_errors import DatabaseError, DatabaseLostError
+from backedge.engine.databases.key_ranges import PAGE_ROWS, RANGE_ROWS_MIN, RANGES_MAX
+from backedge.engine.databases.marked_writer import TableSink
+from backedge.engine.databases.table_rows import Column, Row, RowCheck, check_texts, key_columns
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.io import Rollback, SinkPlace, Source, SplitReader, check_rate
+from backedge.graphs.public import public
 
 T = TypeVar("T")
 
@@ -36,6 +37,7 @@ _ROW_IDS = ("rowid", "_rowid_", "oid")
 _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 
 
+@public
 @dataclass(frozen=True)
 class SqliteTable(Source[dict[str, Any]], TableSink):
     """A table of a SQLite database, a record a row, to read or to write. Database and table must exist.

@@ -8,10 +8,10 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, cast
 
-from engine.columns import Records, as_records
-from engine.files.parts import unwritable
-from engine.task_errors import describe
-from graphs.graph_errors import BadOptionError
+from backedge.engine.columns import Records, as_records
+from backedge.engine.files.parts import unwritable
+from backedge.engine.task_errors import describe
+from backedge.graphs.graph_errors import BadOptionError
 
 Row = tuple[Any, ...]
 

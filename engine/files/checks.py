@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from copy import copy
 from typing import Any
 
-from engine.files.file_errors import NoInputError, OutputError
-from engine.task_errors import TaskError, describe, show
-from graphs.io import Sink, SinkPlace, Source
-from graphs.plan import Operator
-from recovery.stores.shapes import ShapeError, text
+from backedge.engine.files.file_errors import NoInputError, OutputError
+from backedge.engine.task_errors import TaskError, describe, show
+from backedge.graphs.io import Sink, SinkPlace, Source
+from backedge.graphs.plan import Operator
+from backedge.recovery.stores.shapes import ShapeError, text
 
 
 def check_source(operator: Operator) -> tuple[str, ...] | None:
@@ -19,11 +19,11 @@ def check_source(operator: Operator) -> tuple[str, ...] | None:
     The result is the input of the run: when it is passed to `FileServices`, all tasks share the same splits, even if
     files come or go meanwhile.
 
-    >>> from engine.files.file_formats import JsonLines
-    >>> from graphs.kinds import Read
+    >>> from backedge.engine.files.file_formats import JsonLines
+    >>> from backedge.graphs.kinds import Read
     >>> check_source(Operator("orders", Read(JsonLines("no/folder"))))
     Traceback (most recent call last):
-    engine.files.file_errors.NoInputError: no/folder does not exist: give the path of a file or a folder that exists
+    backedge.NoInputError: no/folder does not exist: give the path of a file or a folder that exists
     """
     source: Source[Any] = copy(operator.function)
     try:

@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.files.disk import Disk
-from engine.files.file_errors import DamagedOutputError
-from engine.files.names import staged_name
-from graphs.io import Rollback
+from backedge.engine.files.disk import Disk
+from backedge.engine.files.file_errors import DamagedOutputError
+from backedge.engine.files.names import staged_name
+from backedge.graphs.io import Rollback
 
 
 class Content(NamedTuple):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from engine.files.arrow import arrow
+from backedge.engine.files.arrow import arrow
 
 
 class Stream(Protocol):

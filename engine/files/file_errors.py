@@ -6,9 +6,11 @@ unchanged, because it may be gone the next time; the same holds for `UnfinishedO
 
 from __future__ import annotations
 
-from engine.task_errors import TaskError
+from backedge.engine.task_errors import TaskError
+from backedge.graphs.public import public
 
 
+@public
 class NoInputError(TaskError):
     """A source whose path leads to no readable file.
 
@@ -16,6 +18,7 @@ class NoInputError(TaskError):
     """
 
 
+@public
 class InputChangedError(TaskError):
     """A file that has disappeared or changed since the run listed it, or `Items` that are fewer than were read of them.
 
@@ -23,6 +26,7 @@ class InputChangedError(TaskError):
     """
 
 
+@public
 class MalformedInputError(TaskError):
     """Input that does not have the format of its source. The message names the file and the place in it.
 
@@ -30,6 +34,7 @@ class MalformedInputError(TaskError):
     """
 
 
+@public
 class OutputError(TaskError):
     """A sink that cannot write to its path.
 
@@ -37,6 +42,7 @@ class OutputError(TaskError):
     """
 
 
+@public
 class UnknownTransactionError(OutputError, LookupError):
     """A transaction to be committed that is neither prepared nor published.
 
@@ -44,6 +50,7 @@ class UnknownTransactionError(OutputError, LookupError):
     """
 
 
+@public
 class DamagedOutputError(OutputError):
     """Stored output that differs from what was written. None of it is decoded.
 
@@ -55,6 +62,7 @@ class UnfinishedOutputError(OSError):
     """Output left incomplete by an earlier failure. This attempt cannot go on; the next one can."""
 
 
+@public
 class UnwritableRecordError(TaskError):
     """A record that the format of its sink cannot represent.
 

@@ -14,20 +14,20 @@ from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, TypeVar
 
-from engine.files.arrow import parquet
-from engine.files.disk import Disk, UnsyncedDisk
-from engine.files.file_errors import OutputError
-from engine.files.folder_output import FolderOutput
-from engine.files.former_places import WriterOfSeveralPlaces
-from engine.files.locations import Location, Stamp
-from engine.files.object_location import is_in_object_store, location_of
-from engine.files.object_output import ObjectOutput
-from engine.files.objects_in_memory import ObjectsInMemory
-from engine.files.output_folders import STAGING
-from engine.files.output_place import OutputPlace
-from engine.files.parquet_part import ParquetPart, count_rows, cut_parquet, join_parquet
-from engine.files.parquet_split import ParquetSplit
-from engine.files.parts import (
+from backedge.engine.files.arrow import parquet
+from backedge.engine.files.disk import Disk, UnsyncedDisk
+from backedge.engine.files.file_errors import OutputError
+from backedge.engine.files.folder_output import FolderOutput
+from backedge.engine.files.former_places import WriterOfSeveralPlaces
+from backedge.engine.files.locations import Location, Stamp
+from backedge.engine.files.object_location import is_in_object_store, location_of
+from backedge.engine.files.object_output import ObjectOutput
+from backedge.engine.files.objects_in_memory import ObjectsInMemory
+from backedge.engine.files.output_folders import STAGING
+from backedge.engine.files.output_place import OutputPlace
+from backedge.engine.files.parquet_part import ParquetPart, count_rows, cut_parquet, join_parquet
+from backedge.engine.files.parquet_split import ParquetSplit
+from backedge.engine.files.parts import (
     CsvPart,
     JsonPart,
     Part,
@@ -38,12 +38,13 @@ from engine.files.parts import (
     pickles_in,
     read_pickles,
 )
-from engine.files.splits import RANGE_BYTES_MAX, Position, Split, check_files, ranges, row_groups
-from engine.files.text_splits import CsvSplit, JsonSplit, TextSplit
-from engine.files.withdrawing import Span
-from graphs.graph_errors import BadOptionError
-from graphs.io import Rollback, Sink, SinkPlace, SinkWriter, Source, SplitReader, Withdrawal, check_rate
-from graphs.options import check_count, is_above_zero
+from backedge.engine.files.splits import RANGE_BYTES_MAX, Position, Split, check_files, ranges, row_groups
+from backedge.engine.files.text_splits import CsvSplit, JsonSplit, TextSplit
+from backedge.engine.files.withdrawing import Span
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.io import Rollback, Sink, SinkPlace, SinkWriter, Source, SplitReader, Withdrawal, check_rate
+from backedge.graphs.options import check_count, is_above_zero
+from backedge.graphs.public import public
 
 T = TypeVar("T")
 
@@ -307,6 +308,7 @@ def with_compressed(*endings: str) -> tuple[str, ...]:
     return (*endings, *(f"{ending}.gz" for ending in endings))
 
 
+@public
 @dataclass(frozen=True)
 class JsonLines(FileSource[dict[str, Any]], FileSink):
     """Files with one JSON value per line, to read or to write.
@@ -333,6 +335,7 @@ class JsonLines(FileSource[dict[str, Any]], FileSink):
         return JsonPart(self.disk, path, sink)
 
 
+@public
 @dataclass(frozen=True)
 class CSV(FileSource[dict[str, Any]], FileSink):
     """Files of comma-separated values with a header line, to read or to write.
@@ -375,6 +378,7 @@ class CSV(FileSource[dict[str, Any]], FileSink):
         return csv_header(path)
 
 
+@public
 @dataclass(frozen=True)
 class Parquet(FileSource[dict[str, Any]], FileSink):
     """Parquet files, one record per row, to read or to write.
@@ -417,6 +421,7 @@ class Parquet(FileSource[dict[str, Any]], FileSink):
         return parquet().read_schema(path)
 
 
+@public
 class TextLines(FileSource[str]):
     """Text files, one record per line, without its line end.
 

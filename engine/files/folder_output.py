@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.files.file_errors import OutputError
-from engine.files.names import path_name
-from engine.files.output_folders import (
+from backedge.engine.files.file_errors import OutputError
+from backedge.engine.files.names import path_name
+from backedge.engine.files.output_folders import (
     STAGING,
     check_output_folder,
     claim_folder,
@@ -16,17 +16,17 @@ from engine.files.output_folders import (
     output_folder,
     release_folder,
 )
-from engine.files.output_place import NewPart
-from engine.files.rolls import RollLimits, Rolls
-from engine.files.staging import Staging
-from engine.files.withdrawing import Span, Withdrawing
-from engine.files.writers import FileWriter
-from graphs.ids import Attempt
-from graphs.io import Rollback, SinkPlace, Withdrawal
-from recovery.stores.folder_store import FolderStore
+from backedge.engine.files.output_place import NewPart
+from backedge.engine.files.rolls import RollLimits, Rolls
+from backedge.engine.files.staging import Staging
+from backedge.engine.files.withdrawing import Span, Withdrawing
+from backedge.engine.files.writers import FileWriter
+from backedge.graphs.ids import Attempt
+from backedge.graphs.io import Rollback, SinkPlace, Withdrawal
+from backedge.recovery.stores.folder_store import FolderStore
 
 if TYPE_CHECKING:
-    from engine.files.file_formats import FileSink
+    from backedge.engine.files.file_formats import FileSink
 
 
 class FolderOutput:

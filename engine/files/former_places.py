@@ -11,14 +11,14 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import lru_cache
 
-from engine.columns import Records
-from engine.files.file_errors import UnknownTransactionError
-from engine.files.object_rolls import lines_of
-from engine.services import close_writer, commit_all
-from graphs.io import SinkWriter
-from recovery.stores.store_calls import create_exclusively
-from recovery.stores.store_protocol import Store
-from recovery.stores.store_schemes import store_at
+from backedge.engine.columns import Records
+from backedge.engine.files.file_errors import UnknownTransactionError
+from backedge.engine.files.object_rolls import lines_of
+from backedge.engine.services import close_writer, commit_all
+from backedge.graphs.io import SinkWriter
+from backedge.recovery.stores.store_calls import create_exclusively
+from backedge.recovery.stores.store_protocol import Store
+from backedge.recovery.stores.store_schemes import store_at
 
 _PLACES = "places"
 

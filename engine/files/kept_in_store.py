@@ -20,18 +20,18 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from engine.columns import Records
-from engine.files.file_errors import DamagedOutputError, OutputError, UnknownTransactionError
-from engine.files.former_places import note_place, noted_places
-from engine.files.kept_output import Deliver, receiver
-from engine.files.names import name_of, path_name, turn_of
-from engine.files.output_folders import refuse_other_output
-from engine.files.parts import pickled_batch
-from engine.files.writers import Receive
-from graphs.io import DeliverySink, Rollback, Withdrawal
-from recovery.stores.folder_store import FolderStore
-from recovery.stores.store_calls import full_name
-from recovery.stores.store_protocol import Store
+from backedge.engine.columns import Records
+from backedge.engine.files.file_errors import DamagedOutputError, OutputError, UnknownTransactionError
+from backedge.engine.files.former_places import note_place, noted_places
+from backedge.engine.files.kept_output import Deliver, receiver
+from backedge.engine.files.names import name_of, path_name, turn_of
+from backedge.engine.files.output_folders import refuse_other_output
+from backedge.engine.files.parts import pickled_batch
+from backedge.engine.files.writers import Receive
+from backedge.graphs.io import DeliverySink, Rollback, Withdrawal
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.store_calls import full_name
+from backedge.recovery.stores.store_protocol import Store
 
 _PREPARED = "prepared"
 _COMMITTED = "committed"

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from inspect import isawaitable
 from typing import Any
 
-from engine.files.names import turn_of
-from engine.files.writers import MemoryWriter, Receive
-from engine.memory import ListStore
-from engine.task_errors import MisuseError, TaskError, show, user_error
-from graphs.io import Delivery, DeliverySink, FunctionRaisedError, Rollback, SinkWriter, Withdrawal
+from backedge.engine.files.names import turn_of
+from backedge.engine.files.writers import MemoryWriter, Receive
+from backedge.engine.memory import ListStore
+from backedge.engine.task_errors import MisuseError, TaskError, show, user_error
+from backedge.graphs.io import Delivery, DeliverySink, FunctionRaisedError, Rollback, SinkWriter, Withdrawal
 
 Deliver = Callable[[str, str, list[Any]], None]
 """Takes the name of a sink, the name of a transaction and its records; may be called again with the same arguments."""

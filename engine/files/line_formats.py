@@ -12,9 +12,9 @@ from __future__ import annotations
 import zlib
 from typing import Any, cast
 
-from engine.files.file_errors import MalformedInputError
-from engine.files.locations import Location
-from engine.files.splits import Position, Split, changed
+from backedge.engine.files.file_errors import MalformedInputError
+from backedge.engine.files.locations import Location
+from backedge.engine.files.splits import Position, Split, changed
 
 BLOCK_BYTES = 1024 * 1024
 LINE_BYTES_MAX = 256 * 1024 * 1024

@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from engine.files.arrow import filesystems
-from engine.files.file_errors import InputChangedError, NoInputError
-from graphs.wording import counted
+from backedge.engine.files.arrow import filesystems
+from backedge.engine.files.file_errors import InputChangedError, NoInputError
+from backedge.graphs.wording import counted
 
 
 class Stamp(NamedTuple):

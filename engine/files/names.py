@@ -10,9 +10,9 @@ import secrets
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from engine.files.file_errors import DamagedOutputError
-from engine.rolling_back import Turn, turn_in
-from graphs.ids import Attempt
+from backedge.engine.files.file_errors import DamagedOutputError
+from backedge.engine.rolling_back import Turn, turn_in
+from backedge.graphs.ids import Attempt
 
 _BYTES_MAX = 210
 """File systems allow 255; the prefix and ending of a part are added."""

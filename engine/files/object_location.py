@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from engine.files.arrow import arrow
-from engine.files.file_errors import InputChangedError, NoInputError
-from engine.files.locations import FolderLocation, Location, Stamp, is_hidden
-from recovery.stores.names import parts_of
-from recovery.stores.store_errors import StoreError
-from recovery.stores.store_protocol import FileFacts
-from recovery.stores.store_schemes import scheme_of, store_at
+from backedge.engine.files.arrow import arrow
+from backedge.engine.files.file_errors import InputChangedError, NoInputError
+from backedge.engine.files.locations import FolderLocation, Location, Stamp, is_hidden
+from backedge.recovery.stores.names import parts_of
+from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_protocol import FileFacts
+from backedge.recovery.stores.store_schemes import scheme_of, store_at
 
 _SCHEMES = ("s3", "gs", "az")
 

@@ -24,24 +24,24 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from engine.files.file_errors import OutputError, UnknownTransactionError
-from engine.files.folder_output import published_name
-from engine.files.names import path_name
-from engine.files.object_rolls import PIECES_MAX, ObjectRolls, lines_of
-from engine.files.object_staging import ObjectStaging
-from engine.files.output_folders import STAGING, claim_place, is_claimed, refuse_other_output, release_place
-from engine.files.output_place import NewPart
-from engine.files.parts import Part
-from engine.files.rolls import RollLimits
-from engine.files.writers import StagedWriter
-from graphs.ids import Attempt
-from graphs.io import Rollback, SinkPlace, Withdrawal
-from recovery.stores.store_errors import StoreError
-from recovery.stores.store_schemes import store_at
-from recovery.unpublished import named
+from backedge.engine.files.file_errors import OutputError, UnknownTransactionError
+from backedge.engine.files.folder_output import published_name
+from backedge.engine.files.names import path_name
+from backedge.engine.files.object_rolls import PIECES_MAX, ObjectRolls, lines_of
+from backedge.engine.files.object_staging import ObjectStaging
+from backedge.engine.files.output_folders import STAGING, claim_place, is_claimed, refuse_other_output, release_place
+from backedge.engine.files.output_place import NewPart
+from backedge.engine.files.parts import Part
+from backedge.engine.files.rolls import RollLimits
+from backedge.engine.files.writers import StagedWriter
+from backedge.graphs.ids import Attempt
+from backedge.graphs.io import Rollback, SinkPlace, Withdrawal
+from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_schemes import store_at
+from backedge.recovery.unpublished import named
 
 if TYPE_CHECKING:
-    from engine.files.file_formats import FileSink
+    from backedge.engine.files.file_formats import FileSink
 
 
 @lru_cache(maxsize=16)

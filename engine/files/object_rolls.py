@@ -34,14 +34,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from engine.files.file_errors import OutputError, UnknownTransactionError
-from engine.files.names import turn_of
-from engine.files.object_staging import ObjectStaging, Roll
-from graphs.ids import Attempt
-from graphs.io import SinkPlace
+from backedge.engine.files.file_errors import OutputError, UnknownTransactionError
+from backedge.engine.files.names import turn_of
+from backedge.engine.files.object_staging import ObjectStaging, Roll
+from backedge.graphs.ids import Attempt
+from backedge.graphs.io import SinkPlace
 
 if TYPE_CHECKING:
-    from engine.files.file_formats import FileSink
+    from backedge.engine.files.file_formats import FileSink
 
 PIECES_MAX = 500
 """How many pieces may wait for one another. Each cut lists them, so their number is limited."""

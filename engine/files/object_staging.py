@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.files.file_errors import DamagedOutputError
-from engine.files.names import name_of, new_name, path_name, staged_name
-from graphs.ids import Attempt
-from graphs.io import Rollback
-from recovery.stores.store_calls import create_exclusively, exists, full_name
+from backedge.engine.files.file_errors import DamagedOutputError
+from backedge.engine.files.names import name_of, new_name, path_name, staged_name
+from backedge.graphs.ids import Attempt
+from backedge.graphs.io import Rollback
+from backedge.recovery.stores.store_calls import create_exclusively, exists, full_name
 
 _PREPARED = "prepared"
 _ROLLS = "rolls"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from copy import copy
 from typing import BinaryIO
 
-from recovery.stores.store_protocol import FileFacts, Store
+from backedge.recovery.stores.store_protocol import FileFacts, Store
 
 
 class ObjectsInMemory(Store):

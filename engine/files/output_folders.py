@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.files.disk import Disk
-from engine.files.file_errors import OutputError
-from graphs.wording import counted
-from recovery.stores.folder_store import FolderStore
-from recovery.stores.store_calls import create_exclusively, exists
-from recovery.stores.store_protocol import Store
+from backedge.engine.files.disk import Disk
+from backedge.engine.files.file_errors import OutputError
+from backedge.graphs.wording import counted
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.store_calls import create_exclusively, exists
+from backedge.recovery.stores.store_protocol import Store
 
 STAGING = "_staging"
 """The folder within an output folder for unpublished output; readers ignore it because of its name."""

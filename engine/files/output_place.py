@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from engine.files.parts import Part
-from graphs.io import Rollback, SinkWriter, Withdrawal
+from backedge.engine.files.parts import Part
+from backedge.graphs.io import Rollback, SinkWriter, Withdrawal
 
 NewPart = Callable[[Path], Part]
 """Creates the local file of a part, in the format of the sink."""

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from engine.columns import Records
-from engine.services import Reader
+from backedge.engine.columns import Records
+from backedge.engine.services import Reader
 
 BURST_S = 0.1
 BUNCH_S = 0.01
@@ -63,8 +63,8 @@ class PacedReader:
 
     After a read that returned nothing, it waits `idle_s` seconds before it tries again.
 
-    >>> from engine.source_reader import SourceReader
-    >>> from graphs.sources_and_sinks import Items
+    >>> from backedge.engine.source_reader import SourceReader
+    >>> from backedge.graphs.sources_and_sinks import Items
     >>> reader = PacedReader(SourceReader("letters", Items(list("abcd")), {"0-of-1": 0}))
     >>> reader.wait_s(), reader.read(3), reader.positions()
     (0.0, ['a', 'b', 'c'], {'0-of-1': 3})

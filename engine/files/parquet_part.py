@@ -19,12 +19,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from engine.batch import ATOMS, copy_records
-from engine.columns import Columns, Records, as_records, is_tensor
-from engine.files.arrow import arrow, parquet
-from engine.files.disk import Disk
-from engine.files.parts import unwritable
-from engine.task_errors import describe
+from backedge.engine.batch import ATOMS, copy_records
+from backedge.engine.columns import Columns, Records, as_records, is_tensor
+from backedge.engine.files.arrow import arrow, parquet
+from backedge.engine.files.disk import Disk
+from backedge.engine.files.parts import unwritable
+from backedge.engine.task_errors import describe
 
 ROWS_MAX = 64 * 1024
 DICTIONARY_BYTES_MAX = 128 * 1024

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.files.arrow import parquet
-from engine.files.file_errors import MalformedInputError
-from engine.files.locations import Location
-from engine.files.splits import Position, Split, changed, footer_digest
-from graphs.io import ArrowRows
+from backedge.engine.files.arrow import parquet
+from backedge.engine.files.file_errors import MalformedInputError
+from backedge.engine.files.locations import Location
+from backedge.engine.files.splits import Position, Split, changed, footer_digest
+from backedge.graphs.io import ArrowRows
 
 ROWS_MAX = 8192
 """The number of rows decoded at a time."""

@@ -21,12 +21,12 @@ from uuid import UUID
 
 import numpy as np
 
-from engine.batch import copy_value
-from engine.columns import Records, as_records
-from engine.files.disk import Disk
-from engine.files.file_errors import DamagedOutputError, UnwritableRecordError
-from engine.reading_back import check_reads_back
-from engine.task_errors import describe, show
+from backedge.engine.batch import copy_value
+from backedge.engine.columns import Records, as_records
+from backedge.engine.files.disk import Disk
+from backedge.engine.files.file_errors import DamagedOutputError, UnwritableRecordError
+from backedge.engine.reading_back import check_reads_back
+from backedge.engine.task_errors import describe, show
 
 _FRAME = struct.Struct("<Q16s")
 """The length of a batch, and its digest."""

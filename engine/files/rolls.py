@@ -30,11 +30,11 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from engine.files.contents import Content
-from engine.files.disk import Disk
-from engine.files.names import attempt_in, new_name, path_name, staged_name
-from engine.files.staging import Staging
-from graphs.ids import Attempt
+from backedge.engine.files.contents import Content
+from backedge.engine.files.disk import Disk
+from backedge.engine.files.names import attempt_in, new_name, path_name, staged_name
+from backedge.engine.files.staging import Staging
+from backedge.graphs.ids import Attempt
 
 Join = Callable[[Sequence[Path], Path], None]
 """Writes the records of these files, in order, into a new file."""

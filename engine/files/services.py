@@ -6,21 +6,21 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine.files.checks import check_source
-from engine.files.disk import Disk
-from engine.files.kept_in_store import KeptInStore
-from engine.files.kept_output import Deliver, KeptInMemory
-from engine.files.names import path_name
-from engine.files.pace import Bucket, PacedReader
-from engine.memory import ListStore
-from engine.rolling_back import LaterOutput, SweepOfSinks
-from engine.services import RecordsOnly, Services
-from engine.source_reader import SourceReader, positions_of, splits_in_all
-from graphs.ids import Attempt, TaskId
-from graphs.io import Sink, SinkPlace, SinkWriter, Source, rate_of
-from graphs.plan import Operator
-from recovery.orders import Sweep
-from recovery.stores.store_protocol import Store
+from backedge.engine.files.checks import check_source
+from backedge.engine.files.disk import Disk
+from backedge.engine.files.kept_in_store import KeptInStore
+from backedge.engine.files.kept_output import Deliver, KeptInMemory
+from backedge.engine.files.names import path_name
+from backedge.engine.files.pace import Bucket, PacedReader
+from backedge.engine.memory import ListStore
+from backedge.engine.rolling_back import LaterOutput, SweepOfSinks
+from backedge.engine.services import RecordsOnly, Services
+from backedge.engine.source_reader import SourceReader, positions_of, splits_in_all
+from backedge.graphs.ids import Attempt, TaskId
+from backedge.graphs.io import Sink, SinkPlace, SinkWriter, Source, rate_of
+from backedge.graphs.plan import Operator
+from backedge.recovery.orders import Sweep
+from backedge.recovery.stores.store_protocol import Store
 
 FIRST = Attempt(1)
 
@@ -39,8 +39,8 @@ class FileServices(Services):
     - key: with a key, that output is signed, and unsigned output is never decoded. At most 64 bytes.
 
     >>> services = FileServices("squares", None, lambda sink, transaction, records: print(sink, records), run="5f3a")
-    >>> from graphs.sources_and_sinks import Collect
-    >>> from graphs.kinds import Write
+    >>> from backedge.graphs.sources_and_sinks import Collect
+    >>> from backedge.graphs.kinds import Write
     >>> writer = services.writer(Operator("out", Write(Collect())), TaskId("out", 0))
     >>> writer.write([1, 4])
     >>> writer.prepare("out.0.attempt-1.epoch-1")

@@ -25,9 +25,9 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qs
 
-from engine.files.arrow import parquet
-from engine.files.file_errors import InputChangedError, MalformedInputError
-from engine.files.locations import Location, Stamp
+from backedge.engine.files.arrow import parquet
+from backedge.engine.files.file_errors import InputChangedError, MalformedInputError
+from backedge.engine.files.locations import Location, Stamp
 
 Position = int | tuple[int, ...]
 

@@ -23,12 +23,12 @@ import filecmp
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.files.contents import Contents
-from engine.files.disk import Disk
-from engine.files.file_errors import OutputError
-from engine.files.names import attempt_in, new_name, path_name, staged_name
-from graphs.ids import Attempt
-from graphs.io import Rollback
+from backedge.engine.files.contents import Contents
+from backedge.engine.files.disk import Disk
+from backedge.engine.files.file_errors import OutputError
+from backedge.engine.files.names import attempt_in, new_name, path_name, staged_name
+from backedge.graphs.ids import Attempt
+from backedge.graphs.io import Rollback
 
 
 class Staging:

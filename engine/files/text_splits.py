@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from engine.files.file_errors import MalformedInputError
-from engine.files.line_formats import Lines, position_in
-from engine.files.locations import Location
-from engine.files.splits import Position, Split
+from backedge.engine.files.file_errors import MalformedInputError
+from backedge.engine.files.line_formats import Lines, position_in
+from backedge.engine.files.locations import Location
+from backedge.engine.files.splits import Position, Split
 
 FIELD_CHARACTERS_MAX = 64 * 1024 * 1024
 """The default limit of the csv module is 131,072, which some texts exceed."""

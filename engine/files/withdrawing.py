@@ -23,13 +23,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.files.contents import Content, Contents, write_contents
-from engine.files.disk import Disk
-from engine.files.names import attempt_in, new_name, staged_name
-from engine.files.rolls import Rolls, TargetOf
-from engine.files.staging import Staging
-from graphs.ids import Attempt
-from graphs.io import Withdrawal
+from backedge.engine.files.contents import Content, Contents, write_contents
+from backedge.engine.files.disk import Disk
+from backedge.engine.files.names import attempt_in, new_name, staged_name
+from backedge.engine.files.rolls import Rolls, TargetOf
+from backedge.engine.files.staging import Staging
+from backedge.graphs.ids import Attempt
+from backedge.graphs.io import Withdrawal
 
 _FILE = "file."
 _RECORD = "record."

@@ -17,14 +17,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Generic, Protocol, TypeVar
 
-from engine.columns import Records
-from engine.files.file_errors import UnfinishedOutputError, UnknownTransactionError
-from engine.files.names import staged_name
-from engine.files.parts import Part
-from engine.files.rolls import RollLimits, Rolls, TargetOf
-from engine.files.staging import Staging
-from engine.memory import ListStore, ListWriter
-from graphs.ids import Attempt
+from backedge.engine.columns import Records
+from backedge.engine.files.file_errors import UnfinishedOutputError, UnknownTransactionError
+from backedge.engine.files.names import staged_name
+from backedge.engine.files.parts import Part
+from backedge.engine.files.rolls import RollLimits, Rolls, TargetOf
+from backedge.engine.files.staging import Staging
+from backedge.engine.memory import ListStore, ListWriter
+from backedge.graphs.ids import Attempt
 
 Receive = Callable[[str, list[Any]], object]
 """Takes the name of a transaction and its records."""

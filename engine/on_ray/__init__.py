@@ -1,4 +1,4 @@
-"""engine.on_ray: flows on a Ray cluster.
+"""backedge.engine.on_ray: flows on a Ray cluster.
 
 - `api/`: what users call (`starting.py`) and what they hold during a run (`job_handle.py`).
 - `supervisor/`: the actor that leads a run. It carries out the orders of the coordinator and the supervisor of

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from engine.on_ray.attaching import (
+from backedge.engine.on_ray.attaching import (
     ClusterError,
     SeveralClustersError,
     Started,

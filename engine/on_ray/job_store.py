@@ -9,30 +9,30 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from engine.compaction import cut_of, put_together
-from engine.files.services import FileServices
-from engine.kept_inputs import Journal
-from engine.moving import move_whole
-from engine.on_ray.transport.control_messages import TaskOptions
-from engine.rerouting import reroute
-from engine.upgrading import upgraded
-from graphs.deployment import Deployment
-from graphs.describing import describe_plan
-from graphs.ids import Attempt, Epoch, TaskId
-from graphs.plan import Plan, loops_of_edges
-from recovery.cut import TaskSnapshot
-from recovery.orders import Compact, Entry, Manifest, Numbered, Sweep
-from recovery.rescale import RestorePlan
-from recovery.restored import TaskRestore
-from recovery.run_status import RunStatus
-from recovery.stores.cut_store import CutStore
-from recovery.stores.keys import derived_key
-from recovery.stores.manifests import CutDescription
-from recovery.stores.store_errors import NoSuchCutError
-from recovery.stores.store_protocol import Store
-from recovery.stores.store_schemes import store_at
-from recovery.stores.task_files import StoredFile, TaskFiles
-from recovery.taking_back import CutFiles, take_back
+from backedge.engine.compaction import cut_of, put_together
+from backedge.engine.files.services import FileServices
+from backedge.engine.kept_inputs import Journal
+from backedge.engine.moving import move_whole
+from backedge.engine.on_ray.transport.control_messages import TaskOptions
+from backedge.engine.rerouting import reroute
+from backedge.engine.upgrading import upgraded
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.describing import describe_plan
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.plan import Plan, loops_of_edges
+from backedge.recovery.cut import TaskSnapshot
+from backedge.recovery.orders import Compact, Entry, Manifest, Numbered, Sweep
+from backedge.recovery.rescale import RestorePlan
+from backedge.recovery.restored import TaskRestore
+from backedge.recovery.run_status import RunStatus
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.keys import derived_key
+from backedge.recovery.stores.manifests import CutDescription
+from backedge.recovery.stores.store_errors import NoSuchCutError
+from backedge.recovery.stores.store_protocol import Store
+from backedge.recovery.stores.store_schemes import store_at
+from backedge.recovery.stores.task_files import StoredFile, TaskFiles
+from backedge.recovery.taking_back import CutFiles, take_back
 
 LEFT_BYTES_MAX = 1_000_000
 RUN_LETTERS = 16

@@ -25,16 +25,18 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from engine.batch import Batch
-from engine.runtime import TaskRuntime
-from engine.sending import Emitted
-from graphs.deployment import Channel, Deployment, Task
-from graphs.ids import TaskId
+from backedge.engine.batch import Batch
+from backedge.engine.runtime import TaskRuntime
+from backedge.engine.sending import Emitted
+from backedge.graphs.deployment import Channel, Deployment, Task
+from backedge.graphs.ids import TaskId
+from backedge.graphs.public import public
 
 _FORM = re.compile(r"(?P<who>[^@]+)@(?P<when>epoch|records|loop|every)=(?P<amount>\d+(?:\.\d+)?)(?P<unit>s|ms)?")
 ROLES = ("head", "body", "source", "sink")
 
 
+@public
 class KillSpecError(ValueError):
     """A planned fault that is malformed, or that matches no task of the run.
 
@@ -92,7 +94,7 @@ class Faults(Struct, frozen=True):
     (Kill(who='head', when='epoch', amount=3),)
     >>> Faults(kills="head@epoch=3")
     Traceback (most recent call last):
-    engine.on_ray.planned_faults.KillSpecError: kills='head@epoch=3': give a list, as in kills=["head@epoch=3"]
+    backedge.KillSpecError: kills='head@epoch=3': give a list, as in kills=["head@epoch=3"]
     """
 
     kills: Sequence[str] = ()

@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from engine.files.arrow import arrow
-from engine.files.file_errors import InputChangedError, NoInputError
-from engine.on_ray import cluster
-from graphs.graph_errors import BadOptionError
-from graphs.io import ArrowRows, Source, check_rate
-from graphs.wording import counted
+from backedge.engine.files.arrow import arrow
+from backedge.engine.files.file_errors import InputChangedError, NoInputError
+from backedge.engine.on_ray import cluster
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.io import ArrowRows, Source, check_rate
+from backedge.graphs.public import public
+from backedge.graphs.wording import counted
 
 PIECE_ROWS = 10_000
 FETCH_TIMEOUT_S = 300.0
@@ -104,6 +105,7 @@ class _PieceReader:
         return rows
 
 
+@public
 def from_ray_data(dataset: Any, *, rate: float | None = None) -> DatasetRows:
     """A source of the rows of a `ray.data.Dataset`, each a dict; operators that take columns get columns.
 

@@ -18,10 +18,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from graphs.expansion import Actors
-from graphs.flow import Flow, checked_flow
-from graphs.graph_errors import BadOptionError
-from graphs.options import is_whole
+from backedge.graphs.expansion import Actors
+from backedge.graphs.flow import Flow, checked_flow
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.options import is_whole
+from backedge.graphs.public import public
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,6 +94,7 @@ RestartStrategy = Literal["exponential", "fixed"]
 Placement = Literal["DEFAULT", "SPREAD"]
 
 
+@public
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """The options of one run. Raises `BadOptionError` for a value that an option does not take.
@@ -101,7 +103,7 @@ class RunOptions:
     3
     >>> RunOptions(keep=0)
     Traceback (most recent call last):
-    graphs.graph_errors.BadOptionError: run option keep=0: give an integer of at least 1
+    backedge.BadOptionError: run option keep=0: give an integer of at least 1
     """
 
     snapshots: Location | None = None
@@ -221,7 +223,7 @@ class RunOptions:
 @cache
 def option_rules() -> dict[str, Rule | None]:
     """The rule of each option, in the order of the fields; None if another part of the program checks the value."""
-    hints = get_type_hints(RunOptions, include_extras=True)
+    hints = get_type_hints(RunOptions, globals(), include_extras=True)
     return {option.name: _rule_of(hints[option.name]) for option in fields(RunOptions)}
 
 

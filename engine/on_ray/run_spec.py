@@ -7,18 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from engine.on_ray.planned_faults import Kill
-from engine.on_ray.run_options import RunOptions
-from engine.on_ray.transport.control_messages import TaskOptions
-from graphs.deployment import Deployment
-from graphs.ids import Epoch
-from recovery.coordinator import SnapshotOptions
-from recovery.graph_change import GraphChange
-from recovery.pipelines import THE_JOB, Pipeline
-from recovery.stores.keys import derived_key
-from recovery.supervisor import RestartOptions
+from backedge.engine.on_ray.planned_faults import Kill
+from backedge.engine.on_ray.run_options import RunOptions
+from backedge.engine.on_ray.transport.control_messages import TaskOptions
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Epoch
+from backedge.graphs.public import public
+from backedge.recovery.coordinator import SnapshotOptions
+from backedge.recovery.graph_change import GraphChange
+from backedge.recovery.pipelines import THE_JOB, Pipeline
+from backedge.recovery.stores.keys import derived_key
+from backedge.recovery.supervisor import RestartOptions
 
 
+@public
 class RunFailedError(RuntimeError):
     """The run has failed for good; the message says why.
 
@@ -26,6 +28,7 @@ class RunFailedError(RuntimeError):
     """
 
 
+@public
 class RequestFailedError(RuntimeError):
     """A requested savepoint, rescale or stop failed; the message says why.
 

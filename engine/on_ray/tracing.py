@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graphs.ids import TaskId
-from recovery.run_status import EpochStatus, FailureStatus, RunStatus
+from backedge.graphs.ids import TaskId
+from backedge.recovery.run_status import EpochStatus, FailureStatus, RunStatus
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.on_ray import cluster
-from engine.on_ray.actor.labelled_output import MARK
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.actor.labelled_output import MARK
 
 PROGRAM_MARK = ":job_id:"
 _PROGRAM = re.compile(rf"{PROGRAM_MARK}(?:[0-9a-f]{{2}}){{1,8}}")

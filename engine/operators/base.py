@@ -16,19 +16,20 @@ from operator import length_hint
 from types import CoroutineType
 from typing import Any, cast
 
-from engine.answering import Call
-from engine.batch import Hops, uniform
-from engine.capture import Capture, OperatorCapture
-from engine.extraction import key_function
-from engine.sending import Send, TakeRecords, drop, taking_records
-from engine.services import Services
-from engine.state import KeyedState, keyed_entries
-from engine.tables.table_state import TableState
-from engine.task_errors import USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
-from graphs.ids import Attempt, Epoch, TaskId
-from graphs.plan import Edge, Operator, Routing
-from graphs.routing import NEVER_NAN, canonical_key
-from recovery.cut import OperatorState
+from backedge.engine.answering import Call
+from backedge.engine.batch import Hops, uniform
+from backedge.engine.capture import Capture, OperatorCapture
+from backedge.engine.extraction import key_function
+from backedge.engine.sending import Send, TakeRecords, drop, taking_records
+from backedge.engine.services import Services
+from backedge.engine.state import KeyedState, keyed_entries
+from backedge.engine.tables.table_state import TableState
+from backedge.engine.task_errors import USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.plan import Edge, Operator, Routing
+from backedge.graphs.public import public
+from backedge.graphs.routing import NEVER_NAN, canonical_key
+from backedge.recovery.cut import OperatorState
 
 
 @dataclass(slots=True)
@@ -39,6 +40,7 @@ class Moment:
     round: tuple[int, ...] | None = None
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Place:
     """The place of an operator in a run, and the resources that it may use.
@@ -62,6 +64,7 @@ class Place:
     keyed_state: type[KeyedState]
 
 
+@public
 class OperatorRuntime:
     """One operator in one task, created by `OperatorKind.start`. The defaults suit an operator without hooks.
 
@@ -189,6 +192,7 @@ class OperatorRuntime:
             self._send_dead([records[position] for position in positions], pick(hops, positions))
 
 
+@public
 class TimedRuntime(OperatorRuntime, ABC):
     """An operator that acts at certain times, on the clock `place.moment.now_ms`."""
 
@@ -207,6 +211,7 @@ class TimedRuntime(OperatorRuntime, ABC):
         return 0
 
 
+@public
 class CallingRuntime(OperatorRuntime, ABC):
     """An operator that makes external calls, many at a time; the driver makes the calls and delivers the answers.
 

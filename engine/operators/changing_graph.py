@@ -30,15 +30,15 @@ from typing import Any
 
 import numpy as np
 
-from engine.arrays import to_array
-from engine.batch import Hops
-from engine.capture import OperatorCapture
-from engine.changing_values import ChangingValues, Told
-from engine.columns import Columns, Records
-from engine.files.arrow import arrow
-from engine.formats import from_format
-from engine.operators.base import OperatorRuntime, Place
-from engine.operators.vertex_graph import (
+from backedge.engine.arrays import to_array
+from backedge.engine.batch import Hops
+from backedge.engine.capture import OperatorCapture
+from backedge.engine.changing_values import ChangingValues, Told
+from backedge.engine.columns import Columns, Records
+from backedge.engine.files.arrow import arrow
+from backedge.engine.formats import from_format
+from backedge.engine.operators.base import OperatorRuntime, Place
+from backedge.engine.operators.vertex_graph import (
     GRAPH,
     VertexGraphOperator,
     arrays_in,
@@ -50,17 +50,17 @@ from engine.operators.vertex_graph import (
     group_keys,
     row_keys,
 )
-from engine.sending import Send
-from engine.shares import Outstanding, divided
-from engine.task_errors import MisuseError
-from engine.vertex_edges import COMBINES, Along, Array, identity
-from graphs.changing_graph import ChangeColumns, DealsChanges, OfChangingVertices, PassesChanges
-from graphs.exact_numbers import converted
-from graphs.ids import Attempt, Epoch
-from graphs.plan import Edge
-from graphs.routing import KEY_GROUPS, groups_of_task, key_groups
-from graphs.vertex_program import Vertices
-from recovery.cut import OperatorState
+from backedge.engine.sending import Send
+from backedge.engine.shares import Outstanding, divided
+from backedge.engine.task_errors import MisuseError
+from backedge.engine.vertex_edges import COMBINES, Along, Array, identity
+from backedge.graphs.changing_graph import ChangeColumns, DealsChanges, OfChangingVertices, PassesChanges
+from backedge.graphs.exact_numbers import converted
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.plan import Edge
+from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups
+from backedge.graphs.vertex_program import Vertices
+from backedge.recovery.cut import OperatorState
 
 
 class Kind(IntEnum):

@@ -15,13 +15,13 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from engine.batch import ATOMS, own_copy
-from engine.formats import from_format
-from engine.operators.base import Place
-from engine.state import KeyedState
-from engine.tables.table_state import TableState
-from engine.task_errors import NO_KEY, MisuseError, show
-from engine.timers import Timers
+from backedge.engine.batch import ATOMS, own_copy
+from backedge.engine.formats import from_format
+from backedge.engine.operators.base import Place
+from backedge.engine.state import KeyedState
+from backedge.engine.tables.table_state import TableState
+from backedge.engine.task_errors import NO_KEY, MisuseError, show
+from backedge.engine.timers import Timers
 
 TIMER_AHEAD_MS_MAX = 100 * 365 * 86_400_000
 TIMER_BEHIND_MS_MAX = 10 * 365 * 86_400_000
@@ -45,10 +45,11 @@ class HookContext:
     ...     def on_end(self, ctx):
     ...         for word in ctx.keys():
     ...             ctx.emit((word, ctx.state.get()))
-    >>> from engine.batch import Batch
-    >>> from engine.memory import MemoryServices
-    >>> from engine.runtime import TaskRuntime
-    >>> from graphs import Collect, Flow, Items, expand
+    >>> from backedge.engine.batch import Batch
+    >>> from backedge.engine.memory import MemoryServices
+    >>> from backedge.engine.runtime import TaskRuntime
+    >>> from backedge import Collect, Flow, Items
+    >>> from backedge.graphs.expansion import expand
     >>> flow = Flow("words")
     >>> words = flow.read(Items([]), name="words").key_by(lambda word: word)
     >>> words.process(Count, name="count").rebalance().write(Collect())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.batch import Hops, copy_records
-from engine.operators.base import OperatorRuntime, Place, is_true, try_each
-from engine.sending import TakeRecords
-from engine.task_errors import USER_RAISED
-from graphs.kinds import Filter
-from graphs.plan import Edge
+from backedge.engine.batch import Hops, copy_records
+from backedge.engine.operators.base import OperatorRuntime, Place, is_true, try_each
+from backedge.engine.sending import TakeRecords
+from backedge.engine.task_errors import USER_RAISED
+from backedge.graphs.kinds import Filter
+from backedge.graphs.plan import Edge
 
 
 class FilterOperator(OperatorRuntime):

@@ -27,12 +27,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from engine.arrays import to_array
-from engine.batch import Hops
-from engine.capture import OperatorCapture
-from engine.columns import Columns, Records
-from engine.operators.base import OperatorRuntime, Place, TimedRuntime
-from engine.operators.vertex_graph import (
+from backedge.engine.arrays import to_array
+from backedge.engine.batch import Hops
+from backedge.engine.capture import OperatorCapture
+from backedge.engine.columns import Columns, Records
+from backedge.engine.operators.base import OperatorRuntime, Place, TimedRuntime
+from backedge.engine.operators.vertex_graph import (
     KNOWN,
     VALUES,
     VertexGraphOperator,
@@ -44,14 +44,14 @@ from engine.operators.vertex_graph import (
     group_keys,
     row_keys,
 )
-from engine.sending import Send
-from engine.spreading_values import SpreadingValues
-from engine.vertex_edges import Array, Lookup
-from graphs.ids import Attempt, Epoch
-from graphs.plan import Edge
-from graphs.routing import KEY_GROUPS, key_groups
-from graphs.vertex_program import OfVertexProgram, PassesGraph
-from recovery.cut import OperatorState
+from backedge.engine.sending import Send
+from backedge.engine.spreading_values import SpreadingValues
+from backedge.engine.vertex_edges import Array, Lookup
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.plan import Edge
+from backedge.graphs.routing import KEY_GROUPS, key_groups
+from backedge.graphs.vertex_program import OfVertexProgram, PassesGraph
+from backedge.recovery.cut import OperatorState
 
 EDGE_COLUMNS = {"sources": "vertex", "targets": "target", "weights": "weight"}
 """Part of an edge -> the column in which it travels to the task of its source."""

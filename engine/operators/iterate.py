@@ -8,17 +8,17 @@ from functools import reduce
 from itertools import groupby
 from typing import Any
 
-from engine.arrays import from_rows, row_types
-from engine.batch import Batch, Hops, copy_records, merge, spread, uniform
-from engine.capture import OperatorCapture
-from engine.columns import Columns, Records, as_records
-from engine.operators.base import OperatorRuntime, Place
-from engine.sending import Send
-from engine.task_errors import USER_RAISED, user_error
-from graphs.ids import Attempt, Epoch, TaskId
-from graphs.kinds import Iterate
-from graphs.plan import Edge
-from recovery.cut import OperatorState
+from backedge.engine.arrays import from_rows, row_types
+from backedge.engine.batch import Batch, Hops, copy_records, merge, spread, uniform
+from backedge.engine.capture import OperatorCapture
+from backedge.engine.columns import Columns, Records, as_records
+from backedge.engine.operators.base import OperatorRuntime, Place
+from backedge.engine.sending import Send
+from backedge.engine.task_errors import USER_RAISED, user_error
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.kinds import Iterate
+from backedge.graphs.plan import Edge
+from backedge.recovery.cut import OperatorState
 
 
 class IterateOperator(OperatorRuntime):

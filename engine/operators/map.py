@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.batch import Hops, copy_records
-from engine.operators.base import OperatorRuntime, Place, pick, try_each
-from engine.sending import TakeRecords
-from engine.task_errors import USER_RAISED
-from graphs.kinds import Map
-from graphs.plan import Edge
+from backedge.engine.batch import Hops, copy_records
+from backedge.engine.operators.base import OperatorRuntime, Place, pick, try_each
+from backedge.engine.sending import TakeRecords
+from backedge.engine.task_errors import USER_RAISED
+from backedge.graphs.kinds import Map
+from backedge.graphs.plan import Edge
 
 
 class MapOperator(OperatorRuntime):

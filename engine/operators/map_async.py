@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from inspect import isawaitable
 from typing import Any
 
-from engine.answering import Call, in_event_loop
-from engine.batch import Hops, spread
-from engine.capture import OperatorCapture, dump
-from engine.operators.base import CallingRuntime, Place
-from engine.sending import TakeRecords
-from engine.task_errors import USER_RAISED, user_error
-from graphs.ids import Attempt, Epoch
-from graphs.kinds import MapAsync
-from graphs.plan import Edge
-from recovery.cut import OperatorState
+from backedge.engine.answering import Call, in_event_loop
+from backedge.engine.batch import Hops, spread
+from backedge.engine.capture import OperatorCapture, dump
+from backedge.engine.operators.base import CallingRuntime, Place
+from backedge.engine.sending import TakeRecords
+from backedge.engine.task_errors import USER_RAISED, user_error
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.kinds import MapAsync
+from backedge.graphs.plan import Edge
+from backedge.recovery.cut import OperatorState
 
 
 class MapAsyncOperator(CallingRuntime):

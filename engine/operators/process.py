@@ -18,22 +18,30 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from engine.batch import Hops, copy_records, runs
-from engine.capture import OperatorCapture
-from engine.extraction import key_function
-from engine.operators.base import Place, TimedRuntime
-from engine.operators.context import HookContext
-from engine.operators.emission import Emission
-from engine.sending import TakeRecords, key_failure, key_raised, wrong_key
-from engine.state import KeyedState, keyed_entries
-from engine.tables.table_state import TableState
-from engine.task_errors import NO_KEY, USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
-from engine.timers import Timers
-from graphs.ids import Attempt, Epoch
-from graphs.kinds import OfClass
-from graphs.plan import Edge, Routing
-from graphs.routing import NEVER_NAN, canonical_key
-from recovery.cut import OperatorState
+from backedge.engine.batch import Hops, copy_records, runs
+from backedge.engine.capture import OperatorCapture
+from backedge.engine.extraction import key_function
+from backedge.engine.operators.base import Place, TimedRuntime
+from backedge.engine.operators.context import HookContext
+from backedge.engine.operators.emission import Emission
+from backedge.engine.sending import TakeRecords, key_failure, key_raised, wrong_key
+from backedge.engine.state import KeyedState, keyed_entries
+from backedge.engine.tables.table_state import TableState
+from backedge.engine.task_errors import (
+    NO_KEY,
+    USER_RAISED,
+    MisuseError,
+    TaskError,
+    raise_unless_users,
+    show,
+    user_error,
+)
+from backedge.engine.timers import Timers
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.kinds import OfClass
+from backedge.graphs.plan import Edge, Routing
+from backedge.graphs.routing import NEVER_NAN, canonical_key
+from backedge.recovery.cut import OperatorState
 
 Key = Callable[[Any], Any]
 

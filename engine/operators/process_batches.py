@@ -16,25 +16,25 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from engine.batch import Hops, own_copy, runs
-from engine.capture import OperatorCapture
-from engine.columns import Records, as_records
-from engine.formats import prepare, to_format
-from engine.operators.base import Place
-from engine.operators.context import BatchContext
-from engine.operators.emission import BatchEmission
-from engine.operators.map_batches import SHOWN_RECORDS
-from engine.operators.process import ProcessOperator
-from engine.sending import Send
-from engine.state import KeyedState, WholeState, keyed_entries
-from engine.tables.restored_tables import holds_rows, rows_of
-from engine.tables.table_state import TableState
-from engine.task_errors import USER_RAISED, MisuseError
-from graphs.ids import Attempt, Epoch
-from graphs.kinds import OfBatchClass
-from graphs.plan import Edge
-from graphs.routing import groups_of_task
-from recovery.cut import OperatorState
+from backedge.engine.batch import Hops, own_copy, runs
+from backedge.engine.capture import OperatorCapture
+from backedge.engine.columns import Records, as_records
+from backedge.engine.formats import prepare, to_format
+from backedge.engine.operators.base import Place
+from backedge.engine.operators.context import BatchContext
+from backedge.engine.operators.emission import BatchEmission
+from backedge.engine.operators.map_batches import SHOWN_RECORDS
+from backedge.engine.operators.process import ProcessOperator
+from backedge.engine.sending import Send
+from backedge.engine.state import KeyedState, WholeState, keyed_entries
+from backedge.engine.tables.restored_tables import holds_rows, rows_of
+from backedge.engine.tables.table_state import TableState
+from backedge.engine.task_errors import USER_RAISED, MisuseError
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.kinds import OfBatchClass
+from backedge.graphs.plan import Edge
+from backedge.graphs.routing import groups_of_task
+from backedge.recovery.cut import OperatorState
 
 
 class ProcessBatchesOperator(ProcessOperator):

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.batch import Hops
-from engine.capture import OperatorCapture
-from engine.columns import Records
-from engine.operators.base import OperatorRuntime, Place
-from engine.sending import Send
-from engine.services import close_writer, commit_all
-from graphs.ids import Attempt, Epoch
-from graphs.io import SinkWriter
-from graphs.kinds import Write
-from graphs.plan import Edge
-from recovery.cut import OperatorState, Transaction
+from backedge.engine.batch import Hops
+from backedge.engine.capture import OperatorCapture
+from backedge.engine.columns import Records
+from backedge.engine.operators.base import OperatorRuntime, Place
+from backedge.engine.sending import Send
+from backedge.engine.services import close_writer, commit_all
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.io import SinkWriter
+from backedge.graphs.kinds import Write
+from backedge.graphs.plan import Edge
+from backedge.recovery.cut import OperatorState, Transaction
 
 
 class SinkOperator(OperatorRuntime):

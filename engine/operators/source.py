@@ -6,12 +6,12 @@ import pickle
 from collections.abc import Mapping
 from typing import Any
 
-from engine.capture import OperatorCapture, dump
-from engine.operators.base import OperatorRuntime, Place
-from engine.services import Reader
-from graphs.ids import Attempt, Epoch
-from graphs.kinds import Read
-from recovery.cut import OperatorState
+from backedge.engine.capture import OperatorCapture, dump
+from backedge.engine.operators.base import OperatorRuntime, Place
+from backedge.engine.services import Reader
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.kinds import Read
+from backedge.recovery.cut import OperatorState
 
 
 class SourceOperator(OperatorRuntime):

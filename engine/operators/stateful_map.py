@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.batch import ATOMS, Hops, copy_records, copy_value, is_immutable
-from engine.extraction import key_function
-from engine.operators.base import OperatorRuntime, Place, pick, try_each
-from engine.sending import TakeRecords, key_failure
-from engine.task_errors import (
+from backedge.engine.batch import ATOMS, Hops, copy_records, copy_value, is_immutable
+from backedge.engine.extraction import key_function
+from backedge.engine.operators.base import OperatorRuntime, Place, pick, try_each
+from backedge.engine.sending import TakeRecords, key_failure
+from backedge.engine.task_errors import (
     NO_KEY,
     USER_RAISED,
     TaskError,
@@ -18,9 +18,9 @@ from engine.task_errors import (
     user_error,
     user_frames,
 )
-from graphs.kinds import StatefulMap
-from graphs.plan import Edge, Routing
-from graphs.routing import NEVER_NAN, canonical_key
+from backedge.graphs.kinds import StatefulMap
+from backedge.graphs.plan import Edge, Routing
+from backedge.graphs.routing import NEVER_NAN, canonical_key
 
 _MISSING: Any = object()
 _NOT_RECENT: Any = object()

@@ -15,19 +15,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from engine.arrays import to_array
-from engine.columns import Columns, Records
-from engine.constant_bytes import constant_bytes, constant_in
-from engine.files.arrow import arrow
-from engine.formats import from_format
-from engine.operators.base import OperatorRuntime, Place
-from engine.spreading_values import SpreadingValues
-from engine.task_errors import USER_RAISED, MisuseError, show, user_error
-from engine.vertex_edges import Array, Lookup, OutEdges, in_group_order
-from graphs.exact_numbers import converted
-from graphs.graph_errors import BadOptionError
-from graphs.routing import KEY_GROUPS, groups_of_task, key_groups
-from graphs.vertex_program import OfVertexProgram, VertexProgram, Vertices, as_integers
+from backedge.engine.arrays import to_array
+from backedge.engine.columns import Columns, Records
+from backedge.engine.constant_bytes import constant_bytes, constant_in
+from backedge.engine.files.arrow import arrow
+from backedge.engine.formats import from_format
+from backedge.engine.operators.base import OperatorRuntime, Place
+from backedge.engine.spreading_values import SpreadingValues
+from backedge.engine.task_errors import USER_RAISED, MisuseError, show, user_error
+from backedge.engine.vertex_edges import Array, Lookup, OutEdges, in_group_order
+from backedge.graphs.exact_numbers import converted
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups
+from backedge.graphs.vertex_program import OfVertexProgram, VertexProgram, Vertices, as_integers
 
 VALUES, GRAPH, KNOWN = range(3)
 """The parts of the state: values; vertices with their edges; what is known of the tasks that send."""

@@ -36,13 +36,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.arrays import to_array
-from engine.batch import Hops
-from engine.capture import OperatorCapture
-from engine.columns import Columns, Records
-from engine.files.arrow import arrow
-from engine.operators.base import Place
-from engine.operators.vertex_graph import (
+from backedge.engine.arrays import to_array
+from backedge.engine.batch import Hops
+from backedge.engine.capture import OperatorCapture
+from backedge.engine.columns import Columns, Records
+from backedge.engine.files.arrow import arrow
+from backedge.engine.operators.base import Place
+from backedge.engine.operators.vertex_graph import (
     KNOWN,
     VALUES,
     VertexGraphOperator,
@@ -55,14 +55,14 @@ from engine.operators.vertex_graph import (
     group_keys,
     row_keys,
 )
-from engine.sending import Send
-from engine.vertex_edges import Array, OutEdges
-from engine.vertex_received import CombinedInbox, Inbox, UncombinedInbox
-from graphs.ids import Attempt, Epoch
-from graphs.plan import Edge
-from graphs.routing import KEY_GROUPS, groups_of_task, key_groups
-from graphs.vertex_program import BACKWARDS, OfVertexProgram
-from recovery.cut import OperatorState
+from backedge.engine.sending import Send
+from backedge.engine.vertex_edges import Array, OutEdges
+from backedge.engine.vertex_received import CombinedInbox, Inbox, UncombinedInbox
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.plan import Edge
+from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups
+from backedge.graphs.vertex_program import BACKWARDS, OfVertexProgram
+from backedge.recovery.cut import OperatorState
 
 SENT_MIN = 512
 """A task sends the values of so many vertices in a round, or of a share of its list if that is more.

@@ -1,4 +1,4 @@
-"""engine.simulation: the cores of the protocol under seeded schedules and faults, for users' own flows.
+"""backedge.engine.simulation: the cores of the protocol under seeded schedules and faults, for users' own flows.
 
 `world.py` lists what can happen next and carries it out, `world_ports.py` is what the drivers see of it, and `host.py`
 is one process in it. `schedule.py` chooses with a seeded generator, `fault_injection.py` lets things go wrong.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.answering import Answer, Awaited, Call, begin, finish
-from graphs.options import is_async
+from backedge.engine.answering import Answer, Awaited, Call, begin, finish
+from backedge.graphs.options import is_async
 
 
 class Calls:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from engine.simulation.record import Record, Violation
-from graphs.ids import Attempt, Epoch
-from recovery.cut import Cut
-from recovery.orders import AttemptStart, Manifest
+from backedge.engine.simulation.record import Record, Violation
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.cut import Cut
+from backedge.recovery.orders import AttemptStart, Manifest
 
 CHAIN = "8: the chain has no gap, and only the attempt that started last appends to it"
 CONTINUES = "9: a start restores what the entry before it says, or the cut that was asked for"

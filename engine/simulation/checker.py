@@ -10,15 +10,20 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from engine.simulation.chain_checks import check_chain
-from engine.simulation.counts import check_counts, check_held
-from engine.simulation.cut_checks import ONCE, check_cover, check_cut
-from engine.simulation.output_checks import check_conservation, check_output, check_replaced, check_transactions
-from engine.simulation.plain import Result, reference
-from engine.simulation.record import Record, Violation
-from engine.simulation.theorem import check_theorem
-from engine.simulation.trail import Trail, check_against, check_replay, lineage, walk
-from graphs.ids import Attempt
+from backedge.engine.simulation.chain_checks import check_chain
+from backedge.engine.simulation.counts import check_counts, check_held
+from backedge.engine.simulation.cut_checks import ONCE, check_cover, check_cut
+from backedge.engine.simulation.output_checks import (
+    check_conservation,
+    check_output,
+    check_replaced,
+    check_transactions,
+)
+from backedge.engine.simulation.plain import Result, reference
+from backedge.engine.simulation.record import Record, Violation
+from backedge.engine.simulation.theorem import check_theorem
+from backedge.engine.simulation.trail import Trail, check_against, check_replay, lineage, walk
+from backedge.graphs.ids import Attempt
 
 ALL = -1
 

@@ -12,8 +12,8 @@ import pickle
 import re
 from collections.abc import Iterator, Sequence
 
-from engine.simulation.record import Record, Violation
-from recovery.cut import Cut, OperatorState, Transaction
+from backedge.engine.simulation.record import Record, Violation
+from backedge.recovery.cut import Cut, OperatorState, Transaction
 
 COUNTED = "6: what was read was sent, and what was written is in transactions"
 

@@ -22,14 +22,14 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from engine.simulation.counts import is_in_order
-from engine.simulation.plain_task import hops_in
-from engine.simulation.record import Violation
-from graphs.deployment import Deployment
-from graphs.ids import ChannelId, TaskId
-from graphs.plan import Plan
-from recovery.cut import Cut, InputRecord, LogEntry, OutputRecord, TaskSnapshot
-from recovery.messages import marker_in
+from backedge.engine.simulation.counts import is_in_order
+from backedge.engine.simulation.plain_task import hops_in
+from backedge.engine.simulation.record import Violation
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import ChannelId, TaskId
+from backedge.graphs.plan import Plan
+from backedge.recovery.cut import Cut, InputRecord, LogEntry, OutputRecord, TaskSnapshot
+from backedge.recovery.messages import marker_in
 
 RECEIVED = "1: nothing is received that was not sent"
 LOGGED = "2: a log is exactly what was in its channel"

@@ -17,21 +17,21 @@ from io import BufferedIOBase
 
 from msgspec import structs
 
-from engine.simulation.simulated_store import CreateFault, SimulatedCut, SimulatedStore
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, Epoch, TaskId
-from graphs.plan import Plan, loops_of_edges
-from recovery.cut import Cut, OperatorState, TaskSnapshot
-from recovery.orders import AppendEntry, FileId, Manifest, Numbered, Sweep
-from recovery.rounds import RoundsSnapshot
-from recovery.stored_groups import StoredGroups
-from recovery.stores.cut_store import CutStore
-from recovery.stores.store_calls import remove_below
-from recovery.stores.store_errors import OutcomeUnknownError
-from recovery.stores.store_protocol import FileFacts, Store
-from recovery.stores.task_files import TaskFiles
-from recovery.stores.task_tables import StoredCut
-from recovery.taking_back import CutFiles, Logs
+from backedge.engine.simulation.simulated_store import CreateFault, SimulatedCut, SimulatedStore
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.plan import Plan, loops_of_edges
+from backedge.recovery.cut import Cut, OperatorState, TaskSnapshot
+from backedge.recovery.orders import AppendEntry, FileId, Manifest, Numbered, Sweep
+from backedge.recovery.rounds import RoundsSnapshot
+from backedge.recovery.stored_groups import StoredGroups
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.store_calls import remove_below
+from backedge.recovery.stores.store_errors import OutcomeUnknownError
+from backedge.recovery.stores.store_protocol import FileFacts, Store
+from backedge.recovery.stores.task_files import TaskFiles
+from backedge.recovery.stores.task_tables import StoredCut
+from backedge.recovery.taking_back import CutFiles, Logs
 
 
 @dataclass

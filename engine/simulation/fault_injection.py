@@ -5,22 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from engine.batch import Batch, decode, encode
-from engine.columns import Columns, concat
-from engine.simulation.fault_plan import FaultPlan, Outcome
-from engine.simulation.lossy_lines import LinedWorld
-from engine.simulation.requested_cuts import RequestedCuts
-from engine.simulation.simulated_store import CreateFault
-from engine.simulation.windows import WindowedWorld
-from engine.simulation.world import Happening, World
-from graphs.ids import Attempt, ChannelId, Epoch
-from recovery.channels import Queued
-from recovery.effects import Decline
-from recovery.messages import Data, Mode, marker_in
-from recovery.orders import AttemptStart, Manifest
-from recovery.protocol_errors import ChannelIntegrityError
-from recovery.requests import Request, RequestKind
-from recovery.supervisor import Stage, Supervisor
+from backedge.engine.batch import Batch, decode, encode
+from backedge.engine.columns import Columns, concat
+from backedge.engine.simulation.fault_plan import FaultPlan, Outcome
+from backedge.engine.simulation.lossy_lines import LinedWorld
+from backedge.engine.simulation.requested_cuts import RequestedCuts
+from backedge.engine.simulation.simulated_store import CreateFault
+from backedge.engine.simulation.windows import WindowedWorld
+from backedge.engine.simulation.world import Happening, World
+from backedge.graphs.ids import Attempt, ChannelId, Epoch
+from backedge.recovery.channels import Queued
+from backedge.recovery.effects import Decline
+from backedge.recovery.messages import Data, Mode, marker_in
+from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.protocol_errors import ChannelIntegrityError
+from backedge.recovery.requests import Request, RequestKind
+from backedge.recovery.supervisor import Stage, Supervisor
 
 RESCALED_RUNS, RESCALED_STEPS, TASKS_MAX = 0.4, 0.03, 4
 """The share of runs that are rescaled while they run, and of their steps; the most tasks of an operator."""

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from engine.simulation.record import Violation
-from engine.simulation.world import Happening
+from backedge.engine.simulation.record import Violation
+from backedge.engine.simulation.world import Happening
 
 
 @dataclass(frozen=True)

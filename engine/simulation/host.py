@@ -8,11 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from engine.answering import Answer, Call
-from engine.batch import Batch, encode
-from engine.channel_ends import Arrivals, SendCredit, SendItem
-from engine.driver_ports import FlowLimits, Observer, Ports
-from engine.simulation.record import (
+from backedge.engine.answering import Answer, Call
+from backedge.engine.batch import Batch, encode
+from backedge.engine.channel_ends import Arrivals, SendCredit, SendItem
+from backedge.engine.driver_ports import FlowLimits, Observer, Ports
+from backedge.engine.simulation.record import (
     Barriered,
     Captured,
     EndSent,
@@ -21,18 +21,18 @@ from engine.simulation.record import (
     Sent,
     Took,
 )
-from engine.simulation.record import (
+from backedge.engine.simulation.record import (
     Committed as CommittedEvent,
 )
-from engine.task import TaskCore
-from engine.task_driver import TaskDriver
-from graphs.deployment import Channel, Deployment
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from recovery.channels import Stored
-from recovery.credit import Credit
-from recovery.cut import TaskSnapshot
-from recovery.effects import Effect
-from recovery.messages import Barrier, Data, Item
+from backedge.engine.task import TaskCore
+from backedge.engine.task_driver import TaskDriver
+from backedge.graphs.deployment import Channel, Deployment
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.recovery.channels import Stored
+from backedge.recovery.credit import Credit
+from backedge.recovery.cut import TaskSnapshot
+from backedge.recovery.effects import Effect
+from backedge.recovery.messages import Barrier, Data, Item
 
 
 class Surroundings(Protocol):

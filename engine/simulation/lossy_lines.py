@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from engine.simulation.host import Host
-from engine.simulation.world import World
-from graphs.ids import Attempt, TaskId
-from recovery.effects import Effect
-from recovery.lines import LineEnd, Said
-from recovery.orders import Order
+from backedge.engine.simulation.host import Host
+from backedge.engine.simulation.world import World
+from backedge.graphs.ids import Attempt, TaskId
+from backedge.recovery.effects import Effect
+from backedge.recovery.lines import LineEnd, Said
+from backedge.recovery.orders import Order
 
 REPEAT_MS = 60
 CONFIRMS = Said(0, None)

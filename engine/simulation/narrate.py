@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.simulation.breaks import BREAKS
-from engine.simulation.differences import differences
-from engine.simulation.simulation import Policy, Simulation, SimulationError
-from engine.simulation.telling import tell_turns
-from graphs.flow import Flow
+from backedge.engine.simulation.breaks import BREAKS
+from backedge.engine.simulation.differences import differences
+from backedge.engine.simulation.simulation import Policy, Simulation, SimulationError
+from backedge.engine.simulation.telling import tell_turns
+from backedge.graphs.flow import Flow
+from backedge.graphs.public import public
 
 
+@public
 @dataclass(frozen=True)
 class Narration:
     """What happened under one seed.
@@ -33,6 +35,7 @@ class Narration:
     restores_with_log: int
 
 
+@public
 def narrate(
     flow: Flow,
     inputs: Mapping[str, Sequence[Any]] | None = None,
@@ -48,7 +51,7 @@ def narrate(
     `broken_rule` breaks one rule of the protocol, to show what the rule is for. The error for an unknown name lists
     the rules, and so does `python -m proof run --list-breaks` in a checkout.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow("squares")
     >>> flow.read(Items([1, 2, 3]), name="numbers").map(lambda n: n * n).write(Collect(), name="squares")
     >>> narration = narrate(flow, seed=1)

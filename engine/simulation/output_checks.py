@@ -15,13 +15,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from engine.simulation.chain_checks import belongs_to_the_last_cut, listed_by, should_be_replaced
-from engine.simulation.plain import Result
-from engine.simulation.plain_operator import frozen
-from engine.simulation.plain_task import decoded, hops_in
-from engine.simulation.record import Committed, Completed, Conserved, Record, Violation
-from recovery.cut import Cut, TaskSnapshot
-from recovery.messages import marker_in
+from backedge.engine.simulation.chain_checks import belongs_to_the_last_cut, listed_by, should_be_replaced
+from backedge.engine.simulation.plain import Result
+from backedge.engine.simulation.plain_operator import frozen
+from backedge.engine.simulation.plain_task import decoded, hops_in
+from backedge.engine.simulation.record import Committed, Completed, Conserved, Record, Violation
+from backedge.recovery.cut import Cut, TaskSnapshot
+from backedge.recovery.messages import marker_in
 
 LISTED = "6: only what a complete cut lists is published"
 REPLACED = "exactly once: a run that replaces output removes what was published after its cut"

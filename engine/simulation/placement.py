@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.run_ports import Placed
-from graphs.deployment import Deployment
-from graphs.expansion import Actors, expand, resized
-from graphs.ids import TaskId
-from graphs.plan import Plan
-from recovery.outline import CutOutline
-from recovery.protocol_errors import RescaleError
-from recovery.requests import Sizes
-from recovery.rescale import RestorePlan, fitting
-from recovery.restored import TaskRestore
-from recovery.taking_back import CutFiles, MoveWhole, Reroute
+from backedge.engine.run_ports import Placed
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.expansion import Actors, expand, resized
+from backedge.graphs.ids import TaskId
+from backedge.graphs.plan import Plan
+from backedge.recovery.outline import CutOutline
+from backedge.recovery.protocol_errors import RescaleError
+from backedge.recovery.requests import Sizes
+from backedge.recovery.rescale import RestorePlan, fitting
+from backedge.recovery.restored import TaskRestore
+from backedge.recovery.taking_back import CutFiles, MoveWhole, Reroute
 
 
 class PlanRestore(Protocol):

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.simulation.plain_operator import NO_KEY, Hop, PlainOperator, Wires, frozen, rule_of
-from graphs.cycles import find_cycles
-from graphs.digraph import upstream_first
-from graphs.kinds import Iterate
-from graphs.plan import Edge, Plan
+from backedge.engine.simulation.plain_operator import NO_KEY, Hop, PlainOperator, Wires, frozen, rule_of
+from backedge.graphs.cycles import find_cycles
+from backedge.graphs.digraph import upstream_first
+from backedge.graphs.kinds import Iterate
+from backedge.graphs.plan import Edge, Plan
 
 STEPS_MAX = 1_000_000
 
@@ -31,7 +31,7 @@ class Result:
 def reference(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> Result:
     """Run a plan to its end.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow()
     >>> flow.read(Items([]), name="numbers").map(lambda n: n + 1).write(Collect(), name="out")
     >>> reference(flow.plan(), {"numbers": [1, 2, 2]}).sinks["out"] == {2: 1, 3: 2}

@@ -15,8 +15,8 @@ from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
-from graphs.kinds import Iterate, rows_of
-from graphs.plan import Edge, Operator, Plan, Routing
+from backedge.graphs.kinds import Iterate, rows_of
+from backedge.graphs.plan import Edge, Operator, Plan, Routing
 
 NO_KEY = ("(no key)",)
 """The key of what belongs to the operator as a whole."""

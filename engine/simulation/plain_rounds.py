@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from engine.simulation.plain_task import hops_in, rest_of
-from engine.simulation.trail import frozen_hops, same_payload
-from graphs.deployment import Task
-from graphs.ids import RESTORED_SENDER, ChannelId, TaskId
-from recovery.messages import Marker, Path, marker_in
-from recovery.rounds import Phase, RoundsSnapshot
+from backedge.engine.simulation.plain_task import hops_in, rest_of
+from backedge.engine.simulation.trail import frozen_hops, same_payload
+from backedge.graphs.deployment import Task
+from backedge.graphs.ids import RESTORED_SENDER, ChannelId, TaskId
+from backedge.recovery.messages import Marker, Path, marker_in
+from backedge.recovery.rounds import Phase, RoundsSnapshot
 
 
 class PlainRounds:

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from engine.simulation.plain_operator import NO_KEY, Hop, PlainOperator, Wires, frozen, one_nan, rule_of
-from engine.simulation.record import Ran
-from graphs.deployment import Deployment, Task
-from graphs.ids import ChannelId
-from graphs.plan import Edge, Routing
-from graphs.routing import key_group, task_of_group
-from recovery.cut import OperatorState
+from backedge.engine.simulation.plain_operator import NO_KEY, Hop, PlainOperator, Wires, frozen, one_nan, rule_of
+from backedge.engine.simulation.record import Ran
+from backedge.graphs.deployment import Deployment, Task
+from backedge.graphs.ids import ChannelId
+from backedge.graphs.plan import Edge, Routing
+from backedge.graphs.routing import key_group, task_of_group
+from backedge.recovery.cut import OperatorState
 
 ANY_TARGET = -1
 COLUMNS = b"A"

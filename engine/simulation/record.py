@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from graphs.plan import Plan
-from recovery.cut import Cut
-from recovery.messages import Mode
-from recovery.orders import Numbered
-from recovery.restored import TaskRestore
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.graphs.plan import Plan
+from backedge.recovery.cut import Cut
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import Numbered
+from backedge.recovery.restored import TaskRestore
 
 
 class Started(NamedTuple):

@@ -9,20 +9,20 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from engine.batch import copy_records
-from engine.columns import Columns, Records
-from engine.files.file_errors import OutputError
-from engine.files.kept_output import KeptInMemory
-from engine.files.names import path_name
-from engine.memory import ListStore, ListWriter, MemoryServices
-from engine.rolling_back import LaterOutput, SweepOfSinks
-from engine.services import commit_all
-from engine.simulation.differences import differences
-from engine.task_errors import show
-from graphs.ids import Attempt, TaskId
-from graphs.io import Sink, SinkPlace, SinkWriter
-from graphs.plan import Operator
-from recovery.orders import Sweep
+from backedge.engine.batch import copy_records
+from backedge.engine.columns import Columns, Records
+from backedge.engine.files.file_errors import OutputError
+from backedge.engine.files.kept_output import KeptInMemory
+from backedge.engine.files.names import path_name
+from backedge.engine.memory import ListStore, ListWriter, MemoryServices
+from backedge.engine.rolling_back import LaterOutput, SweepOfSinks
+from backedge.engine.services import commit_all
+from backedge.engine.simulation.differences import differences
+from backedge.engine.task_errors import show
+from backedge.graphs.ids import Attempt, TaskId
+from backedge.graphs.io import Sink, SinkPlace, SinkWriter
+from backedge.graphs.plan import Operator
+from backedge.recovery.orders import Sweep
 
 _RUN = "simulated"
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import random
 
-from engine.simulation.fault_plan import Outcome
-from engine.simulation.lossy_lines import Travelling
-from engine.simulation.record import Violation
-from engine.simulation.world import World
-from graphs.ids import Attempt, Epoch
-from recovery.effects import Decline
-from recovery.messages import Mode
-from recovery.requests import Request, RequestKind
-from recovery.rounds import Phase
+from backedge.engine.simulation.fault_plan import Outcome
+from backedge.engine.simulation.lossy_lines import Travelling
+from backedge.engine.simulation.record import Violation
+from backedge.engine.simulation.world import World
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.effects import Decline
+from backedge.recovery.messages import Mode
+from backedge.recovery.requests import Request, RequestKind
+from backedge.recovery.rounds import Phase
 
 
 class RequestedCuts:

@@ -13,15 +13,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from engine.simulation.fault_injection import Faults
-from engine.simulation.fault_plan import FaultPlan, Outcome
-from engine.simulation.record import Violation
-from engine.simulation.requested_cuts import RequestedCuts
-from engine.simulation.world import Happening, World
-from graphs.ids import ChannelId, TaskId
-from recovery.messages import Mode
-from recovery.protocol_errors import ChannelIntegrityError
-from recovery.stores.store_errors import StoreError
+from backedge.engine.simulation.fault_injection import Faults
+from backedge.engine.simulation.fault_plan import FaultPlan, Outcome
+from backedge.engine.simulation.record import Violation
+from backedge.engine.simulation.requested_cuts import RequestedCuts
+from backedge.engine.simulation.world import Happening, World
+from backedge.graphs.ids import ChannelId, TaskId
+from backedge.recovery.messages import Mode
+from backedge.recovery.protocol_errors import ChannelIntegrityError
+from backedge.recovery.stores.store_errors import StoreError
 
 LIVE_TICK_SHARE = 0.02
 NEVER_MS = 10**9

@@ -13,13 +13,14 @@ from operator import length_hint
 from pathlib import Path
 from typing import Any
 
-from engine.simulation.differences import differences
-from engine.simulation.simulation import Invariant, Policy, Run, Simulation, SimulationError, checked_seeds
-from engine.simulation.telling import tell_steps, tell_turns
-from engine.task_errors import USER_RAISED, TaskError, describe, show, user_frames
-from graphs.flow import Flow
-from graphs.options import check_function
-from graphs.plan import Plan
+from backedge.engine.simulation.differences import differences
+from backedge.engine.simulation.simulation import Invariant, Policy, Run, Simulation, SimulationError, checked_seeds
+from backedge.engine.simulation.telling import tell_steps, tell_turns
+from backedge.engine.task_errors import USER_RAISED, TaskError, describe, show, user_frames
+from backedge.graphs.flow import Flow
+from backedge.graphs.options import check_function
+from backedge.graphs.plan import Plan
+from backedge.graphs.public import public
 
 _OWN_FOLDER = str(Path(__file__).parents[1])
 STEPS_TOLD = 20
@@ -30,6 +31,7 @@ TOLD_EVERY_S = 5.0
 Check = Callable[[Mapping[str, list[Any]]], object]
 
 
+@public
 class ScheduleError(Exception):
     """A schedule under which a flow behaves differently than without crashes.
 
@@ -59,6 +61,7 @@ class ScheduleError(Exception):
         return "\n".join(lines)
 
 
+@public
 @dataclass(frozen=True)
 class SimulationResult:
     """The result of a simulation in which every schedule passed.
@@ -89,6 +92,7 @@ class SimulationResult:
         )
 
 
+@public
 def simulate(
     flow: Flow,
     inputs: Mapping[str, Sequence[Any]] | None = None,
@@ -124,7 +128,7 @@ def simulate(
     The same arguments give the same result. Every few seconds a line on standard error says how many schedules have
     passed. Exceptions of the flow's own functions are raised.
 
-    >>> from graphs import Collect, Flow, Items
+    >>> from backedge import Collect, Flow, Items
     >>> flow = Flow("halve")
     >>> again = flow.loop("again", of=int)
     >>> numbers = flow.read(Items([12, 7, 40]), name="numbers")

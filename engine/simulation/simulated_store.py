@@ -12,14 +12,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.cut import Cut, TaskSnapshot, stacked
-from recovery.messages import Mode
-from recovery.orders import AppendEntry, AttemptStart, Entry, FileId, Manifest, Numbered, StateFile, Sweep
-from recovery.outline import CutOutline, outline_of
-from recovery.stores.store_errors import OutcomeUnknownError
-from recovery.taking_back import CutFiles, SnapshotsInMemory
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.cut import Cut, TaskSnapshot, stacked
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import AppendEntry, AttemptStart, Entry, FileId, Manifest, Numbered, StateFile, Sweep
+from backedge.recovery.outline import CutOutline, outline_of
+from backedge.recovery.stores.store_errors import OutcomeUnknownError
+from backedge.recovery.taking_back import CutFiles, SnapshotsInMemory
 
 ManifestName = tuple[Attempt, Epoch, int]
 """The name of a manifest: the attempt and the epoch of its cut, and the number of its entry in the chain."""

@@ -14,25 +14,26 @@ from typing import Any, Literal, get_args
 
 from msgspec import structs
 
-from engine.cut_view import CutView
-from engine.files.checks import check_source
-from engine.files.file_errors import NoInputError
-from engine.simulation.checker import check_protocol
-from engine.simulation.cuts_in_store import CutsInStore
-from engine.simulation.record import Record, Started
-from engine.simulation.schedule import FaultPlan, Schedule
-from engine.simulation.telling import ToldWorld, records_in_loops
-from engine.simulation.world import Happening
-from engine.simulation.world_options import Parts, WorldOptions
-from engine.task_errors import USER_RAISED, describe, user_frames
-from engine.travel import check_pickles
-from graphs.flow import Flow, checked_flow
-from graphs.options import check_function, is_whole
-from graphs.plan import Operator, Plan
-from recovery.coordinator import SnapshotOptions
-from recovery.messages import Mode
-from recovery.stores.store_schemes import store_at
-from recovery.supervisor import RestartOptions
+from backedge.engine.cut_view import CutView
+from backedge.engine.files.checks import check_source
+from backedge.engine.files.file_errors import NoInputError
+from backedge.engine.simulation.checker import check_protocol
+from backedge.engine.simulation.cuts_in_store import CutsInStore
+from backedge.engine.simulation.record import Record, Started
+from backedge.engine.simulation.schedule import FaultPlan, Schedule
+from backedge.engine.simulation.telling import ToldWorld, records_in_loops
+from backedge.engine.simulation.world import Happening
+from backedge.engine.simulation.world_options import Parts, WorldOptions
+from backedge.engine.task_errors import USER_RAISED, describe, user_frames
+from backedge.engine.travel import check_pickles
+from backedge.graphs.flow import Flow, checked_flow
+from backedge.graphs.options import check_function, is_whole
+from backedge.graphs.plan import Operator, Plan
+from backedge.graphs.public import public
+from backedge.recovery.coordinator import SnapshotOptions
+from backedge.recovery.messages import Mode
+from backedge.recovery.stores.store_schemes import store_at
+from backedge.recovery.supervisor import RestartOptions
 
 Policy = Literal["aligned", "unaligned"]
 Invariant = Callable[[CutView], object]
@@ -43,6 +44,7 @@ _UNDER_WAY_MAX = 20
 _CALM = replace(FaultPlan.none(), write_failures=2, aborts=3, savepoints=2, compactions=2)
 
 
+@public
 class SimulationError(ValueError):
     """The arguments of the simulator are wrong; the message says what to write instead.
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.run_driver import RunDriver
-from engine.run_ports import Placed, RunObserver, RunPorts
-from engine.simulation.record import Aborted
-from engine.simulation.simulated_store import SimulatedCut
-from graphs.ids import Attempt
-from recovery.orders import Abort, Compact, Complete, StartTasks, TellToEnd, Trigger
-from recovery.requests import Sizes
+from backedge.engine.run_driver import RunDriver
+from backedge.engine.run_ports import Placed, RunObserver, RunPorts
+from backedge.engine.simulation.record import Aborted
+from backedge.engine.simulation.simulated_store import SimulatedCut
+from backedge.graphs.ids import Attempt
+from backedge.recovery.orders import Abort, Compact, Complete, StartTasks, TellToEnd, Trigger
+from backedge.recovery.requests import Sizes
 
 if TYPE_CHECKING:
-    from engine.simulation.world_ports import WorldPorts
+    from backedge.engine.simulation.world_ports import WorldPorts
 
 
 class SleepingSupervisor(RunObserver[SimulatedCut]):

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from engine.cut_view import CutView
-from engine.simulation.lossy_lines import LinedWorld
-from engine.simulation.record import Aborted, Completed, Event, Finished, Started
-from engine.simulation.world import Happening
-from graphs.ids import Epoch, TaskId
-from graphs.plan import Plan
-from recovery.cut import Cut
-from recovery.outline import outline_of
-from recovery.taking_back import SnapshotsInMemory
+from backedge.engine.cut_view import CutView
+from backedge.engine.simulation.lossy_lines import LinedWorld
+from backedge.engine.simulation.record import Aborted, Completed, Event, Finished, Started
+from backedge.engine.simulation.world import Happening
+from backedge.graphs.ids import Epoch, TaskId
+from backedge.graphs.plan import Plan
+from backedge.recovery.cut import Cut
+from backedge.recovery.outline import outline_of
+from backedge.recovery.taking_back import SnapshotsInMemory
 
 _STEPS = {
     "abort": "{0} learns that an epoch was given up",

@@ -17,10 +17,10 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from engine.simulation.plain_operator import Wires, frozen
-from engine.simulation.plain_rounds import PlainRounds
-from engine.simulation.plain_task import Outputs, PlainTask, decoded, hops_in, outputs_in, rest_of
-from engine.simulation.record import (
+from backedge.engine.simulation.plain_operator import Wires, frozen
+from backedge.engine.simulation.plain_rounds import PlainRounds
+from backedge.engine.simulation.plain_task import Outputs, PlainTask, decoded, hops_in, outputs_in, rest_of
+from backedge.engine.simulation.record import (
     Captured,
     Event,
     Ran,
@@ -30,11 +30,11 @@ from engine.simulation.record import (
     Took,
     Violation,
 )
-from engine.simulation.trail import Trail, same_payload
-from graphs.ids import ChannelId, Epoch, TaskId
-from graphs.routing import key_group, task_of_group
-from recovery.cut import Cut, OperatorState, TaskSnapshot
-from recovery.messages import Marker, marker_in
+from backedge.engine.simulation.trail import Trail, same_payload
+from backedge.graphs.ids import ChannelId, Epoch, TaskId
+from backedge.graphs.routing import key_group, task_of_group
+from backedge.recovery.cut import Cut, OperatorState, TaskSnapshot
+from backedge.recovery.messages import Marker, marker_in
 
 LEGAL = "theorem: moved ahead of the captures, every event is legal"
 PLAIN = "theorem: user code sends what a plain interpreter sends"

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.simulation.cut_checks import LOGGED, ONCE
-from engine.simulation.plain_operator import frozen
-from engine.simulation.plain_task import COLUMNS, hops_in, rest_of
-from engine.simulation.record import (
+from backedge.engine.simulation.cut_checks import LOGGED, ONCE
+from backedge.engine.simulation.plain_operator import frozen
+from backedge.engine.simulation.plain_task import COLUMNS, hops_in, rest_of
+from backedge.engine.simulation.record import (
     Aborted,
     Barriered,
     Captured,
@@ -32,11 +32,11 @@ from engine.simulation.record import (
     Took,
     Violation,
 )
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from recovery.cut import Cut, LogEntry
-from recovery.messages import marker_in
-from recovery.restored import TaskRestore
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.recovery.cut import Cut, LogEntry
+from backedge.recovery.messages import marker_in
+from backedge.recovery.restored import TaskRestore
 
 NUMBERED = "a channel delivers what was sent, in order"
 ENDED = "nothing follows END"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.channel_ends import Arrivals
-from engine.run_ports import Placed
-from engine.simulation.lossy_lines import LinedWorld
-from engine.simulation.simulated_store import SimulatedCut
-from engine.simulation.world import Happening
-from graphs.ids import Attempt, ChannelId
-from recovery.credit import Credit
+from backedge.engine.channel_ends import Arrivals
+from backedge.engine.run_ports import Placed
+from backedge.engine.simulation.lossy_lines import LinedWorld
+from backedge.engine.simulation.simulated_store import SimulatedCut
+from backedge.engine.simulation.world import Happening
+from backedge.graphs.ids import Attempt, ChannelId
+from backedge.recovery.credit import Credit
 
 
 class WindowedWorld(LinedWorld):

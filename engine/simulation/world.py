@@ -10,28 +10,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.compaction import cut_of
-from engine.files.file_errors import UnknownTransactionError
-from engine.memory import OutputReplacedError
-from engine.moving import move_whole
-from engine.rerouting import reroute
-from engine.run_ports import RunEnding
-from engine.simulation.host import Host
-from engine.simulation.record import Restored
-from engine.simulation.simulated_store import CreateFault
-from engine.simulation.world_ports import WorldPorts
-from engine.slices import SLICE_NS
-from engine.upgrading import upgraded
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from recovery.channels import Inbox, Queued
-from recovery.coordinator import Coordinator
-from recovery.cut import TaskSnapshot
-from recovery.effects import Acknowledge, Decline, Effect, Report
-from recovery.orders import AppendEntry, Compact, DropCut, FileId, Order, StartTasks, Sweep
-from recovery.protocol_errors import FencedError
-from recovery.rescale import RestorePlan
-from recovery.restored import TaskRestore
-from recovery.taking_back import SnapshotsInMemory
+from backedge.engine.compaction import cut_of
+from backedge.engine.files.file_errors import UnknownTransactionError
+from backedge.engine.memory import OutputReplacedError
+from backedge.engine.moving import move_whole
+from backedge.engine.rerouting import reroute
+from backedge.engine.run_ports import RunEnding
+from backedge.engine.simulation.host import Host
+from backedge.engine.simulation.record import Restored
+from backedge.engine.simulation.simulated_store import CreateFault
+from backedge.engine.simulation.world_ports import WorldPorts
+from backedge.engine.slices import SLICE_NS
+from backedge.engine.upgrading import upgraded
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.recovery.channels import Inbox, Queued
+from backedge.recovery.coordinator import Coordinator
+from backedge.recovery.cut import TaskSnapshot
+from backedge.recovery.effects import Acknowledge, Decline, Effect, Report
+from backedge.recovery.orders import AppendEntry, Compact, DropCut, FileId, Order, StartTasks, Sweep
+from backedge.recovery.protocol_errors import FencedError
+from backedge.recovery.rescale import RestorePlan
+from backedge.recovery.restored import TaskRestore
+from backedge.recovery.taking_back import SnapshotsInMemory
 
 TICK_MS = 10
 DISTANT_MS = 1_000

@@ -7,23 +7,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from engine.compaction import put_together
-from engine.driver_ports import FlowLimits
-from engine.run_driver import RunDriver, StoreRetries
-from engine.runtime import TaskRuntime
-from engine.simulation.placement import PlanRestore, TakeBack
-from engine.simulation.simulated_store import SimulatedStore
-from engine.state import KeyedState
-from engine.task import TaskCore
-from engine.task_driver import TaskDriver
-from graphs.expansion import Actors
-from recovery.coordinator import Coordinator, SnapshotOptions
-from recovery.cut import OperatorState
-from recovery.lines import LineEnd
-from recovery.pipelines import THE_JOB, Pipeline
-from recovery.rescale import plan_restore
-from recovery.supervisor import RestartOptions, Supervisor
-from recovery.taking_back import take_back
+from backedge.engine.compaction import put_together
+from backedge.engine.driver_ports import FlowLimits
+from backedge.engine.run_driver import RunDriver, StoreRetries
+from backedge.engine.runtime import TaskRuntime
+from backedge.engine.simulation.placement import PlanRestore, TakeBack
+from backedge.engine.simulation.simulated_store import SimulatedStore
+from backedge.engine.state import KeyedState
+from backedge.engine.task import TaskCore
+from backedge.engine.task_driver import TaskDriver
+from backedge.graphs.expansion import Actors
+from backedge.recovery.coordinator import Coordinator, SnapshotOptions
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.lines import LineEnd
+from backedge.recovery.pipelines import THE_JOB, Pipeline
+from backedge.recovery.rescale import plan_restore
+from backedge.recovery.supervisor import RestartOptions, Supervisor
+from backedge.recovery.taking_back import take_back
 
 
 class PutTogether(Protocol):

@@ -11,32 +11,32 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from engine.answering import Answer, Call
-from engine.batch import encode
-from engine.channel_ends import Arrivals
-from engine.cut_view import CutView
-from engine.rolling_back import LaterOutput
-from engine.run_driver import RunDriver
-from engine.run_ports import Placed, RunEnding, RunObserver, RunPorts
-from engine.runtime import TaskRuntime
-from engine.simulation.calling import Calls
-from engine.simulation.host import Host
-from engine.simulation.placement import Placement
-from engine.simulation.record import Aborted, Completed, Event, Record, Started
-from engine.simulation.record import Finished as FinishedEvent
-from engine.simulation.rehearsal import SimulatedServices
-from engine.simulation.simulated_store import SimulatedCut
-from engine.simulation.sleeping import SleepingSupervisor
-from engine.simulation.world_options import Parts, WorldOptions
-from graphs.deployment import Deployment, Task
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from graphs.plan import Plan
-from recovery.coordinator import Coordinator
-from recovery.credit import Credit
-from recovery.cut import Cut, TaskSnapshot
-from recovery.effects import Effect
-from recovery.messages import Item
-from recovery.orders import (
+from backedge.engine.answering import Answer, Call
+from backedge.engine.batch import encode
+from backedge.engine.channel_ends import Arrivals
+from backedge.engine.cut_view import CutView
+from backedge.engine.rolling_back import LaterOutput
+from backedge.engine.run_driver import RunDriver
+from backedge.engine.run_ports import Placed, RunEnding, RunObserver, RunPorts
+from backedge.engine.runtime import TaskRuntime
+from backedge.engine.simulation.calling import Calls
+from backedge.engine.simulation.host import Host
+from backedge.engine.simulation.placement import Placement
+from backedge.engine.simulation.record import Aborted, Completed, Event, Record, Started
+from backedge.engine.simulation.record import Finished as FinishedEvent
+from backedge.engine.simulation.rehearsal import SimulatedServices
+from backedge.engine.simulation.simulated_store import SimulatedCut
+from backedge.engine.simulation.sleeping import SleepingSupervisor
+from backedge.engine.simulation.world_options import Parts, WorldOptions
+from backedge.graphs.deployment import Deployment, Task
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.graphs.plan import Plan
+from backedge.recovery.coordinator import Coordinator
+from backedge.recovery.credit import Credit
+from backedge.recovery.cut import Cut, TaskSnapshot
+from backedge.recovery.effects import Effect
+from backedge.recovery.messages import Item
+from backedge.recovery.orders import (
     Abort,
     AppendEntry,
     AttemptStart,
@@ -54,12 +54,12 @@ from recovery.orders import (
     TellToEnd,
     Trigger,
 )
-from recovery.outline import outline_of
-from recovery.requests import Reply, Request, RequestKind, Sizes
-from recovery.rescale import RestorePlan
-from recovery.restored import TaskRestore
-from recovery.supervisor import Supervisor, claimant_of, run_of
-from recovery.taking_back import SnapshotsInMemory
+from backedge.recovery.outline import outline_of
+from backedge.recovery.requests import Reply, Request, RequestKind, Sizes
+from backedge.recovery.rescale import RestorePlan
+from backedge.recovery.restored import TaskRestore
+from backedge.recovery.supervisor import Supervisor, claimant_of, run_of
+from backedge.recovery.taking_back import SnapshotsInMemory
 
 BEGINNING_MS = 10**12
 """The clock when a job begins: as on Ray, it shows a time of these years, so a duration is no time."""

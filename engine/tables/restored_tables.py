@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from engine.tables.table_state import TableState
-from graphs.table import Table
-from recovery.cut import OperatorState, layers
-from recovery.stored_groups import StoredGroups
-from recovery.table_groups import Rows, TableGroups, are_rows, rows_in
+from backedge.engine.tables.table_state import TableState
+from backedge.graphs.table import Table
+from backedge.recovery.cut import OperatorState, layers
+from backedge.recovery.stored_groups import StoredGroups
+from backedge.recovery.table_groups import Rows, TableGroups, are_rows, rows_in
 
 
 def rows_of(state: OperatorState) -> Iterator[Rows]:

@@ -14,8 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.files.arrow import arrow
-from graphs.table import Array
+from backedge.engine.files.arrow import arrow
+from backedge.graphs.table import Array
 
 Number = Callable[[Array], Array]
 """Gives the rows of new keys, of which it is passed the positions."""

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from graphs.table import Array
-from recovery.table_groups import Rows, TableGroups
+from backedge.graphs.table import Array
+from backedge.recovery.table_groups import Rows, TableGroups
 
 if TYPE_CHECKING:
-    from engine.tables.table_state import TableState
+    from backedge.engine.tables.table_state import TableState
 
 BLOCK_ROWS = 4096
 SHIFT = BLOCK_ROWS.bit_length() - 1

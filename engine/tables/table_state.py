@@ -15,19 +15,19 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from engine.arrays import values_to_array
-from engine.files.arrow import arrow
-from engine.repeated_keys import Content, RepeatedKeys
-from engine.state import LAST_STATE
-from engine.tables.row_index import ROWS_MAX, IntegerIndex, distinct_integers, index_for
-from engine.tables.table_captures import BLOCK_ROWS, SHIFT, DeltaCapture, Held, TableCapture, WholeCapture
-from engine.task_errors import MisuseError, show
-from engine.touched_keys import TouchedKeys
-from graphs.exact_numbers import converted
-from graphs.ids import Epoch
-from graphs.routing import KEY_GROUPS, groups_of_keys
-from graphs.table import Array, Table
-from recovery.table_groups import Rows
+from backedge.engine.arrays import values_to_array
+from backedge.engine.files.arrow import arrow
+from backedge.engine.repeated_keys import Content, RepeatedKeys
+from backedge.engine.state import LAST_STATE
+from backedge.engine.tables.row_index import ROWS_MAX, IntegerIndex, distinct_integers, index_for
+from backedge.engine.tables.table_captures import BLOCK_ROWS, SHIFT, DeltaCapture, Held, TableCapture, WholeCapture
+from backedge.engine.task_errors import MisuseError, show
+from backedge.engine.touched_keys import TouchedKeys
+from backedge.graphs.exact_numbers import converted
+from backedge.graphs.ids import Epoch
+from backedge.graphs.routing import KEY_GROUPS, groups_of_keys
+from backedge.graphs.table import Array, Table
+from backedge.recovery.table_groups import Rows
 
 _BASES_MAX = 64
 _SHARE_OF_NEW = 4

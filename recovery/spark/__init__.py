@@ -1,4 +1,4 @@
-"""recovery.spark: independent checks of what a run left on disk.
+"""backedge.recovery.spark: independent checks of what a run left on disk.
 
 - `sessions/`: starts Spark quietly, or reuses the current session.
 - `cut_tables/`: reads a job's folder as tables: verified first, and without running code from a cut.
@@ -21,6 +21,6 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> None:
     """Register `spark.read.format("backedge")` with a session and its executors. See docs/tables.md."""
     # A local import: verdicts and pages must work without PySpark.
-    from recovery.spark.cut_tables.spark_source import register as register_source
+    from backedge.recovery.spark.cut_tables.spark_source import register as register_source
 
     register_source(spark)

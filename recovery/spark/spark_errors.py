@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from backedge.graphs.public import public
 
+
+@public
 class SparkJobError(RuntimeError):
     """Base class: a Spark job that cannot be carried out."""
 
 
+@public
 class JavaError(SparkJobError):
     """Spark needs Java and no usable installation was found.
 
@@ -14,6 +18,7 @@ class JavaError(SparkJobError):
     """
 
 
+@public
 class UnreadableError(SparkJobError):
     """Nothing can be audited: unknown job or epoch, newer format, wrong key, or a missing or damaged file.
 
@@ -21,6 +26,7 @@ class UnreadableError(SparkJobError):
     """
 
 
+@public
 class InvariantError(SparkJobError):
     """An invariant that is not a valid query over the tables of a cut.
 
@@ -28,6 +34,7 @@ class InvariantError(SparkJobError):
     """
 
 
+@public
 class ComparisonError(SparkJobError):
     """Two results that cannot be compared.
 

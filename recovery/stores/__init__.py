@@ -1,4 +1,4 @@
-"""recovery.stores: the cuts and the chain of a job, in a store: a local folder, or what a URI names.
+"""backedge.recovery.stores: the cuts and the chain of a job, in a store: a local folder, or what a URI names.
 
     ROOT/JOB/job.json                                       who the job is
     ROOT/JOB/chain/00000001.json                            starts of attempts, and manifests, in their order

@@ -22,10 +22,10 @@ from itertools import takewhile
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar, cast
 
-from graphs.ids import Epoch
-from recovery.orders import Entry, Manifest
-from recovery.stores.documents import Document, opened, sealed, sha256
-from recovery.stores.links import (
+from backedge.graphs.ids import Epoch
+from backedge.recovery.orders import Entry, Manifest
+from backedge.recovery.stores.documents import Document, opened, sealed, sha256
+from backedge.recovery.stores.links import (
     NOTHING_PAST,
     Link,
     ManifestFile,
@@ -36,13 +36,13 @@ from recovery.stores.links import (
     past_document,
     past_in,
 )
-from recovery.stores.names import CHAIN, PAST, Parts, entry_file, entry_number, past_file, path_of
-from recovery.stores.schema import ENTRY
-from recovery.stores.schema import PAST as PAST_SHAPE
-from recovery.stores.shapes import Shape, shown
-from recovery.stores.store_calls import create_exclusively, exists, full_name, read_document
-from recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError, StoreError
-from recovery.stores.store_protocol import Store
+from backedge.recovery.stores.names import CHAIN, PAST, Parts, entry_file, entry_number, past_file, path_of
+from backedge.recovery.stores.schema import ENTRY
+from backedge.recovery.stores.schema import PAST as PAST_SHAPE
+from backedge.recovery.stores.shapes import Shape, shown
+from backedge.recovery.stores.store_calls import create_exclusively, exists, full_name, read_document
+from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError, StoreError
+from backedge.recovery.stores.store_protocol import Store
 
 ENTRIES_KEPT = 256
 """A chain of twice as many entries is shortened to this number."""

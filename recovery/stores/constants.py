@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from recovery.stores.digests import digest_of_constant, has_digest
-from recovery.stores.names import CONSTANTS, constant_file, is_of_constant, path_of, run_of_constant
-from recovery.stores.shapes import shown
-from recovery.stores.store_calls import full_name, read_sized
-from recovery.stores.store_errors import SnapshotCorruptError
-from recovery.stores.store_protocol import Store
-from recovery.stores.task_files import StoredFile
+from backedge.recovery.stores.digests import digest_of_constant, has_digest
+from backedge.recovery.stores.names import CONSTANTS, constant_file, is_of_constant, path_of, run_of_constant
+from backedge.recovery.stores.shapes import shown
+from backedge.recovery.stores.store_calls import full_name, read_sized
+from backedge.recovery.stores.store_errors import SnapshotCorruptError
+from backedge.recovery.stores.store_protocol import Store
+from backedge.recovery.stores.task_files import StoredFile
 
 
 class StoredConstants:

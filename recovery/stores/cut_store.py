@@ -1,4 +1,4 @@
-"""The store of a job: its chain, its cuts, and the files of its tasks. `recovery.stores` shows where they are.
+"""The store of a job: its chain, its cuts, and the files of its tasks. `backedge.recovery.stores` shows where they are.
 
 - Tasks write their own files, the coordinator the chain. Many threads and processes may use a store at once.
 - A cut is complete when the entry of its manifest is in the chain. The manifest and all files that it names are durable
@@ -21,23 +21,23 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, Epoch, TaskId
-from graphs.naming import check_name
-from recovery.cut import Cut, TaskSnapshot
-from recovery.messages import Mode
-from recovery.orders import CutId, Entry, FileId, Manifest, Numbered, Sweep
-from recovery.run_status import RunStatus, status_in
-from recovery.stores.chain import Chain
-from recovery.stores.constants import StoredConstants
-from recovery.stores.digests import has_digest
-from recovery.stores.documents import Document, opened, sealed, sha256
-from recovery.stores.input_pieces import NO_CUT, InputPieces, Piece
-from recovery.stores.job_identity import identity_of
-from recovery.stores.keys import checked_key
-from recovery.stores.links import Link, ManifestFile
-from recovery.stores.manifests import CutDescription, description_in, manifest_document
-from recovery.stores.names import (
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.naming import check_name
+from backedge.recovery.cut import Cut, TaskSnapshot
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import CutId, Entry, FileId, Manifest, Numbered, Sweep
+from backedge.recovery.run_status import RunStatus, status_in
+from backedge.recovery.stores.chain import Chain
+from backedge.recovery.stores.constants import StoredConstants
+from backedge.recovery.stores.digests import has_digest
+from backedge.recovery.stores.documents import Document, opened, sealed, sha256
+from backedge.recovery.stores.input_pieces import NO_CUT, InputPieces, Piece
+from backedge.recovery.stores.job_identity import identity_of
+from backedge.recovery.stores.keys import checked_key
+from backedge.recovery.stores.links import Link, ManifestFile
+from backedge.recovery.stores.manifests import CutDescription, description_in, manifest_document
+from backedge.recovery.stores.names import (
     STATUS,
     Parts,
     attempt_folder,
@@ -50,12 +50,12 @@ from recovery.stores.names import (
     path_of,
     task_file,
 )
-from recovery.stores.schema import GRAPH
-from recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
-from recovery.stores.schema import STATUS as STATUS_SHAPE
-from recovery.stores.settling import Settling
-from recovery.stores.shapes import shown
-from recovery.stores.store_calls import (
+from backedge.recovery.stores.schema import GRAPH
+from backedge.recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
+from backedge.recovery.stores.schema import STATUS as STATUS_SHAPE
+from backedge.recovery.stores.settling import Settling
+from backedge.recovery.stores.shapes import shown
+from backedge.recovery.stores.store_calls import (
     create_exclusively,
     each,
     exists,
@@ -66,26 +66,26 @@ from recovery.stores.store_calls import (
     remove_below,
     written_to,
 )
-from recovery.stores.store_errors import (
+from backedge.recovery.stores.store_errors import (
     NoSuchCutError,
     OutcomeUnknownError,
     SnapshotAuthError,
     SnapshotCorruptError,
     StoreError,
 )
-from recovery.stores.store_guarantees import probe_store
-from recovery.stores.store_protocol import FileFacts, Store
-from recovery.stores.store_schemes import store_at
-from recovery.stores.task_files import (
+from backedge.recovery.stores.store_guarantees import probe_store
+from backedge.recovery.stores.store_protocol import FileFacts, Store
+from backedge.recovery.stores.store_schemes import store_at
+from backedge.recovery.stores.task_files import (
     StateLayer,
     StoredFile,
     TaskFiles,
 )
-from recovery.supervisor import run_of
+from backedge.recovery.supervisor import run_of
 
 if TYPE_CHECKING:
     # Imported when a cut is written or read: it needs pyarrow, for which no run waits before its first record.
-    from recovery.stores.task_tables import StoredCut, TaskReader
+    from backedge.recovery.stores.task_tables import StoredCut, TaskReader
 
 
 class Place(NamedTuple):
@@ -327,7 +327,7 @@ class CutStore:
         `loops` names the loop of each edge in one, `kinds` the kind of each operator. Up to `left_bytes_max` bytes are
         not made durable here: the process on this host that creates the manifest does it.
         """
-        from recovery.stores.task_tables import write_files
+        from backedge.recovery.stores.task_tables import write_files
 
         with Settling(self._store, left_bytes_max) as settling:
 
@@ -383,7 +383,7 @@ class CutStore:
         """Read a complete cut. All files of its tasks are verified before the first is decoded."""
         described = self.manifest_of(epoch)
         verified = {file: self._verified(file) for file in described.of_tasks}
-        from recovery.stores.task_tables import TaskReader
+        from backedge.recovery.stores.task_tables import TaskReader
 
         readers = {task: TaskReader(files, verified.__getitem__) for task, files in described.tasks.items()}
         return Cut(
@@ -419,13 +419,13 @@ class CutStore:
 
     def files_of(self, tasks: Mapping[TaskId, TaskFiles]) -> StoredCut:
         """The files of these tasks, read part by part. A file is verified before it is decoded."""
-        from recovery.stores.task_tables import StoredCut
+        from backedge.recovery.stores.task_tables import StoredCut
 
         return StoredCut(tasks, self._verified)
 
     def reader_of(self, files: TaskFiles) -> TaskReader:
         """Reads the files of one task. A file is verified before it is decoded."""
-        from recovery.stores.task_tables import TaskReader
+        from backedge.recovery.stores.task_tables import TaskReader
 
         return TaskReader(files, self._verified)
 

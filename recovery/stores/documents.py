@@ -15,11 +15,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from recovery.stores.schema import DOCUMENT_BYTES_MAX
-from recovery.stores.shapes import Shape, ShapeError, shown
-from recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError, StoreError
+from backedge.recovery.stores.schema import DOCUMENT_BYTES_MAX
+from backedge.recovery.stores.shapes import Shape, ShapeError, shown
+from backedge.recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError, StoreError
 
-FORMAT = 10
+FORMAT = 11
 """Version of the layout. A store reads only this version."""
 
 Document = dict[str, Any]
@@ -31,10 +31,10 @@ _SEAL = re.compile(rb',"seal":\{(?:"hmac_sha256":"([0-9a-f]{64})",)?"sha256":"([
 def sealed(document: Document, key: bytes | None, shape: Shape | None = None) -> bytes:
     """Seal a document and encode it. With the shape that its readers require, refuse what they would refuse.
 
-    >>> from recovery.stores.shapes import shape_of
+    >>> from backedge.recovery.stores.shapes import shape_of
     >>> shape = shape_of(dict[str, int])
     >>> opened(sealed({"epoch": 7}, b"secret", shape), b"secret", "manifest.json", shape)
-    {'epoch': 7, 'format': 10}
+    {'epoch': 7, 'format': 11}
     """
     if shape is not None:
         try:
@@ -55,10 +55,10 @@ def sealed(document: Document, key: bytes | None, shape: Shape | None = None) ->
 def opened(data: bytes, key: bytes | None, path: str, shape: Shape) -> Document:
     """Decode a document, and check its digest, signature and shape.
 
-    >>> from recovery.stores.shapes import shape_of
+    >>> from backedge.recovery.stores.shapes import shape_of
     >>> opened(b"{", None, "manifest.json", shape_of(dict[str, int]))
     Traceback (most recent call last):
-    recovery.stores.store_errors.SnapshotCorruptError: manifest.json is torn or was changed: restore it from a backup
+    backedge.SnapshotCorruptError: manifest.json is torn or was changed: restore it from a backup
     """
     torn = f"{path} is torn or was changed: restore it from a backup"
     seal = _SEAL.search(data)

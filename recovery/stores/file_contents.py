@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from recovery.outline import RoundsOutline, rounds_outline
-from recovery.stores.names import Parts, table_folder
-from recovery.stores.record_tables import rounds_in, transactions_in
-from recovery.stores.task_files import LogFigures, TaskFiles
+from backedge.recovery.outline import RoundsOutline, rounds_outline
+from backedge.recovery.stores.names import Parts, table_folder
+from backedge.recovery.stores.record_tables import rounds_in, transactions_in
+from backedge.recovery.stores.task_files import LogFigures, TaskFiles
 
 
 def said_of(task: TaskFiles, loops: Mapping[str, str] | None = None) -> dict[Parts, Any]:

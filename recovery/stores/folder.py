@@ -23,8 +23,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 
-from recovery.stores.names import Parts, path_of
-from recovery.stores.store_errors import OutcomeUnknownError, StoreError
+from backedge.recovery.stores.names import Parts, path_of
+from backedge.recovery.stores.store_errors import OutcomeUnknownError, StoreError
 
 Write = Callable[[int, memoryview], int]
 """Writes to an open file and returns how many bytes it wrote: `os.write`."""

@@ -11,10 +11,10 @@ from copy import copy
 from io import BufferedIOBase
 from urllib.parse import unquote, urlsplit
 
-from recovery.stores.folder import FOLDER_MODE, Folder, Write, sync_folder
-from recovery.stores.names import Parts, parts_of, path_of
-from recovery.stores.store_errors import StoreError
-from recovery.stores.store_protocol import FileFacts, Store
+from backedge.recovery.stores.folder import FOLDER_MODE, Folder, Write, sync_folder
+from backedge.recovery.stores.names import Parts, parts_of, path_of
+from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_protocol import FileFacts, Store
 
 
 class FolderStore(Store):

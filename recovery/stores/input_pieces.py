@@ -16,13 +16,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.stores.documents import opened, sealed, sha256
-from recovery.stores.names import INPUTS, attempt_folder, epoch_folder, input_piece, kept_flow, number_in, path_of
-from recovery.stores.schema import INPUT_PIECE
-from recovery.stores.store_calls import exists, full_name, remove_below
-from recovery.stores.store_errors import SnapshotCorruptError
-from recovery.stores.store_protocol import Store
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.stores.documents import opened, sealed, sha256
+from backedge.recovery.stores.names import (
+    INPUTS,
+    attempt_folder,
+    epoch_folder,
+    input_piece,
+    kept_flow,
+    number_in,
+    path_of,
+)
+from backedge.recovery.stores.schema import INPUT_PIECE
+from backedge.recovery.stores.store_calls import exists, full_name, remove_below
+from backedge.recovery.stores.store_errors import SnapshotCorruptError
+from backedge.recovery.stores.store_protocol import Store
 
 FIRST = "-1.piece"
 NO_CUT = Epoch(0)

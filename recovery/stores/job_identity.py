@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import secrets
 
-from graphs.naming import name_fault
-from recovery.stores.documents import opened, sealed
-from recovery.stores.names import JOB
-from recovery.stores.schema import IDENTITY, IDENTITY_BYTES_MAX
-from recovery.stores.shapes import shown
-from recovery.stores.store_calls import create_exclusively, exists, full_name, read_document, top_names, written_to
-from recovery.stores.store_errors import SnapshotCorruptError, StoreError
-from recovery.stores.store_protocol import Store
+from backedge.graphs.naming import name_fault
+from backedge.recovery.stores.documents import opened, sealed
+from backedge.recovery.stores.names import JOB
+from backedge.recovery.stores.schema import IDENTITY, IDENTITY_BYTES_MAX
+from backedge.recovery.stores.shapes import shown
+from backedge.recovery.stores.store_calls import (
+    create_exclusively,
+    exists,
+    full_name,
+    read_document,
+    top_names,
+    written_to,
+)
+from backedge.recovery.stores.store_errors import SnapshotCorruptError, StoreError
+from backedge.recovery.stores.store_protocol import Store
 
 
 def jobs_in(root: Store) -> list[str]:

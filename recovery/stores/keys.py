@@ -10,8 +10,8 @@ import hmac
 import os
 from collections.abc import Mapping
 
-from graphs.wording import counted
-from recovery.stores.store_errors import StoreError
+from backedge.graphs.wording import counted
+from backedge.recovery.stores.store_errors import StoreError
 
 KEY_VARIABLE = "BACKEDGE_KEY"
 KEY_BYTES_MIN = 16

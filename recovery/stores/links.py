@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from recovery.orders import AttemptStart, Entry, Manifest
-from recovery.stores.documents import Document
-from recovery.stores.manifests import entry_document, entry_in
-from recovery.stores.names import manifest_file, path_of
+from backedge.recovery.orders import AttemptStart, Entry, Manifest
+from backedge.recovery.stores.documents import Document
+from backedge.recovery.stores.manifests import entry_document, entry_in
+from backedge.recovery.stores.names import manifest_file, path_of
 
 
 class ManifestFile(NamedTuple):

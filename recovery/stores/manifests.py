@@ -11,16 +11,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from graphs.deployment import Deployment
-from graphs.describing import describe_deployment
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from recovery.messages import Mode
-from recovery.orders import AttemptStart, Entry, Manifest, StateFile
-from recovery.outline import CutOutline, RoundsOutline
-from recovery.stores.documents import Document
-from recovery.stores.shapes import shown
-from recovery.stores.store_errors import SnapshotCorruptError
-from recovery.stores.task_files import (
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.describing import describe_deployment
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import AttemptStart, Entry, Manifest, StateFile
+from backedge.recovery.outline import CutOutline, RoundsOutline
+from backedge.recovery.stores.documents import Document
+from backedge.recovery.stores.shapes import shown
+from backedge.recovery.stores.store_errors import SnapshotCorruptError
+from backedge.recovery.stores.task_files import (
     ChannelFigures,
     LogFigures,
     OperatorFacts,

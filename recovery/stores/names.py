@@ -12,8 +12,8 @@ import re
 import unicodedata
 from typing import Literal
 
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.stores.digests import digits_in
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.stores.digests import digits_in
 
 Parts = tuple[str, ...]
 """A path below the folder of a job, part by part."""

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from recovery.stores.names import parts_of
-from recovery.stores.store_errors import StoreError, UnknownStoreError
+from backedge.recovery.stores.names import parts_of
+from backedge.recovery.stores.store_errors import StoreError, UnknownStoreError
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig

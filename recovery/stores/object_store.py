@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PreconditionError
 
-from recovery.stores.names import parts_of
-from recovery.stores.object_client import Client, Repeats, address_of, as_ours, client_of, fact_of
-from recovery.stores.store_errors import OutcomeUnknownError, StoreContractError, StoreError
-from recovery.stores.store_protocol import FileFacts, Store
+from backedge.recovery.stores.names import parts_of
+from backedge.recovery.stores.object_client import Client, Repeats, address_of, as_ours, client_of, fact_of
+from backedge.recovery.stores.store_errors import OutcomeUnknownError, StoreContractError, StoreError
+from backedge.recovery.stores.store_protocol import FileFacts, Store
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta

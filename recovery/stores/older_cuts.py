@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from graphs.graph_errors import GraphError
-from graphs.ids import Epoch
-from recovery.protocol_errors import RescaleError
-from recovery.stores.manifests import CutDescription
-from recovery.stores.store_errors import SnapshotCorruptError, StoreError
+from backedge.graphs.graph_errors import GraphError
+from backedge.graphs.ids import Epoch
+from backedge.recovery.protocol_errors import RescaleError
+from backedge.recovery.stores.manifests import CutDescription
+from backedge.recovery.stores.store_errors import SnapshotCorruptError, StoreError
 
 
 def with_older_cut(

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recovery.stores import thrift
-from recovery.stores.parquet_tables import SAMPLE_BYTES, encode, sample_starts, shrinks
-from recovery.stores.thrift import BINARY, I32, I64, LIST, STRUCT, Struct
+from backedge.recovery.stores import thrift
+from backedge.recovery.stores.parquet_tables import SAMPLE_BYTES, encode, sample_starts, shrinks
+from backedge.recovery.stores.thrift import BINARY, I32, I64, LIST, STRUCT, Struct
 
 LARGE_BYTES = 1 << 20
 """From this size on, a column of bytes is worth pages of its own."""

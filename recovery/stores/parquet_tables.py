@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recovery.stores.store_errors import SnapshotCorruptError
+from backedge.recovery.stores.store_errors import SnapshotCorruptError
 
 pa: Any = import_module("pyarrow")
 parquet: Any = import_module("pyarrow.parquet")

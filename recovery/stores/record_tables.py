@@ -16,13 +16,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from recovery.cut import InputRecord, LogEntry, Transaction
-from recovery.messages import Path
-from recovery.rounds import Phase, RoundsSnapshot
-from recovery.stores.parquet_pages import BytesColumn, is_worth_pages
-from recovery.stores.parquet_tables import arrow_array, from_rows, pa, schema, to_rows
-from recovery.stores.state_table import Part, PlainUnpickler
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.recovery.cut import InputRecord, LogEntry, Transaction
+from backedge.recovery.messages import Path
+from backedge.recovery.rounds import Phase, RoundsSnapshot
+from backedge.recovery.stores.parquet_pages import BytesColumn, is_worth_pages
+from backedge.recovery.stores.parquet_tables import arrow_array, from_rows, pa, schema, to_rows
+from backedge.recovery.stores.state_table import Part, PlainUnpickler
 
 _ENDS = {
     "edge": "string",

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from graphs.plan import Routing
-from graphs.routing import KEY_GROUPS
-from recovery.run_status import status_in
-from recovery.stores.digests import Digest
-from recovery.stores.shapes import Hex, Sha256, Shape, ShapeError, Text, shape_of, shown
+from backedge.graphs.plan import Routing
+from backedge.graphs.routing import KEY_GROUPS
+from backedge.recovery.run_status import status_in
+from backedge.recovery.stores.digests import Digest
+from backedge.recovery.stores.shapes import Hex, Sha256, Shape, ShapeError, Text, shape_of, shown
 
 DOCUMENT_BYTES_MAX = 256 << 20
 """Size limit of a document, enough for a manifest of about 500,000 channels."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
-from recovery.stores.store_protocol import Store
+from backedge.recovery.stores.store_protocol import Store
 
 
 class Settling:

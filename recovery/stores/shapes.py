@@ -43,7 +43,7 @@ def converted(value: Any, kind: type[T]) -> T:
 
     >>> converted({"a": "1"}, dict[str, int])
     Traceback (most recent call last):
-    recovery.stores.shapes.ShapeError: [...] is wrong: expected `int`, got `str`
+    backedge.recovery.stores.shapes.ShapeError: [...] is wrong: expected `int`, got `str`
     """
     try:
         if kind not in _known:
@@ -66,7 +66,7 @@ def shape_of(kind: Any) -> Shape:
 
     >>> shape_of(Text)("half a pair: \\ud83d")
     Traceback (most recent call last):
-    recovery.stores.shapes.ShapeError: the document holds half of a surrogate pair, which is not valid text
+    backedge.recovery.stores.shapes.ShapeError: the document holds half of a surrogate pair, which is not valid text
     """
 
     def check(value: Any) -> None:

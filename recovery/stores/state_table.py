@@ -31,15 +31,15 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from graphs.routing import KEY_GROUPS
-from recovery.cut import OperatorState
-from recovery.keyed_pickles import BytesRows, KeyedPickles, PickledRows, chunk_starts
-from recovery.stored_groups import Pairs, Pickles, StoredGroups
-from recovery.stores.names import Table
-from recovery.stores.parquet_pages import BytesColumn, is_worth_pages
-from recovery.stores.parquet_tables import ROWS_NAMES, arrow_array, numbers_in, pa, schema, to_rows
-from recovery.table_groups import Rows, TableGroups, concatenated
-from recovery.typed_groups import Numbers, TypedGroups
+from backedge.graphs.routing import KEY_GROUPS
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.keyed_pickles import BytesRows, KeyedPickles, PickledRows, chunk_starts
+from backedge.recovery.stored_groups import Pairs, Pickles, StoredGroups
+from backedge.recovery.stores.names import Table
+from backedge.recovery.stores.parquet_pages import BytesColumn, is_worth_pages
+from backedge.recovery.stores.parquet_tables import ROWS_NAMES, arrow_array, numbers_in, pa, schema, to_rows
+from backedge.recovery.table_groups import Rows, TableGroups, concatenated
+from backedge.recovery.typed_groups import Numbers, TypedGroups
 
 STATE = schema(
     {

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import IO, TypeVar
 
-from recovery.stores.digests import file_has_digest
-from recovery.stores.schema import DOCUMENT_BYTES_MAX
-from recovery.stores.store_errors import OutcomeUnknownError, SnapshotCorruptError, StoreError
-from recovery.stores.store_protocol import Store
+from backedge.recovery.stores.digests import file_has_digest
+from backedge.recovery.stores.schema import DOCUMENT_BYTES_MAX
+from backedge.recovery.stores.store_errors import OutcomeUnknownError, SnapshotCorruptError, StoreError
+from backedge.recovery.stores.store_protocol import Store
 
 _PIECE_BYTES = 1 << 20
 _COPIED_BYTES = 64 << 20

@@ -6,11 +6,15 @@ A full disk is none of these: an `OSError` of a write passes, the epoch is decli
 
 from __future__ import annotations
 
+from backedge.graphs.public import public
 
+
+@public
 class StoreError(Exception):
     """A store that cannot be used as asked. Catch this one to catch them all."""
 
 
+@public
 class SnapshotCorruptError(StoreError):
     """A file of the chain or of a cut is not what was written: torn, changed or gone. The message names its path.
 
@@ -19,6 +23,7 @@ class SnapshotCorruptError(StoreError):
     """
 
 
+@public
 class SnapshotAuthError(SnapshotCorruptError):
     """A record without the signature of the key: unsigned, of another key, or forged.
 
@@ -26,6 +31,7 @@ class SnapshotAuthError(SnapshotCorruptError):
     """
 
 
+@public
 class NoSuchCutError(StoreError, LookupError):
     """No complete cut of that epoch: there never was one, or retention has dropped it.
 
@@ -33,6 +39,7 @@ class NoSuchCutError(StoreError, LookupError):
     """
 
 
+@public
 class UnknownStoreError(StoreError):
     """No installed package registers the scheme of a URI, or the package that it needs is missing.
 
@@ -40,6 +47,7 @@ class UnknownStoreError(StoreError):
     """
 
 
+@public
 class StoreContractError(StoreError):
     """A store does not give a guarantee that runs rely on. The message names the guarantee.
 
@@ -47,6 +55,7 @@ class StoreContractError(StoreError):
     """
 
 
+@public
 class OutcomeUnknownError(OSError):
     """Whether a file was created is unknown: the disk failed, or the reply was lost.
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
 
-from recovery.stores.store_calls import create_exclusively, remove_below
-from recovery.stores.store_errors import StoreContractError
-from recovery.stores.store_protocol import Store
+from backedge.recovery.stores.store_calls import create_exclusively, remove_below
+from backedge.recovery.stores.store_errors import StoreContractError
+from backedge.recovery.stores.store_protocol import Store
 
 _PROBE = "probe"
 _RACERS = 8
@@ -42,7 +42,7 @@ def check_store(open_store: Callable[[], Store]) -> None:
     their files. Writes, races and removes; takes a few seconds.
 
     >>> import tempfile
-    >>> from recovery.stores.folder_store import FolderStore
+    >>> from backedge.recovery.stores.folder_store import FolderStore
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     check_store(lambda: FolderStore(folder))
     """

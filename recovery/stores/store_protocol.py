@@ -23,7 +23,10 @@ from contextlib import contextmanager
 from io import BufferedIOBase, BytesIO
 from typing import NamedTuple
 
+from backedge.graphs.public import public
 
+
+@public
 class FileFacts(NamedTuple):
     """The size of a stored file, when it was written, in seconds since 1970, and the mark of this version of it.
 
@@ -35,6 +38,7 @@ class FileFacts(NamedTuple):
     version: str | None = None
 
 
+@public
 class Store(ABC):
     """Files below one URI. docs/extending.md shows how to write a store.
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from recovery.stores.store_errors import StoreError, UnknownStoreError
-from recovery.stores.store_protocol import Store
+from backedge.recovery.stores.store_errors import StoreError, UnknownStoreError
+from backedge.recovery.stores.store_protocol import Store
 
 GROUP = "backedge.stores"
 """The group of entry points that register schemes."""
@@ -26,10 +26,10 @@ StoreOpener = Callable[[str], Store]
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # In brackets: the extra of our package that has what it needs.
 _OURS: Mapping[str, str] = {
-    "az": "recovery.stores.object_store:ObjectStore [objects]",
-    "file": "recovery.stores.folder_store:FolderStore",
-    "gs": "recovery.stores.object_store:ObjectStore [objects]",
-    "s3": "recovery.stores.object_store:ObjectStore [s3]",
+    "az": "backedge.recovery.stores.object_store:ObjectStore [objects]",
+    "file": "backedge.recovery.stores.folder_store:FolderStore",
+    "gs": "backedge.recovery.stores.object_store:ObjectStore [objects]",
+    "s3": "backedge.recovery.stores.object_store:ObjectStore [s3]",
 }
 
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from graphs.describing import edges_in
-from graphs.ids import Epoch
-from graphs.plan import Edge, operators_round
-from recovery.orders import Manifest
-from recovery.run_status import (
+from backedge.graphs.describing import edges_in
+from backedge.graphs.ids import Epoch
+from backedge.graphs.plan import Edge, operators_round
+from backedge.recovery.orders import Manifest
+from backedge.recovery.run_status import (
     ChannelStatus,
     EpochStatus,
     LoopLog,
@@ -23,9 +23,9 @@ from recovery.run_status import (
     RunStatus,
     TaskStatus,
 )
-from recovery.stores.cut_store import CutStore
-from recovery.stores.manifests import CutDescription
-from recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.manifests import CutDescription
+from backedge.recovery.stores.store_errors import StoreError
 
 UNFINISHED = "unfinished"
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from recovery.cut import InputRecord, LogEntry, OutputRecord
-from recovery.outline import OperatorOutline, RoundsOutline, TaskOutline
-from recovery.stores.names import attempt_folder, path_of, table_file
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.recovery.cut import InputRecord, LogEntry, OutputRecord
+from backedge.recovery.outline import OperatorOutline, RoundsOutline, TaskOutline
+from backedge.recovery.stores.names import attempt_folder, path_of, table_file
 
 
 class StoredFile(NamedTuple):

@@ -6,20 +6,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from recovery.cut import InputRecord, LogEntry, OperatorState, TaskSnapshot
-from recovery.outline import rounds_outline
-from recovery.rounds import RoundsSnapshot
-from recovery.stored_groups import StoredGroups, StoredPart
-from recovery.stores import record_tables as records
-from recovery.stores import state_table as states
-from recovery.stores.digests import TaskFileHash, digest_of_task_file
-from recovery.stores.file_contents import log_figures, said_of
-from recovery.stores.names import KEYED, Parts, Table, attempt_folder, is_of_rows, path_of, table_file, table_folder
-from recovery.stores.parquet_pages import WithBytes
-from recovery.stores.parquet_tables import decode, decode_rows, encode, to_rows
-from recovery.stores.store_errors import SnapshotCorruptError
-from recovery.stores.task_files import ChannelFigures, LogFigures, OperatorFacts, StoredFile, TaskFiles
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.recovery.cut import InputRecord, LogEntry, OperatorState, TaskSnapshot
+from backedge.recovery.outline import rounds_outline
+from backedge.recovery.rounds import RoundsSnapshot
+from backedge.recovery.stored_groups import StoredGroups, StoredPart
+from backedge.recovery.stores import record_tables as records
+from backedge.recovery.stores import state_table as states
+from backedge.recovery.stores.digests import TaskFileHash, digest_of_task_file
+from backedge.recovery.stores.file_contents import log_figures, said_of
+from backedge.recovery.stores.names import (
+    KEYED,
+    Parts,
+    Table,
+    attempt_folder,
+    is_of_rows,
+    path_of,
+    table_file,
+    table_folder,
+)
+from backedge.recovery.stores.parquet_pages import WithBytes
+from backedge.recovery.stores.parquet_tables import decode, decode_rows, encode, to_rows
+from backedge.recovery.stores.store_errors import SnapshotCorruptError
+from backedge.recovery.stores.task_files import ChannelFigures, LogFigures, OperatorFacts, StoredFile, TaskFiles
 
 Write = Callable[[Mapping[Parts, bytes]], None]
 """Writes some files of a task."""
@@ -331,7 +340,7 @@ class _KeyedParts:
 
 
 class StoredCut:
-    """The files of a cut, read part by part. Implements `recovery.taking_back.CutFiles`."""
+    """The files of a cut, read part by part. Implements `backedge.recovery.taking_back.CutFiles`."""
 
     def __init__(self, tasks: Mapping[TaskId, TaskFiles], read: Callable[[StoredFile], bytes]) -> None:
         self._readers = {task: TaskReader(files, read) for task, files in tasks.items()}

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from backedge.recovery.spark.audit.audit_job import audit as judge
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 from bench import audit
 from bench.large_cut import write_large_cut
 from bench.measuring import Samples
 from bench.peers import audit_bare
 from bench.workloads import AuditWorkload
-from recovery.spark.audit.audit_job import audit as judge
-from recovery.spark.cut_tables.job_folder import JobFolder
 
 ROWS = 1_600
 

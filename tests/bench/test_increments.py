@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from backedge.engine.state import WholeState
 from bench import increments, increments_on_ray, opaque_state
 from bench.increments_in_process import Counted
 from bench.increments_on_ray import (
@@ -31,7 +32,6 @@ from bench.ours import Window
 from bench.peers import cut_bare
 from bench.session import session
 from bench.workloads import OPAQUE_BYTES, OpaqueWorkload, opaque_value
-from engine.state import WholeState
 from tests.faults.evidence import Evidence
 
 WINDOW = CutWindow(Window(12.0, 1.0, 0.0, 118, 0), deltas=40, whole=0, rows=10_000)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from backedge.graphs.routing import key_group, task_of_group
 from bench import recover
 from bench.notes import note, read_notes
 from bench.peers import PeerError, count_bare, count_bytewax, loop_bare, peers, snapshot_dict_copy
@@ -28,7 +29,6 @@ from bench.workloads import (
     tally,
     us_a_hop,
 )
-from graphs.routing import key_group, task_of_group
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = itertools.count()

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from backedge.engine.state import decode_entries
+from backedge.graphs.ids import Epoch
+from backedge.recovery.stores.cut_store import CutStore
 from bench import restore
 from bench.measuring import Samples
 from bench.options import Options
 from bench.peers import restore_bare
 from bench.workloads import RestoreWorkload
-from engine.state import decode_entries
-from graphs.ids import Epoch
-from recovery.stores.cut_store import CutStore
 
 KEYS = 3_000
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from backedge.engine.on_ray.api.job_handle import RunResult
+from backedge.engine.on_ray.supervisor.run_story import Story
+from backedge.engine.on_ray.transport.control_messages import Counts
 from bench import count, hop, loop, ours, recover, rescale, snapshot, start, superstep
 from bench.measuring import Report, Samples
 from bench.ours import BenchError, Look, Window
 from bench.workloads import LoopWorkload
-from engine.on_ray.api.job_handle import RunResult
-from engine.on_ray.supervisor.run_story import Story
-from engine.on_ray.transport.control_messages import Counts
 
 GOOD = Window(seconds=10.1, records_per_s=1.0, hops_per_s=1.0, epochs=10, epochs_with_log=9)
 LONG = replace(GOOD, seconds=30.2, epochs=30)

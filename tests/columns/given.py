@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from engine.batch import Batch, decode, encode
-from engine.columns import Columns, to_columns
-from engine.files.arrow import arrow
-from engine.repeated_keys import RepeatedKeys
-from graphs import Collect, Flow, Items
+from backedge import Collect, Flow, Items
+from backedge.engine.batch import Batch, decode, encode
+from backedge.engine.columns import Columns, to_columns
+from backedge.engine.files.arrow import arrow
+from backedge.engine.repeated_keys import RepeatedKeys
 from tests.runtime.tasks import Tasks
 
 

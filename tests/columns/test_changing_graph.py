@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, IterationError, Vertices, simulate
-from engine import changing_values
-from engine.changing_values import ChangingValues
-from engine.files.arrow import arrow
-from engine.task_errors import MisuseError
-from graphs.expansion import expand, resized
+from backedge.engine import changing_values
+from backedge.engine.changing_values import ChangingValues
+from backedge.engine.files.arrow import arrow
+from backedge.engine.task_errors import MisuseError
+from backedge.graphs.expansion import expand, resized
 from tests.columns.test_changing_values import PROGRAMS, Change, Edge, by_hand, changed
 from tests.columns.test_vertex_programs import Best, BestWay, Rank
 

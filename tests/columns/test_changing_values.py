@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import changing_values
-from engine.changing_values import STEP_WORK, ChangingValues, Told
-from engine.growing_links import Links
-from engine.vertex_edges import Array
-from graphs.routing import KEY_GROUPS, groups_of_task, key_groups, tasks_of_keys
+from backedge.engine import changing_values
+from backedge.engine.changing_values import STEP_WORK, ChangingValues, Told
+from backedge.engine.growing_links import Links
+from backedge.engine.vertex_edges import Array
+from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups, tasks_of_keys
 
 Edge = tuple[int, int]
 Change = tuple[int, int, float | None]

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, Process, Table, draw, simulate
-from engine.files.arrow import arrow
-from engine.repeated_combining import RepeatedCombiner
-from engine.repeated_combining import combined as combined_once
-from engine.task_errors import MisuseError
-from graphs.combining import Combiner
-from graphs.routing import key_group, task_of_group
+from backedge.engine.files.arrow import arrow
+from backedge.engine.repeated_combining import RepeatedCombiner
+from backedge.engine.repeated_combining import combined as combined_once
+from backedge.engine.task_errors import MisuseError
+from backedge.graphs.combining import Combiner
+from backedge.graphs.routing import key_group, task_of_group
 from tests.columns.given import columns, count_found, flow_of, sent
 from tests.runtime.tasks import Tasks
 

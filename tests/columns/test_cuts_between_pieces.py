@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from engine import changing_values, growing_links, spreading_values, vertex_edges
-from engine.changing_values import Told
-from engine.operators.changing_graph import Kind
-from engine.spreading_values import SpreadingValues
-from engine.vertex_edges import Lookup, OutEdges, identity, in_group_order
-from graphs.routing import groups_of_task, key_group, key_groups, task_of_group
+from backedge.engine import changing_values, growing_links, spreading_values, vertex_edges
+from backedge.engine.changing_values import Told
+from backedge.engine.operators.changing_graph import Kind
+from backedge.engine.spreading_values import SpreadingValues
+from backedge.engine.vertex_edges import Lookup, OutEdges, identity, in_group_order
+from backedge.graphs.routing import groups_of_task, key_group, key_groups, task_of_group
 from tests.columns.test_changing_values import PROGRAMS, Change, Program, Tasks, by_hand, changed
 
 NONE = np.empty(0, np.int64)

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import edge_sums, vertex_edges
-from engine.edge_sums import PIECE_EDGES, EdgeSums
-from engine.vertex_edges import Array, OutEdges
+from backedge.engine import edge_sums, vertex_edges
+from backedge.engine.edge_sums import PIECE_EDGES, EdgeSums
+from backedge.engine.vertex_edges import Array, OutEdges
 
 LENGTHS = {
     "as many as a piece has, one less and one more": [PIECE_EDGES, PIECE_EDGES - 1, PIECE_EDGES + 1],

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, VertexProgram, Vertices
-from engine.batch import Batch
-from engine.columns import Columns, as_records
-from engine.operators.vertex_graph import group_keys
-from engine.runtime import TaskRuntime
-from engine.sending import Emitted
-from engine.task_errors import MisuseError
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from graphs.routing import KEY_GROUPS, tasks_of_keys
-from recovery.cut import OperatorState
+from backedge.engine.batch import Batch
+from backedge.engine.columns import Columns, as_records
+from backedge.engine.operators.vertex_graph import group_keys
+from backedge.engine.runtime import TaskRuntime
+from backedge.engine.sending import Emitted
+from backedge.engine.task_errors import MisuseError
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.graphs.routing import KEY_GROUPS, tasks_of_keys
+from backedge.recovery.cut import OperatorState
 from tests.columns.given import columns
 from tests.columns.test_vertex_programs import EDGES, Best, BestWay, Rank, flow_of, lowest_by_hand, shortest_by_hand
 from tests.runtime.tasks import Tasks, encoded

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.batch import Batch
-from engine.columns import Columns
-from engine.formats import from_format, to_format
-from engine.task_errors import MisuseError, UserFunctionError
-from graphs import Collect, Flow, Items, Stream
+from backedge import Collect, Flow, Items, Stream
+from backedge.engine.batch import Batch
+from backedge.engine.columns import Columns
+from backedge.engine.formats import from_format, to_format
+from backedge.engine.task_errors import MisuseError, UserFunctionError
 from tests.columns.given import columns, flow_of, sent
 from tests.runtime.tasks import Tasks
 

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.columns import Columns, as_records
-from engine.files.arrow import arrow, parquet
-from engine.files.checks import check_sink
-from engine.files.disk import Disk
-from engine.files.file_errors import UnwritableRecordError
-from engine.files.file_formats import CSV, JsonLines, Parquet
-from engine.files.parquet_part import ParquetPart
-from engine.files.services import FileServices
-from engine.memory import ListStore, ListWriter
-from graphs import Collect, Flow
+from backedge import Collect, Flow
+from backedge.engine.columns import Columns, as_records
+from backedge.engine.files.arrow import arrow, parquet
+from backedge.engine.files.checks import check_sink
+from backedge.engine.files.disk import Disk
+from backedge.engine.files.file_errors import UnwritableRecordError
+from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.files.parquet_part import ParquetPart
+from backedge.engine.files.services import FileServices
+from backedge.engine.memory import ListStore, ListWriter
 from tests.columns.given import columns
 from tests.files.opened import AT_ONCE, JOB, Deliveries, folder_store, reader, transaction, visible, writer
 from tests.runtime.tasks import Tasks

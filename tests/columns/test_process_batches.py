@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, ScheduleError, Stream, draw, simulate, tasks_of_keys
-from engine.columns import Columns
-from engine.task_errors import MisuseError
+from backedge.engine.columns import Columns
+from backedge.engine.task_errors import MisuseError
 from tests.columns.given import columns, flow_of, sent
 from tests.runtime.tasks import Tasks, records_of
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.batch import Batch
-from engine.columns import Columns
-from engine.division import Division
-from engine.files.arrow import arrow
-from engine.repeated_keys import SEEN_MAX, Content, RepeatedKeys
-from engine.tables.restored_tables import rows_of
-from engine.tables.table_state import TableState
-from graphs import Collect, Flow, Items, Table
-from recovery.cut import OperatorState
+from backedge import Collect, Flow, Items, Table
+from backedge.engine.batch import Batch
+from backedge.engine.columns import Columns
+from backedge.engine.division import Division
+from backedge.engine.files.arrow import arrow
+from backedge.engine.repeated_keys import SEEN_MAX, Content, RepeatedKeys
+from backedge.engine.tables.restored_tables import rows_of
+from backedge.engine.tables.table_state import TableState
+from backedge.recovery.cut import OperatorState
 from tests.columns.given import columns, count_found, sent
 from tests.runtime.tasks import Tasks
 

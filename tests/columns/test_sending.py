@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.batch import Batch, decode, encode, merge
-from engine.columns import Columns, as_records
-from engine.division import FEW_TARGETS, Division
-from engine.files.arrow import arrow
-from engine.rerouting import reroute
-from engine.task_errors import LoopLimitError, RoutingError, UserFunctionError
-from graphs import Collect, Flow, Items, Stream
-from recovery.cut import LogEntry
-from recovery.stores.record_tables import records_in_batch
+from backedge import Collect, Flow, Items, Stream
+from backedge.engine.batch import Batch, decode, encode, merge
+from backedge.engine.columns import Columns, as_records
+from backedge.engine.division import FEW_TARGETS, Division
+from backedge.engine.files.arrow import arrow
+from backedge.engine.rerouting import reroute
+from backedge.engine.task_errors import LoopLimitError, RoutingError, UserFunctionError
+from backedge.recovery.cut import LogEntry
+from backedge.recovery.stores.record_tables import records_in_batch
 from tests.columns.given import batch_of, columns, flow_of, sent
 from tests.runtime.tasks import Tasks
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from engine.shares import Outstanding, Returned, divided
+from backedge.engine.shares import Outstanding, Returned, divided
 
 
 @pytest.mark.parametrize("seed", range(50))

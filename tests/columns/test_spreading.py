@@ -10,22 +10,21 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from backedge import VertexProgram, Vertices, simulate
-from engine import vertex_edges
-from engine.batch import Batch
-from engine.columns import Columns
-from engine.constant_bytes import constant_in
-from engine.operators import vertex_graph
-from engine.operators import vertices as in_rounds
-from engine.sending import Emitted
-from engine.spreading_values import SpreadingValues
-from engine.state import decode_entries, encode_groups
-from engine.task_errors import StateSerializationError
-from engine.vertex_edges import OutEdges, identity
-from graphs import Flow
-from graphs.ids import Attempt, Epoch, TaskId
-from graphs.routing import tasks_of_keys
-from graphs.vertex_program import BACKWARDS
+from backedge import Flow, VertexProgram, Vertices, simulate
+from backedge.engine import vertex_edges
+from backedge.engine.batch import Batch
+from backedge.engine.columns import Columns
+from backedge.engine.constant_bytes import constant_in
+from backedge.engine.operators import vertex_graph
+from backedge.engine.operators import vertices as in_rounds
+from backedge.engine.sending import Emitted
+from backedge.engine.spreading_values import SpreadingValues
+from backedge.engine.state import decode_entries, encode_groups
+from backedge.engine.task_errors import StateSerializationError
+from backedge.engine.vertex_edges import OutEdges, identity
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.routing import tasks_of_keys
+from backedge.graphs.vertex_program import BACKWARDS
 from tests.columns.given import columns
 from tests.columns.test_vertex_programs import EDGES, Best, BestWay, flow_of, lowest_by_hand, shortest_by_hand
 from tests.runtime.tasks import States, Tasks, encoded

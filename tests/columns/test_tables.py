@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, CutView, Flow, Items, Process, Table, simulate
-from engine.compaction import put_together
-from engine.tables.restored_tables import rows_of
-from engine.tables.row_index import IntegerIndex
-from engine.tables.table_state import BLOCK_ROWS, TableCapture, TableState
-from engine.task_errors import MisuseError, UserFunctionError
-from engine.touched_keys import Bases
-from graphs.ids import Epoch
-from graphs.routing import groups_of_keys, groups_of_task, key_group, key_groups
-from recovery.cut import OperatorState
-from recovery.stores.state_table import groups_of, state_parts
+from backedge.engine.compaction import put_together
+from backedge.engine.tables.restored_tables import rows_of
+from backedge.engine.tables.row_index import IntegerIndex
+from backedge.engine.tables.table_state import BLOCK_ROWS, TableCapture, TableState
+from backedge.engine.task_errors import MisuseError, UserFunctionError
+from backedge.engine.touched_keys import Bases
+from backedge.graphs.ids import Epoch
+from backedge.graphs.routing import groups_of_keys, groups_of_task, key_group, key_groups
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.stores.state_table import groups_of, state_parts
 from tests.columns.given import columns, flow_of, sent
 from tests.runtime.tasks import Tasks
 

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, IterationError, VertexProgram, Vertices, simulate
-from engine import vertex_edges
-from engine.batch import Batch
-from engine.columns import Columns
-from engine.files.arrow import arrow
-from engine.operators import vertices as in_rounds
-from engine.task_errors import MisuseError, UserFunctionError
-from engine.vertex_edges import COMBINES, OutEdges, identity
+from backedge.engine import vertex_edges
+from backedge.engine.batch import Batch
+from backedge.engine.columns import Columns
+from backedge.engine.files.arrow import arrow
+from backedge.engine.operators import vertices as in_rounds
+from backedge.engine.task_errors import MisuseError, UserFunctionError
+from backedge.engine.vertex_edges import COMBINES, OutEdges, identity
+from backedge.graphs.exact_numbers import converted
+from backedge.graphs.graph_errors import GraphError
 from examples.cyclic.communities import Labels
 from examples.cyclic.import_cycles import Cycles
 from examples.cyclic.triangles import Triangles
-from graphs.exact_numbers import converted
-from graphs.graph_errors import GraphError
 from tests.columns.given import columns
 from tests.runtime.tasks import Tasks
 

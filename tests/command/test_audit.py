@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from backedge.command import main
+from backedge.recovery.spark.audit import audit_job
+from backedge.recovery.stores.parquet_tables import parquet
 from proof.runner import run_seed
-from recovery.spark.audit import audit_job
-from recovery.stores.parquet_tables import parquet
 from tests.spark.forging import Forged
 from tests.spark.simulated import write_run
 

@@ -12,9 +12,9 @@ import pytest
 
 from backedge.command import main
 from backedge.compare_command import planned_kills
-from engine.on_ray.planned_faults import Kill, role_of
+from backedge.engine.on_ray.planned_faults import Kill, role_of
+from backedge.graphs.expansion import expand
 from examples.cyclic import transfers
-from graphs.expansion import expand
 
 CASE = """
 import time

@@ -10,6 +10,7 @@ import pytest
 
 from backedge.command import main
 from backedge.doctor_command import cluster_findings, report
+from backedge.engine.on_ray import cluster
 from backedge.inspecting.health import (
     Finding,
     NodeFacts,
@@ -24,7 +25,6 @@ from backedge.inspecting.health import (
     snapshots_finding,
     tls_finding,
 )
-from engine.on_ray import cluster
 
 GB = 1_000_000_000
 WRONG_JAVA = "#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n"

@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from backedge.command import main
+from backedge.graphs.ids import Epoch
 from backedge.inspecting import jobs
-from graphs.ids import Epoch
-from recovery.orders import Manifest
-from recovery.run_status import (
+from backedge.recovery.orders import Manifest
+from backedge.recovery.run_status import (
     ChannelStatus,
     EpochStatus,
     FailureStatus,
@@ -24,8 +24,8 @@ from recovery.run_status import (
     RunStatus,
     TaskStatus,
 )
-from recovery.stores.cut_store import CutStore
-from recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.store_errors import StoreError
 from tests.stores.layered import Cuts, gone
 from tests.stores.snapshots import begin, complete, entries_of
 from tests.stores.test_opening import let_others_reach, somebody_without_rights

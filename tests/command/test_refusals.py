@@ -13,10 +13,10 @@ import pytest
 
 from backedge import living_commands
 from backedge.command import main
-from engine.on_ray import cluster
-from engine.on_ray.api.launch_checks import RunExistsError
-from engine.on_ray.run_spec import RequestFailedError
-from recovery.stores.cut_store import CutStore
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api.launch_checks import RunExistsError
+from backedge.engine.on_ray.run_spec import RequestFailedError
+from backedge.recovery.stores.cut_store import CutStore
 from tests.gates import HANG_S
 from tests.jobs.rays import SharedRay
 from tests.stores.snapshots import begin

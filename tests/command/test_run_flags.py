@@ -10,8 +10,8 @@ import pytest
 
 from backedge import RunOptions, WrongCallError
 from backedge.arguments import Parser
+from backedge.engine.on_ray.run_options import option_docs
 from backedge.run_flags import NO_FLAG, add_run_flags, flag, options_from
-from engine.on_ray.run_options import option_docs
 from examples.cyclic import transfers
 from examples.cyclic.command_line import _parser as parser_of_example
 

@@ -10,19 +10,19 @@ import pytest
 
 from backedge import Collect, Flow, Items
 from backedge.command import main
-from engine.constant_bytes import constant_bytes
-from engine.simulation.world import World
-from graphs.deployment import Deployment
-from graphs.describing import describe_plan
-from graphs.expansion import expand
-from graphs.ids import Attempt, Epoch, TaskId
+from backedge.engine.constant_bytes import constant_bytes
+from backedge.engine.simulation.world import World
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.describing import describe_plan
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.cut import OperatorState, TaskSnapshot
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import Manifest
+from backedge.recovery.rounds import Phase, Rounds
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.task_files import TaskFiles
 from proof.runner import run_seed
-from recovery.cut import OperatorState, TaskSnapshot
-from recovery.messages import Mode
-from recovery.orders import Manifest
-from recovery.rounds import Phase, Rounds
-from recovery.stores.cut_store import CutStore
-from recovery.stores.task_files import TaskFiles
 from tests.spark.simulated import write_run
 from tests.stores.snapshots import DEPLOYMENT, begin, manifest_for
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from backedge import simulate
-from engine.databases.commit_ledger import ATTEMPTS, COMMITS
-from engine.databases.key_ranges import PAGE_ROWS
-from engine.databases.prepared_writer import GlobalIds
+from backedge.engine.databases.commit_ledger import ATTEMPTS, COMMITS
+from backedge.engine.databases.key_ranges import PAGE_ROWS
+from backedge.engine.databases.prepared_writer import GlobalIds
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "databases.md").read_text()
 

@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from backedge import FencedError, SinkPlace, UncommittedOutputError, UnwritableRecordError
-from engine.databases.marked_writer import TableSink
-from engine.databases.postgres_rows import session_of
-from engine.databases.table_rows import Column, RowCheck
-from graphs.io import Rollback
+from backedge.engine.databases.marked_writer import TableSink
+from backedge.engine.databases.postgres_rows import session_of
+from backedge.engine.databases.table_rows import Column, RowCheck
+from backedge.graphs.io import Rollback
 from tests.databases.fault_proxy import FaultProxy, Strike
 from tests.databases.sinks_by_hand import Rolls, Rows, place_in, postgres_rows, records, rows, transaction
 from tests.faults.evidence import Evidence

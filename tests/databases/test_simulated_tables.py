@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from backedge import Flow, PostgresTable, Range, ScheduleError, Sink, SqliteTable, simulate
-from engine.databases import prepared_writer
-from engine.databases.commit_ledger import CommitLedger
-from engine.databases.marked_writer import TableStore
-from engine.databases.sqlite_table import one_transaction
+from backedge.engine.databases import prepared_writer
+from backedge.engine.databases.commit_ledger import CommitLedger
+from backedge.engine.databases.marked_writer import TableStore
+from backedge.engine.databases.sqlite_table import one_transaction
 from tests.databases.postgres_process import PostgresProcess
 
 RECORDS = 24

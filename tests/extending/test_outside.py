@@ -89,7 +89,7 @@ class Forgets(SqliteStore):
 
 @pytest.mark.parametrize("kind", [pytest.param(Tears, marks=pytest.mark.slow), Forgets])
 def test_a_store_that_breaks_its_promise_is_found(tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("engine.simulation.simulation.store_at", kind)
+    monkeypatch.setattr("backedge.engine.simulation.simulation.store_at", kind)
     source = SqliteTable(table_of(tmp_path / "in.db", range(1, 31)), "numbers")
     flow = halving(source, SqliteSink(str(tmp_path / "out.db")))
     with pytest.raises(ScheduleError, match=r"cuts\.db"):

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, OperatorKind, draw, simulate
-from engine.on_ray import cluster
+from backedge.engine.on_ray import cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text()

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from backedge import OutcomeUnknownError, Store, StoreContractError, UnknownStoreError
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.orders import AttemptStart
+from backedge.recovery.stores import chain as chains
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.store_calls import create_exclusively
+from backedge.recovery.stores.store_schemes import store_at
 from backedge.testing import check_store
-from graphs.ids import Attempt, Epoch
-from recovery.orders import AttemptStart
-from recovery.stores import chain as chains
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder_store import FolderStore
-from recovery.stores.store_calls import create_exclusively
-from recovery.stores.store_schemes import store_at
 from tests.extending.outside.sqlite_store import SqliteStore
 from tests.stores.snapshots import append, begin, complete, manifest_for
 

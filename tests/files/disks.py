@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.files.disk import Disk, Stream
+from backedge.engine.files.disk import Disk, Stream
 
 
 class Crash(Exception):

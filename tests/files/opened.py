@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from engine.files.checks import claim_output
-from engine.files.disk import Disk
-from engine.files.file_formats import FileSink
-from engine.files.object_staging import ObjectStaging, Roll
-from engine.files.services import FileServices
-from engine.files.splits import Position, Split
-from engine.source_reader import SourceReader
-from graphs import Collect, Sink, SinkPlace, Source
-from graphs.ids import Attempt, TaskId
-from graphs.kinds import Read, Write
-from graphs.plan import Operator
-from recovery.orders import Sweep
-from recovery.stores.folder_store import FolderStore
-from recovery.stores.store_protocol import Store
+from backedge import Collect, Sink, SinkPlace, Source
+from backedge.engine.files.checks import claim_output
+from backedge.engine.files.disk import Disk
+from backedge.engine.files.file_formats import FileSink
+from backedge.engine.files.object_staging import ObjectStaging, Roll
+from backedge.engine.files.services import FileServices
+from backedge.engine.files.splits import Position, Split
+from backedge.engine.source_reader import SourceReader
+from backedge.graphs.ids import Attempt, TaskId
+from backedge.graphs.kinds import Read, Write
+from backedge.graphs.plan import Operator
+from backedge.recovery.orders import Sweep
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.store_protocol import Store
 
 JOB = "job"
 RUN = "5f3a"

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from engine.files.checks import check_sink, check_source
-from engine.files.disk import Disk
-from engine.files.file_errors import NoInputError, OutputError
-from engine.files.file_formats import CSV, JsonLines, Parquet
-from engine.files.names import Turn, name_of, path_name, turn_of
-from graphs import Call, Collect, Print, Sink, SinkPlace, Source
-from graphs.io import SplitReader
+from backedge import Call, Collect, Print, Sink, SinkPlace, Source
+from backedge.engine.files.checks import check_sink, check_source
+from backedge.engine.files.disk import Disk
+from backedge.engine.files.file_errors import NoInputError, OutputError
+from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.files.names import Turn, name_of, path_name, turn_of
+from backedge.graphs.io import SplitReader
 from tests.files.disks import CrashingDisk
 from tests.files.opened import everything, place, services, sink, source, transaction, writer
 

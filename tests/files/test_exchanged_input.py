@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from engine.files import line_formats as lines
-from engine.files.arrow import arrow, parquet
-from engine.files.file_errors import InputChangedError
-from engine.files.file_formats import CSV, JsonLines, Parquet, TextLines
+from backedge.engine.files import line_formats as lines
+from backedge.engine.files.arrow import arrow, parquet
+from backedge.engine.files.file_errors import InputChangedError
+from backedge.engine.files.file_formats import CSV, JsonLines, Parquet, TextLines
 from tests.files.opened import file_reader, reader, rest
 
 SOURCES: dict[str, Callable[[str], Any]] = {"jsonl": JsonLines, "csv": CSV, "txt": TextLines, "jsonl.gz": JsonLines}

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from engine.files.file_errors import OutputError, UnfinishedOutputError, UnknownTransactionError
-from engine.files.file_formats import CSV, JsonLines, Parquet
-from engine.files.services import FileServices
-from graphs.ids import Attempt, TaskId
+from backedge.engine.files.file_errors import OutputError, UnfinishedOutputError, UnknownTransactionError
+from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.files.services import FileServices
+from backedge.graphs.ids import Attempt, TaskId
 from tests.files.disks import Crash, CrashingDisk, FullDisk, LossyDisk
 from tests.files.opened import (
     AT_ONCE,

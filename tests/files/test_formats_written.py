@@ -17,13 +17,13 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from engine.columns import Records
-from engine.files.arrow import arrow, parquet
-from engine.files.disk import Disk
-from engine.files.file_errors import UnwritableRecordError
-from engine.files.file_formats import CSV, JsonLines, Parquet
-from engine.files.parquet_part import ParquetPart
-from engine.formats import from_format
+from backedge.engine.columns import Records
+from backedge.engine.files.arrow import arrow, parquet
+from backedge.engine.files.disk import Disk
+from backedge.engine.files.file_errors import UnwritableRecordError
+from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.files.parquet_part import ParquetPart
+from backedge.engine.formats import from_format
 from tests.files.opened import AT_ONCE, reader, rest, transaction, visible, writer
 
 FILES = [JsonLines, CSV, Parquet]

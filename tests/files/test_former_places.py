@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from engine.files.checks import claim_output
-from engine.files.file_errors import OutputError, UnknownTransactionError
-from engine.files.file_formats import CSV, FileSink, JsonLines
-from engine.rolling_back import LaterOutput
-from graphs.ids import Attempt, Epoch
+from backedge.engine.files.checks import claim_output
+from backedge.engine.files.file_errors import OutputError, UnknownTransactionError
+from backedge.engine.files.file_formats import CSV, FileSink, JsonLines
+from backedge.engine.rolling_back import LaterOutput
+from backedge.graphs.ids import Attempt, Epoch
 from tests.files.opened import SINK, reader, rest, services, sink, swept_by, transaction, visible, writer
 
 CUTS = "cuts"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backedge import JsonLines, Range
-from engine.source_reader import SourceReader
+from backedge.engine.source_reader import SourceReader
 from tests.files.opened import write_json
 from tests.gates import Gate, Gated
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from engine.files.file_errors import DamagedOutputError, UnwritableRecordError
-from engine.files.names import path_name
-from engine.files.services import FileServices
-from engine.on_ray.job_store import open_services
-from engine.on_ray.transport.control_messages import TaskOptions
-from engine.task_errors import MisuseError, UserFunctionError
-from graphs import Call, Collect, Print, Sink
-from graphs.ids import Attempt, Epoch
-from recovery.orders import Sweep
-from recovery.stores.folder_store import FolderStore
-from recovery.stores.store_errors import StoreError
+from backedge import Call, Collect, Print, Sink
+from backedge.engine.files.file_errors import DamagedOutputError, UnwritableRecordError
+from backedge.engine.files.names import path_name
+from backedge.engine.files.services import FileServices
+from backedge.engine.on_ray.job_store import open_services
+from backedge.engine.on_ray.transport.control_messages import TaskOptions
+from backedge.engine.task_errors import MisuseError, UserFunctionError
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.orders import Sweep
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.store_errors import StoreError
 from tests.files.disks import Crash
 from tests.files.opened import (
     JOB,

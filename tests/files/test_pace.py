@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.files.file_formats import JsonLines
-from graphs import Generate, Items, Poll
+from backedge import Generate, Items, Poll
+from backedge.engine.files.file_formats import JsonLines
 from tests.files.opened import Clock, services, source, write_json
 
 

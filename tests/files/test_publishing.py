@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from engine.files.file_errors import OutputError, UnknownTransactionError
-from engine.files.file_formats import CSV, JsonLines, Parquet
-from engine.files.output_folders import release_folder
-from graphs import Collect
-from graphs.ids import Attempt
+from backedge import Collect
+from backedge.engine.files.file_errors import OutputError, UnknownTransactionError
+from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.files.output_folders import release_folder
+from backedge.graphs.ids import Attempt
 from tests.files.disks import Crash, CrashingDisk
 from tests.files.opened import (
     AT_ONCE,

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from backedge import CSV, Flow, JsonLines, Parquet, Range, ScheduleError, simulate
-from engine.files.disk import Disk
-from engine.files.file_errors import UnknownTransactionError
-from engine.files.file_formats import RehearsedFiles, RehearsedObjects
-from engine.files.object_rolls import ObjectRolls
-from engine.files.staging import Staging
-from engine.files.writers import FileWriter
-from engine.operators.sink import SinkOperator
+from backedge.engine.files.disk import Disk
+from backedge.engine.files.file_errors import UnknownTransactionError
+from backedge.engine.files.file_formats import RehearsedFiles, RehearsedObjects
+from backedge.engine.files.object_rolls import ObjectRolls
+from backedge.engine.files.staging import Staging
+from backedge.engine.files.writers import FileWriter
+from backedge.engine.operators.sink import SinkOperator
 from tests.files.opened import ignore_records
 
 
@@ -131,6 +131,6 @@ def test_attempts_that_do_not_look_at_the_records_of_others_are_found(monkeypatc
 
 
 def test_a_run_that_ends_without_publishing_what_waits_is_found(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("engine.files.object_output.lines_of", lambda names: [])
+    monkeypatch.setattr("backedge.engine.files.object_output.lines_of", lambda names: [])
     with pytest.raises(ScheduleError, match="'odd' has published something other"):
         simulate(halving(OBJECTS), seeds=range(40), crashes=3)

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from engine.files.file_errors import OutputError
-from engine.files.file_formats import CSV, JsonLines, Parquet
-from graphs.graph_errors import BadOptionError
-from graphs.ids import Attempt
+from backedge.engine.files.file_errors import OutputError
+from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.ids import Attempt
 from tests.files.disks import Crash, CrashingDisk, FailingDisk, LossyDisk, WatchedDisk
 from tests.files.opened import (
     AT_ONCE,
@@ -77,7 +77,7 @@ def test_a_file_is_published_when_its_first_record_has_waited_long_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     clock = Clock()
-    monkeypatch.setattr("engine.files.writers.monotonic", clock)
+    monkeypatch.setattr("backedge.engine.files.writers.monotonic", clock)
     opened = writer(JsonLines(str(tmp_path), roll_bytes=None, roll_s=60))
     clock.now_s = 100
     write(opened, 1)

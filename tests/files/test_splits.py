@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from engine.files.arrow import arrow, parquet
-from engine.files.checks import check_source
-from engine.files.file_errors import InputChangedError, MalformedInputError, NoInputError
-from engine.files.file_formats import CSV, JsonLines, Parquet, TextLines
-from engine.files.locations import FolderLocation
-from engine.files.splits import Split
-from engine.task_errors import UserFunctionError
-from graphs import Generate, Items, Range, Source
+from backedge import Generate, Items, Range, Source
+from backedge.engine.files.arrow import arrow, parquet
+from backedge.engine.files.checks import check_source
+from backedge.engine.files.file_errors import InputChangedError, MalformedInputError, NoInputError
+from backedge.engine.files.file_formats import CSV, JsonLines, Parquet, TextLines
+from backedge.engine.files.locations import FolderLocation
+from backedge.engine.files.splits import Split
+from backedge.engine.task_errors import UserFunctionError
 from tests.files.opened import reader, rest, services, source, write_json
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from engine.files.checks import check_sink, check_source
-from engine.files.file_formats import CSV, JsonLines, Parquet
-from engine.files.services import FileServices
-from graphs import Collect, Flow
-from graphs.ids import Attempt, Epoch
+from backedge import Collect, Flow
+from backedge.engine.files.checks import check_sink, check_source
+from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.files.services import FileServices
+from backedge.graphs.ids import Attempt, Epoch
 from tests.files.opened import JOB, RUN, Deliveries, collected, folder_store, place, reader, rest, swept, write_json
 from tests.runtime.tasks import States, Tasks, encoded
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from engine.files import line_formats as lines
-from engine.files.file_errors import InputChangedError, MalformedInputError
-from engine.files.file_formats import CSV, JsonLines, TextLines
+from backedge.engine.files import line_formats as lines
+from backedge.engine.files.file_errors import InputChangedError, MalformedInputError
+from backedge.engine.files.file_formats import CSV, JsonLines, TextLines
 from tests.files.opened import file_reader, fresh, reader, rest, write_json
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from engine.files.file_errors import DamagedOutputError, OutputError
-from engine.files.file_formats import CSV, JsonLines, Parquet
-from engine.rolling_back import LaterOutput
-from graphs import Collect
-from graphs.ids import Attempt, Epoch
-from recovery.orders import CutId, Sweep
+from backedge import Collect
+from backedge.engine.files.file_errors import DamagedOutputError, OutputError
+from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.rolling_back import LaterOutput
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.orders import CutId, Sweep
 from tests.files.disks import Crash, CrashingDisk, FailingDisk, WatchedDisk
 from tests.files.opened import (
     AT_ONCE,

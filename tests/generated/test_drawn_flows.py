@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 
 from backedge import simulate
-from engine.simulation.narrate import narrate
-from engine.simulation.plain import reference
-from engine.simulation.plain_operator import frozen
+from backedge.engine.simulation.narrate import narrate
+from backedge.engine.simulation.plain import reference
+from backedge.engine.simulation.plain_operator import frozen
 from tests.generated.flows import Drawn
 
 SEEDS = range(40)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from graphs import GraphError
+from backedge import GraphError
 
 
 def refuses(error: type[GraphError], action: Callable[[], object], *named: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, Constant, DuplicateNameError, Flow, Items, VertexProgram, simulate
-from graphs.constant import own_arguments, share
+from backedge.graphs.constant import own_arguments, share
 
 PRICES = np.array([3.0, 5.0, 8.0])
 

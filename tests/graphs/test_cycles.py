@@ -7,23 +7,12 @@ from itertools import permutations
 
 import pytest
 
-from graphs import (
-    Collect,
-    Edge,
-    Flow,
-    Items,
-    Operator,
-    Plan,
-    Stream,
-    UnnamedCycleError,
-    certify,
-    find_cycles,
-    verify,
-)
-from graphs.certificate import simple_cycles
-from graphs.digraph import components, cyclic_components, reachable, upstream_first
-from graphs.kinds import Filter, Read
-from graphs.plan import loops_of_edges, operators_round
+from backedge import Collect, Edge, Flow, Items, Plan, Stream, UnnamedCycleError
+from backedge.graphs.certificate import certify, simple_cycles, verify
+from backedge.graphs.cycles import find_cycles
+from backedge.graphs.digraph import components, cyclic_components, reachable, upstream_first
+from backedge.graphs.kinds import Filter, Read
+from backedge.graphs.plan import Operator, loops_of_edges, operators_round
 from tests.generated.every_seed import every_seed
 
 Graph = dict[int, list[int]]

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from graphs import BadOptionError, Collect, Edge, Flow, Items, Operator, Plan, Stream, draw
-from graphs.kinds import Read, Write
+from backedge import BadOptionError, Collect, Edge, Flow, Items, Plan, Stream, draw
+from backedge.graphs.kinds import Read, Write
+from backedge.graphs.plan import Operator
 
 
 class Learner:

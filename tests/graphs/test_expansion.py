@@ -6,18 +6,11 @@ from typing import Any
 
 import pytest
 
-from graphs import (
-    BadOptionError,
-    Collect,
-    Deployment,
-    Flow,
-    Items,
-    Range,
-    Routing,
-    Stream,
-    TaskId,
-    expand,
-)
+from backedge import BadOptionError, Collect, Flow, Items, Range, Stream
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import TaskId
+from backedge.graphs.plan import Routing
 
 
 def chains(deployment: Deployment) -> set[tuple[str, ...]]:

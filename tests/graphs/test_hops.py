@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backedge import Collect, Flow, Items, simulate
-from graphs.graph_errors import BadOptionError
-from graphs.hops import HOPS_MAX, Digit, Trip
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.hops import HOPS_MAX, Digit, Trip
 
 Step = tuple[int, ...]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from graphs import (
+from backedge import (
     BadOptionError,
     Collect,
     DuplicateNameError,
@@ -22,15 +22,15 @@ from graphs import (
     NothingEntersError,
     NoWayOutError,
     OpenLoopError,
-    Operator,
     Plan,
     Stream,
     UnknownOutputError,
     UnnamedCycleError,
     UnreadLoopError,
-    check,
 )
-from graphs.kinds import Filter
+from backedge.graphs.checks import check
+from backedge.graphs.kinds import Filter
+from backedge.graphs.plan import Operator
 from tests.graphs.refusals import refuses
 
 

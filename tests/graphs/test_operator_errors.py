@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.files.file_formats import CSV
-from graphs import (
+from backedge import (
     BadNameError,
     BadOptionError,
     Call,
@@ -25,8 +24,9 @@ from graphs import (
     Stream,
     UnkeyedStreamError,
     UnknownOutputError,
-    expand,
 )
+from backedge.engine.files.file_formats import CSV
+from backedge.graphs.expansion import expand
 from tests.faults.evidence import Evidence
 from tests.graphs.refusals import refuses
 

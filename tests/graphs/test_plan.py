@@ -10,21 +10,11 @@ from typing import Any
 
 import pytest
 
-from engine.files.file_formats import JsonLines, Parquet
-from graphs import (
-    Collect,
-    Edge,
-    Flow,
-    Generate,
-    Items,
-    Plan,
-    Print,
-    Range,
-    Resources,
-    Routing,
-    build,
-)
-from graphs.kinds import Iterate, MapAsync, MapBatches, OfClass
+from backedge import Collect, Edge, Flow, Generate, Items, Plan, Print, Range
+from backedge.engine.files.file_formats import JsonLines, Parquet
+from backedge.graphs.flow import build
+from backedge.graphs.kinds import Iterate, MapAsync, MapBatches, OfClass
+from backedge.graphs.plan import Resources, Routing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -227,7 +217,7 @@ def test_stop_when_and_name_reach_the_plan():
 @pytest.mark.slow
 def test_hash_is_the_same_in_processes_with_other_hash_seeds():
     program = (
-        "from graphs import *\n"
+        "from backedge import Collect, Flow, Range\n"
         "flow = Flow('f')\n"
         "again = flow.loop('again', max_rounds=3)\n"
         "circle = flow.read(Range(9), name='a').merge(again).key_by(lambda n: n).map(lambda n: n, name='m')\n"

@@ -19,8 +19,16 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from graphs import KEY_GROUPS, UnkeyableError, groups_of_task, key_group, key_groups, task_of_group, tasks_of_keys
-from graphs.routing import small_tasks_of_keys, small_tasks_of_tuples
+from backedge import UnkeyableError, tasks_of_keys
+from backedge.graphs.routing import (
+    KEY_GROUPS,
+    groups_of_task,
+    key_group,
+    key_groups,
+    small_tasks_of_keys,
+    small_tasks_of_tuples,
+    task_of_group,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,7 +57,9 @@ def test_groups_are_those_that_were_written_down():
 
 @pytest.mark.slow
 def test_groups_are_the_same_in_processes_with_other_hash_seeds():
-    program = "import json; from graphs import key_group; print(json.dumps([key_group(k) for k in {keys}]))"
+    program = (
+        "import json; from backedge.graphs.routing import key_group; print(json.dumps([key_group(k) for k in {keys}]))"
+    )
     keys = [key for key in KEYS if key == key and not (isinstance(key, float) and math.isinf(key))]
     for seed in ("0", "1", "4711"):
         done = subprocess.run(

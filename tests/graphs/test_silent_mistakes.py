@@ -21,7 +21,7 @@ from backedge import (
     UnreadOutputWarning,
     simulate,
 )
-from engine.on_ray.run_options import RunOptions
+from backedge.engine.on_ray.run_options import RunOptions
 
 
 def numbers() -> Stream[int]:

@@ -15,8 +15,8 @@ PROGRAM = """\
 from pathlib import Path
 from typing import Any, assert_type
 from backedge import Job, RunOptions, RunResult, run, start
-from engine.files.file_formats import JsonLines, TextLines
-from graphs import Flow, Items, KeyedStream, Loop, Stream
+from backedge.engine.files.file_formats import JsonLines, TextLines
+from backedge import Flow, Items, KeyedStream, Loop, Stream
 
 flow = Flow("types")
 words = flow.read(TextLines("words.txt"))

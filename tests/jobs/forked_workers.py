@@ -28,9 +28,9 @@ MODULES = (
     "ray._private.workers.default_worker",
     "pytest",
     "backedge",
-    "engine.on_ray.actor.task_host",
-    "engine.on_ray.supervisor.supervising",
-    "engine.on_ray.supervisor.supervisor_actor",
+    "backedge.engine.on_ray.actor.task_host",
+    "backedge.engine.on_ray.supervisor.supervising",
+    "backedge.engine.on_ray.supervisor.supervisor_actor",
     # What workers import when they have something to do: when they send their first answer, for example.
     "ray._common.usage.usage_lib",
     "ray._private.arrow_serialization",
@@ -38,7 +38,7 @@ MODULES = (
     "pyarrow.json",
     "pyarrow.parquet",
     "backedge.faults",
-    "engine.on_ray.supervisor.job_supervising",
+    "backedge.engine.on_ray.supervisor.job_supervising",
 )
 ROOT = Path(__file__).resolve().parents[2]
 REQUEST_BYTES = 1 << 20

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from engine.on_ray import cluster
+from backedge.engine.on_ray import cluster
 from tests.gates import HANG_S, wait_for
 from tests.jobs.forked_workers import ForkedWorkers
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.on_ray import cluster
+from backedge.engine.on_ray import cluster
 from tests.jobs.forked_workers import ROOT
 from tests.jobs.rays import check_gone, commands_below
 from tests.on_ray.leftovers import parent_of
@@ -20,7 +20,7 @@ class Worker:
     """Says what it is."""
 
     def look(self) -> tuple[int, str, bool, str]:
-        return os.getpid(), sys.executable, "engine.on_ray.actor.task_host" in sys.modules, os.getcwd()
+        return os.getpid(), sys.executable, "backedge.engine.on_ray.actor.task_host" in sys.modules, os.getcwd()
 
 
 DRIVER = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backedge import CSV, Collect, Flow, Items, JsonLines, Parquet, Sink, Source
-from engine.on_ray.api.shared_paths import RelativePathError, check_path, checked_paths, is_submitted
+from backedge.engine.on_ray.api.shared_paths import RelativePathError, check_path, checked_paths, is_submitted
 
 SUBMITTED = {"RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"}
 

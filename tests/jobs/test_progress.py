@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 
-from engine.on_ray.api.job_handle import missed
-from engine.on_ray.api.progress_line import LIVE_S, PLAIN_S, Display
-from engine.on_ray.supervisor.run_story import Story
-from engine.on_ray.transport.control_messages import Counts
+from backedge.engine.on_ray.api.job_handle import missed
+from backedge.engine.on_ray.api.progress_line import LIVE_S, PLAIN_S, Display
+from backedge.engine.on_ray.supervisor.run_story import Story
+from backedge.engine.on_ray.transport.control_messages import Counts
 
 
 class Terminal(io.StringIO):

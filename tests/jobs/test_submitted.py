@@ -24,7 +24,7 @@ TOTAL = f"{ACCOUNTS} accounts, opened with {ACCOUNTS * OPENING:,}, closed with {
 BOOKED = {"booked": SIZE * STOPS}
 GATED = """
 from examples.cyclic import transfers
-from gates import Gate, behind
+from engine.gates import Gate, behind
 
 
 def flow(gate):
@@ -42,9 +42,11 @@ def cluster() -> Iterator[Submitted]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """What somebody would submit: a folder with a flow in it."""
+    """What somebody would submit: a folder with a flow in it, and with folders that have the names of ours."""
     shutil.copytree(ROOT / "examples", tmp_path / "project" / "examples")
-    shutil.copy(ROOT / "tests" / "gates.py", tmp_path / "project")
+    for name in ("engine", "graphs", "recovery"):
+        (tmp_path / "project" / name).mkdir()
+    shutil.copy(ROOT / "tests" / "gates.py", tmp_path / "project" / "engine")
     (tmp_path / "project" / "gated.py").write_text(GATED)
     return tmp_path / "project"
 

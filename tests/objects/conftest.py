@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from recovery.stores.object_client import Repeats
-from recovery.stores.object_store import ObjectStore
+from backedge.recovery.stores.object_client import Repeats
+from backedge.recovery.stores.object_store import ObjectStore
 from tests.gates import HANG_S
 from tests.objects.faulty_http import FaultyServer
 from tests.objects.object_servers import BUCKET, ObjectServer, azure_server, s3_server

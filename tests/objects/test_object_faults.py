@@ -8,12 +8,12 @@ from threading import Barrier
 import pytest
 
 from backedge import OutcomeUnknownError
-from graphs.ids import Attempt
-from recovery.orders import AttemptStart
-from recovery.stores.cut_store import CutStore
-from recovery.stores.object_client import Repeats
-from recovery.stores.object_store import PIECE_BYTES
-from recovery.stores.store_calls import create_exclusively
+from backedge.graphs.ids import Attempt
+from backedge.recovery.orders import AttemptStart
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.object_client import Repeats
+from backedge.recovery.stores.object_store import PIECE_BYTES
+from backedge.recovery.stores.store_calls import create_exclusively
 from tests.faults.evidence import Evidence
 from tests.gates import HANG_S
 from tests.objects.conftest import IMPATIENT, QUICK, Place

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from backedge import CSV, JsonLines, OutcomeUnknownError, Parquet
-from engine.columns import as_records
-from engine.files.checks import check_sink, claim_output
-from engine.files.file_errors import OutputError, UnknownTransactionError
-from graphs.ids import Attempt, TaskId
-from recovery.stores.object_client import Repeats
-from recovery.stores.object_store import PIECE_BYTES, ObjectStore
+from backedge.engine.columns import as_records
+from backedge.engine.files.checks import check_sink, claim_output
+from backedge.engine.files.file_errors import OutputError, UnknownTransactionError
+from backedge.graphs.ids import Attempt, TaskId
+from backedge.recovery.stores.object_client import Repeats
+from backedge.recovery.stores.object_store import PIECE_BYTES, ObjectStore
 from tests.faults.evidence import Evidence
 from tests.files.opened import AT_ONCE, JOB, RUN, claim, reader, services, sink, swept_by, transaction, writer
 from tests.files.opened import place as sink_place
@@ -302,7 +302,7 @@ def test_a_place_that_cannot_be_written_to_is_refused(place: Place, out: str, mo
     with pytest.raises(OutputError, match=r"sink 'out' cannot write.*access was denied"):
         check_sink(sink(JsonLines(out)), sink_place())
     assert fault.happened
-    monkeypatch.setitem(sys.modules, "recovery.stores.object_store", None)
+    monkeypatch.setitem(sys.modules, "backedge.recovery.stores.object_store", None)
     with pytest.raises(OutputError, match=r"sink 'out' cannot write.*install backedge\["):
         check_sink(sink(JsonLines(f"{out}/other")), sink_place())
 

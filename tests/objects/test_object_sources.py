@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from backedge import CSV, JsonLines, Parquet, TextLines
-from engine.columns import as_records
-from engine.files.checks import check_source
-from engine.files.file_errors import InputChangedError, NoInputError
-from recovery.stores.object_client import Repeats
-from recovery.stores.object_store import PIECE_BYTES
+from backedge.engine.columns import as_records
+from backedge.engine.files.checks import check_source
+from backedge.engine.files.file_errors import InputChangedError, NoInputError
+from backedge.recovery.stores.object_client import Repeats
+from backedge.recovery.stores.object_store import PIECE_BYTES
 from tests.files.opened import reader, rest, services, source
 from tests.objects.conftest import Place
 
@@ -147,6 +147,6 @@ def test_input_that_cannot_be_read_is_refused_before_the_run(place: Place, monke
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(__import__("sys").modules, "recovery.stores.object_store", None)
+    monkeypatch.setitem(__import__("sys").modules, "backedge.recovery.stores.object_store", None)
     with pytest.raises(NoInputError, match=r"s3://bucket/in cannot be read from.*install backedge\[s3\]"):
         check_source(source(JsonLines("s3://bucket/in")))

@@ -10,12 +10,12 @@ import pytest
 
 from backedge import StoreContractError, StoreError
 from backedge.command import main
+from backedge.graphs.ids import Epoch
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.object_client import Repeats
+from backedge.recovery.stores.object_store import PIECE_BYTES, ObjectStore
+from backedge.recovery.stores.store_schemes import store_at
 from backedge.testing import check_store
-from graphs.ids import Epoch
-from recovery.stores.cut_store import CutStore
-from recovery.stores.object_client import Repeats
-from recovery.stores.object_store import PIECE_BYTES, ObjectStore
-from recovery.stores.store_schemes import store_at
 from tests.objects.conftest import Place
 from tests.stores.layered import Cuts
 from tests.stores.snapshots import begin, complete, entries_of

@@ -13,13 +13,13 @@ import pytest
 
 from backedge import Collect, Flow, JsonLines, Range, run
 from backedge.command import main
-from engine.on_ray.supervisor.run_story import Story
-from recovery.orders import Manifest
-from recovery.spark.audit.audit_job import audit
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.cut_store import CutStore
-from recovery.stores.store_schemes import store_at
+from backedge.engine.on_ray.supervisor.run_story import Story
+from backedge.recovery.orders import Manifest
+from backedge.recovery.spark.audit.audit_job import audit
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.store_schemes import store_at
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated
 from tests.jobs.rays import SharedRay

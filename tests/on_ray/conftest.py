@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.on_ray import cluster
-from engine.on_ray.api.detached_runs import SPACE
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api.detached_runs import SPACE
 from tests.on_ray.leftovers import Leftovers
 
 

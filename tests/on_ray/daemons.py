@@ -20,8 +20,8 @@ import tempfile
 from typing import Any
 
 from backedge import start
-from engine.on_ray import cluster
-from engine.on_ray.supervisor.supervisor_actor import SupervisorActor
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.supervisor.supervisor_actor import SupervisorActor
 from tests.gates import Gate
 from tests.jobs.rays import descendants
 from tests.on_ray.flows import trips, trips_made, until

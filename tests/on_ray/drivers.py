@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from backedge import Job, RunFailedError, start
-from engine.on_ray import cluster
-from engine.on_ray.api import starting
-from graphs.flow import Flow
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api import starting
+from backedge.graphs.flow import Flow
 from tests.gates import LOOK_S, Gate
 from tests.on_ray.flows import trips, until
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.on_ray.actor.actor_loop import ActorLoop
-from engine.task_driver import TaskDriver
-from recovery.effects import Acknowledge
+from backedge.engine.on_ray.actor.actor_loop import ActorLoop
+from backedge.engine.task_driver import TaskDriver
+from backedge.recovery.effects import Acknowledge
 
 KILLED = 137
 

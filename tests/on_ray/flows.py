@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from backedge import Collect, Flow, Job, Range, RunOptions, RunResult, Sink
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.faults import Faults, start_with_faults
-from engine.on_ray import cluster
-from engine.on_ray.supervisor.run_story import Story
-from recovery.run_status import RunStatus
+from backedge.recovery.run_status import RunStatus
 from tests.gates import HANG_S, LOOK_S, Gate, Gated, wait_for
 
 PAUSE_S = 0.005

@@ -14,11 +14,12 @@ from functools import partial
 from threading import Thread
 from typing import Any, NamedTuple
 
-from engine.on_ray.actor.actor_loop import ActorLoop
-from engine.on_ray.actor.background import TaskFilesStore
-from engine.on_ray.job_store import open_services
-from engine.on_ray.planned_faults import Kill
-from engine.on_ray.transport.control_messages import (
+from backedge import Flow
+from backedge.engine.on_ray.actor.actor_loop import ActorLoop
+from backedge.engine.on_ray.actor.background import TaskFilesStore
+from backedge.engine.on_ray.job_store import open_services
+from backedge.engine.on_ray.planned_faults import Kill
+from backedge.engine.on_ray.transport.control_messages import (
     SUPERVISOR,
     Begin,
     Outcome,
@@ -28,19 +29,18 @@ from engine.on_ray.transport.control_messages import (
     TaskOptions,
     TaskReport,
 )
-from engine.on_ray.transport.frames import Kind, Message, pack_note, unpack_header
-from engine.on_ray.transport.mailbox import Address, Keys, Link, Mailbox
-from graphs import Flow, expand
-from graphs.expansion import Actors
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.cut import TaskSnapshot
-from recovery.effects import Acknowledge, AcknowledgeEnd
-from recovery.lines import LineEnd, Said
-from recovery.messages import Mode
-from recovery.orders import Complete, StartTasks, TellToEnd, Trigger
-from recovery.rescale import RestorePlan
-from recovery.restored import TaskRestore
-from recovery.stores.task_files import StateLayer
+from backedge.engine.on_ray.transport.frames import Kind, Message, pack_note, unpack_header
+from backedge.engine.on_ray.transport.mailbox import Address, Keys, Link, Mailbox
+from backedge.graphs.expansion import Actors, expand
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.cut import TaskSnapshot
+from backedge.recovery.effects import Acknowledge, AcknowledgeEnd
+from backedge.recovery.lines import LineEnd, Said
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import Complete, StartTasks, TellToEnd, Trigger
+from backedge.recovery.rescale import RestorePlan
+from backedge.recovery.restored import TaskRestore
+from backedge.recovery.stores.task_files import StateLayer
 from tests.gates import HANG_S
 
 Disturb = Callable[[Message], Iterable[Message]]

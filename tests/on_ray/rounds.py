@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from backedge import Collect, Flow, Job, Range, Stream
-from engine.on_ray import cluster
+from backedge.engine.on_ray import cluster
 from tests.gates import LOOK_S, Gate, wait_for
 from tests.on_ray.flows import until
 

@@ -9,24 +9,25 @@ from typing import Any
 
 import pytest
 
-from engine.on_ray.job_store import ChainInMemory
-from engine.on_ray.run_options import RunOptions
-from engine.on_ray.run_spec import RunSpec
-from engine.on_ray.supervisor import supervising
-from engine.on_ray.supervisor.actor_starter import ActorStarter
-from engine.on_ray.supervisor.job_supervising import JobSupervising
-from engine.on_ray.supervisor.silence import Doing
-from engine.on_ray.supervisor.supervising import Supervising
-from engine.on_ray.transport.control_messages import Outcome, Restored, TaskOptions, TaskReport
-from graphs import Flow, Print, Range, expand
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, TaskId
-from graphs.pipelines import pipelines_of
-from recovery.coordinator import SnapshotOptions
-from recovery.effects import Acknowledge, Report
-from recovery.orders import Abort, Complete, Trigger
-from recovery.pipelines import Pipeline
-from recovery.supervisor import Supervisor
+from backedge import Flow, Print, Range
+from backedge.engine.on_ray.job_store import ChainInMemory
+from backedge.engine.on_ray.run_options import RunOptions
+from backedge.engine.on_ray.run_spec import RunSpec
+from backedge.engine.on_ray.supervisor import supervising
+from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter
+from backedge.engine.on_ray.supervisor.job_supervising import JobSupervising
+from backedge.engine.on_ray.supervisor.silence import Doing
+from backedge.engine.on_ray.supervisor.supervising import Supervising
+from backedge.engine.on_ray.transport.control_messages import Outcome, Restored, TaskOptions, TaskReport
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, TaskId
+from backedge.graphs.pipelines import pipelines_of
+from backedge.recovery.coordinator import SnapshotOptions
+from backedge.recovery.effects import Acknowledge, Report
+from backedge.recovery.orders import Abort, Complete, Trigger
+from backedge.recovery.pipelines import Pipeline
+from backedge.recovery.supervisor import Supervisor
 
 INTERVAL_MS = 1_000
 

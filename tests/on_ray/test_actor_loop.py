@@ -9,21 +9,22 @@ from typing import Any
 
 import pytest
 
-from engine.batch import Batch, decode, encode
-from engine.moving import move_whole
-from engine.on_ray.planned_faults import Kill
-from engine.on_ray.transport.control_messages import SUPERVISOR, FaultReached, Limits, Progress, TaskReport
-from engine.on_ray.transport.frames import Kind, Message, pack_item, pack_note, unpack_header
-from engine.on_ray.transport.mailbox import Mailbox
-from engine.rerouting import reroute
-from engine.task_driver import TaskDriver
-from engine.task_load import TaskLoad
-from graphs import Collect, Flow, Generate, Items, Range, expand
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.cut import Cut, TaskSnapshot
-from recovery.effects import Acknowledge, Committed, Decline
-from recovery.messages import Data, Mode
-from recovery.orders import Abort, Complete
+from backedge import Collect, Flow, Generate, Items, Range
+from backedge.engine.batch import Batch, decode, encode
+from backedge.engine.moving import move_whole
+from backedge.engine.on_ray.planned_faults import Kill
+from backedge.engine.on_ray.transport.control_messages import SUPERVISOR, FaultReached, Limits, Progress, TaskReport
+from backedge.engine.on_ray.transport.frames import Kind, Message, pack_item, pack_note, unpack_header
+from backedge.engine.on_ray.transport.mailbox import Mailbox
+from backedge.engine.rerouting import reroute
+from backedge.engine.task_driver import TaskDriver
+from backedge.engine.task_load import TaskLoad
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.cut import Cut, TaskSnapshot
+from backedge.recovery.effects import Acknowledge, Committed, Decline
+from backedge.recovery.messages import Data, Mode
+from backedge.recovery.orders import Abort, Complete
 from tests.faults.evidence import Evidence
 from tests.on_ray.in_process import Attending, InMemory, Snapshots, options
 from tests.protocol.taking_back import restored_parts
@@ -160,7 +161,7 @@ def loads_of(run: Attending, task: TaskId) -> list[TaskLoad]:
 
 @pytest.mark.slow
 def test_tasks_report_what_they_do_and_what_waits_in_their_channels(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("engine.on_ray.actor.actor_loop.LOAD_MS", 100)
+    monkeypatch.setattr("backedge.engine.on_ray.actor.actor_loop.LOAD_MS", 100)
     with Attending(ring(tokens=50), options=options()) as run:
         run.begin()
         body = TaskId("body", 0)
@@ -177,7 +178,7 @@ def test_tasks_report_what_they_do_and_what_waits_in_their_channels(monkeypatch:
 
 @pytest.mark.slow
 def test_a_source_whose_receiver_has_no_room_is_held(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("engine.on_ray.actor.actor_loop.LOAD_MS", 100)
+    monkeypatch.setattr("backedge.engine.on_ray.actor.actor_loop.LOAD_MS", 100)
     with Attending(pipe(), options=options()) as run:
         run.until(lambda: len(run.restored()) == 2, "both are restored")
         run.start(run.deployment.tasks[SOURCE].actor)
@@ -189,7 +190,7 @@ def test_a_source_whose_receiver_has_no_room_is_held(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_a_head_says_how_often_records_have_gone_round(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("engine.on_ray.actor.actor_loop.LOAD_MS", 100)
+    monkeypatch.setattr("backedge.engine.on_ray.actor.actor_loop.LOAD_MS", 100)
     flow = Flow("counted")
     again = flow.loop("again", max_rounds=7)
     passed = flow.read(Items(list(range(40))), name="tokens").merge(again).map(lambda token: token, name="head")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.on_ray.attaching import (
+from backedge.engine.on_ray.attaching import (
     SeveralClustersError,
     Started,
     address_to_join,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from engine.batch import Batch, encode
-from engine.on_ray.transport.control_messages import Outcome
-from engine.on_ray.transport.frames import Kind, Message, pack_header, unpack_header
-from engine.task_errors import StateSerializationError, UserFunctionError
-from graphs import Collect, Flow, Generate, Range
-from graphs.ids import Epoch, TaskId
+from backedge import Collect, Flow, Generate, Range
+from backedge.engine.batch import Batch, encode
+from backedge.engine.on_ray.transport.control_messages import Outcome
+from backedge.engine.on_ray.transport.frames import Kind, Message, pack_header, unpack_header
+from backedge.engine.task_errors import StateSerializationError, UserFunctionError
+from backedge.graphs.ids import Epoch, TaskId
 from tests.faults.evidence import Evidence
 from tests.on_ray.in_process import Attending, Disturb, Snapshots, options
 

@@ -50,8 +50,8 @@ def test_a_rule_that_tasks_cannot_break_is_refused_before_anything_starts(rule: 
 @pytest.mark.slow
 def test_what_runs_on_ray_does_not_load_the_simulator():
     code = (
-        "import sys, engine.on_ray.actor.task_host, engine.on_ray.supervisor.supervising;"
-        "print('engine.simulation' in sys.modules)"
+        "import sys, backedge.engine.on_ray.actor.task_host, backedge.engine.on_ray.supervisor.supervising;"
+        "print('backedge.engine.simulation' in sys.modules)"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG_S)
     assert told.stdout == "False\n"
@@ -61,7 +61,8 @@ def test_what_runs_on_ray_does_not_load_the_simulator():
 def test_starting_an_actor_loads_nothing_of_a_run():
     """Otherwise the processes of the tasks start only after the supervisor has loaded its run."""
     code = (
-        "import sys, engine.on_ray.supervisor.supervisor_actor; print({'graphs', 'recovery', 'zmq'} & set(sys.modules))"
+        "import sys, backedge.engine.on_ray.supervisor.supervisor_actor;"
+        "print({'backedge.graphs', 'backedge.recovery', 'zmq'} & set(sys.modules))"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG_S)
     assert told.stdout == "set()\n"

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from engine.on_ray.api.cut_lookup import find_cut
-from engine.on_ray.api.starting import run, start, start_run
-from engine.on_ray.planned_faults import Faults, KillSpecError
-from engine.on_ray.run_options import RunOptions, option_docs
-from graphs.flow import Flow
-from graphs.graph_errors import BadNameError, BadOptionError
-from graphs.sources_and_sinks import Collect, Range
+from backedge.engine.on_ray.api.cut_lookup import find_cut
+from backedge.engine.on_ray.api.starting import run, start, start_run
+from backedge.engine.on_ray.planned_faults import Faults, KillSpecError
+from backedge.engine.on_ray.run_options import RunOptions, option_docs
+from backedge.graphs.flow import Flow
+from backedge.graphs.graph_errors import BadNameError, BadOptionError
+from backedge.graphs.sources_and_sinks import Collect, Range
+from backedge.recovery.stores.store_errors import NoSuchCutError
 from proof.runner import run_seed
-from recovery.stores.store_errors import NoSuchCutError
 from tests.spark.simulated import write_run
 
 COUNT, COUNT_OR_ZERO = "give an integer of at least 1", "give an integer of at least 0"

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, UserFunctionError, simulate
-from engine.answering import Call
-from engine.on_ray.actor.background import Answered, Background
-from graphs.ids import TaskId
+from backedge.engine.answering import Call
+from backedge.engine.on_ray.actor.background import Answered, Background
+from backedge.graphs.ids import TaskId
 from tests.gates import HANG_S
 from tests.runtime.tasks import Tasks
 

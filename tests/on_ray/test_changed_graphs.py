@@ -11,7 +11,7 @@ import pytest
 
 from backedge import Collect, Flow, GraphMismatchError, Range, run, start
 from backedge.command import main
-from graphs.ids import TaskId
+from backedge.graphs.ids import TaskId
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated
 from tests.on_ray.flows import begin, expect, until

@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from backedge import BadOptionError, start
-from engine.on_ray import cluster
-from engine.on_ray.actor import actor_loop as loop
-from engine.on_ray.api import starting
-from engine.on_ray.run_spec import RunSpec
-from engine.on_ray.supervisor import actor_starter, crew, switchboard
-from engine.on_ray.supervisor.actor_starter import ActorStarter, FirstActors
-from engine.on_ray.supervisor.crew import Crew, CrewError, NoRoomError
-from engine.on_ray.supervisor.supervising import Supervising
-from engine.on_ray.transport.control_messages import Arrival, Begin, Counts, Meeting, Outcome, TaskOptions
-from engine.on_ray.transport.frames import Kind, Message, unpack_header
-from engine.on_ray.transport.mailbox import Address, Keys
-from graphs import Collect, Flow, Range, expand
-from graphs.ids import Attempt, TaskId
-from recovery.coordinator import SnapshotOptions
+from backedge import BadOptionError, Collect, Flow, Range, start
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.actor import actor_loop as loop
+from backedge.engine.on_ray.api import starting
+from backedge.engine.on_ray.run_spec import RunSpec
+from backedge.engine.on_ray.supervisor import actor_starter, crew, switchboard
+from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter, FirstActors
+from backedge.engine.on_ray.supervisor.crew import Crew, CrewError, NoRoomError
+from backedge.engine.on_ray.supervisor.supervising import Supervising
+from backedge.engine.on_ray.transport.control_messages import Arrival, Begin, Counts, Meeting, Outcome, TaskOptions
+from backedge.engine.on_ray.transport.frames import Kind, Message, unpack_header
+from backedge.engine.on_ray.transport.mailbox import Address, Keys
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, TaskId
+from backedge.recovery.coordinator import SnapshotOptions
 from tests.on_ray.flows import trips, trips_made, until
 from tests.on_ray.in_process import Attending
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from backedge import Collect, Context, Flow, GraphMismatchError, Process, Range, run
-from recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated
 from tests.on_ray.flows import finish

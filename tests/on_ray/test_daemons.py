@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
 from tests.jobs.rays import QUIET_RAY
 from tests.on_ray.daemons import COUNT

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from backedge import Collect, Flow, Items, RunFailedError, run
-from engine.on_ray import cluster
-from engine.on_ray.supervisor.deaths import WatchedProcess, cause_of, tell_death
-from engine.on_ray.transport.control_messages import Arrival
-from engine.on_ray.transport.mailbox import Address
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.supervisor.deaths import WatchedProcess, cause_of, tell_death
+from backedge.engine.on_ray.transport.control_messages import Arrival
+from backedge.engine.on_ray.transport.mailbox import Address
 
 RELEASE = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
 TELLS = platform.system() == "Linux" and RELEASE >= (6, 15)

@@ -26,10 +26,10 @@ from backedge import (
     start,
 )
 from backedge.command import main
-from engine.on_ray import cluster
-from engine.on_ray.api import detached_runs, starting
-from engine.on_ray.api.detached_runs import SPACE, NoAnswerError
-from engine.on_ray.api.living_runs import LivingRuns
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api import detached_runs, starting
+from backedge.engine.on_ray.api.detached_runs import SPACE, NoAnswerError
+from backedge.engine.on_ray.api.living_runs import LivingRuns
 from tests.faults.evidence import Evidence
 from tests.gates import HANG_S, Gate, wait_for
 from tests.jobs.rays import last_json

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from engine.on_ray.api.launch_checks import divided, with_former_names
-from engine.on_ray.planned_faults import Kill, planned_for
-from engine.on_ray.run_options import RunOptions
-from graphs import Collect, Flow, Items, expand
-from graphs.graph_errors import BadOptionError
-from graphs.pipelines import pipelines_of
-from graphs.plan import Plan
-from recovery.graph_change import GraphMismatchError
+from backedge import Collect, Flow, Items
+from backedge.engine.on_ray.api.launch_checks import divided, with_former_names
+from backedge.engine.on_ray.planned_faults import Kill, planned_for
+from backedge.engine.on_ray.run_options import RunOptions
+from backedge.graphs.expansion import expand
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.pipelines import pipelines_of
+from backedge.graphs.plan import Plan
+from backedge.recovery.graph_change import GraphMismatchError
 
 
 def flow(*names: str, connected: bool = False, stop_when: Any = None) -> Plan:

@@ -10,23 +10,23 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, GraphMismatchError, Items
-from engine.on_ray.api.kept_constants import given_values, values_of
-from engine.on_ray.api.launch_checks import Beginning, beginning_of
-from engine.on_ray.run_options import RunOptions
-from engine.on_ray.transport.control_messages import TaskOptions
-from graphs import expand
-from graphs.describing import describe_plan
-from graphs.ids import Attempt, Epoch
-from graphs.pipelines import pipelines_of
-from graphs.plan import Plan
-from recovery.cut import OperatorState, TaskSnapshot
-from recovery.graph_change import fitted
-from recovery.messages import Mode
-from recovery.orders import AttemptStart, Manifest
-from recovery.rescale import plan_restore
-from recovery.stores.cut_store import CutStore
-from recovery.stores.store_errors import NoSuchCutError
-from recovery.stores.task_files import StoredFile
+from backedge.engine.on_ray.api.kept_constants import given_values, values_of
+from backedge.engine.on_ray.api.launch_checks import Beginning, beginning_of
+from backedge.engine.on_ray.run_options import RunOptions
+from backedge.engine.on_ray.transport.control_messages import TaskOptions
+from backedge.graphs.describing import describe_plan
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.pipelines import pipelines_of
+from backedge.graphs.plan import Plan
+from backedge.recovery.cut import OperatorState, TaskSnapshot
+from backedge.recovery.graph_change import fitted
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.rescale import plan_restore
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.store_errors import NoSuchCutError
+from backedge.recovery.stores.task_files import StoredFile
 
 
 def step(state: int, number: int) -> tuple[int, int]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from graphs.ids import Epoch
-from recovery.cut import OperatorState
-from recovery.stores.cut_store import CutStore
+from backedge.graphs.ids import Epoch
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.stores.cut_store import CutStore
 from tests.gates import Gate
 from tests.on_ray.flows import begin, finish, trips, until
 

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from engine.on_ray.api.job_handle import missed
-from engine.on_ray.job_store import has_records_in_loops
-from engine.on_ray.planned_faults import Kill, KillSpecError, Recurring, check_kills, records_left, role_of
-from engine.on_ray.supervisor.run_story import Story
-from engine.on_ray.transport.control_messages import Counts
-from graphs import Collect, Flow, Items, expand
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, TaskId
-from recovery.stores.task_files import LogFigures
+from backedge import Collect, Flow, Items
+from backedge.engine.on_ray.api.job_handle import missed
+from backedge.engine.on_ray.job_store import has_records_in_loops
+from backedge.engine.on_ray.planned_faults import Kill, KillSpecError, Recurring, check_kills, records_left, role_of
+from backedge.engine.on_ray.supervisor.run_story import Story
+from backedge.engine.on_ray.transport.control_messages import Counts
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, TaskId
+from backedge.recovery.stores.task_files import LogFigures
 from tests.gates import Gate
 from tests.on_ray.flows import begin, trips, until
 

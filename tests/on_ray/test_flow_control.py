@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.batch import Batch, decode, encode
-from engine.channel_ends import (
+from backedge import Collect, Flow, Items
+from backedge.engine.batch import Batch, decode, encode
+from backedge.engine.channel_ends import (
     LOCAL_RECORD_BYTES,
     SENT_RECORDS_MAX,
     SENT_ROWS_MAX,
@@ -24,16 +25,15 @@ from engine.channel_ends import (
     RemoteBackEdge,
     RemoteChannel,
 )
-from engine.on_ray.transport.spill_space import SEGMENTS, SpillSpace
-from engine.task_driver import PARTS
-from engine.task_errors import LoopOverflowError
-from graphs import Collect, Flow, Items, expand
-from graphs.deployment import Channel
-from graphs.expansion import Actors
-from graphs.ids import Epoch
-from recovery.channels import Inbox, Stored
-from recovery.credit import REPEAT_MS_MAX, Credit
-from recovery.messages import Barrier, Data, End, Item, Mode
+from backedge.engine.on_ray.transport.spill_space import SEGMENTS, SpillSpace
+from backedge.engine.task_driver import PARTS
+from backedge.engine.task_errors import LoopOverflowError
+from backedge.graphs.deployment import Channel
+from backedge.graphs.expansion import Actors, expand
+from backedge.graphs.ids import Epoch
+from backedge.recovery.channels import Inbox, Stored
+from backedge.recovery.credit import REPEAT_MS_MAX, Credit
+from backedge.recovery.messages import Barrier, Data, End, Item, Mode
 from tests.columns.given import columns
 from tests.on_ray.in_process import Attending
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from engine.on_ray import cluster
-from engine.on_ray.api.job_handle import Job
-from engine.on_ray.supervisor.run_story import Story
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api.job_handle import Job
+from backedge.engine.on_ray.supervisor.run_story import Story
 
 
 @dataclass

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from engine.batch import Batch, decode, encode
-from engine.on_ray.transport.frames import (
+from backedge.engine.batch import Batch, decode, encode
+from backedge.engine.on_ray.transport.frames import (
     NO_CHANNEL,
     Kind,
     pack_credit,
@@ -17,9 +17,9 @@ from engine.on_ray.transport.frames import (
     unpack_header,
     unpack_item,
 )
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.credit import Credit
-from recovery.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.credit import Credit
+from backedge.recovery.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
 
 MARKER = Marker((3, 0), ((TaskId("grow", 1), 2.5),), Epoch(7))
 ITEMS: list[Item] = [

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from backedge import Flow, JsonLines, Range, RunFailedError, start
-from recovery.orders import Manifest
-from recovery.stores.cut_store import CutStore
+from backedge.recovery.orders import Manifest
+from backedge.recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated
 from tests.on_ray.flows import expect, finish, trips, trips_made, until

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Job, Range
-from graphs.ids import TaskId
-from recovery.orders import Manifest, StateFile
-from recovery.stores.cut_store import CutStore
-from recovery.stores.task_files import StoredFile
-from recovery.stores.task_tables import TaskReader
+from backedge.graphs.ids import TaskId
+from backedge.recovery.orders import Manifest, StateFile
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.task_files import StoredFile
+from backedge.recovery.stores.task_tables import TaskReader
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated
 from tests.on_ray.fault_points import FaultPoint, Setting

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, GraphMismatchError, Range, run
-from engine.constant_bytes import constant_bytes, constant_in
-from engine.on_ray.api.kept_constants import Values, given_values, keep, values_of
-from engine.on_ray.run_options import RunOptions
-from engine.on_ray.run_spec import identity_of
-from engine.on_ray.transport.control_messages import TaskOptions
-from graphs.ids import Epoch
-from graphs.plan import Plan
-from recovery.stores.cut_store import CutStore
-from recovery.stores.digests import digest_of_constant
-from recovery.stores.task_files import StoredFile
+from backedge.engine.constant_bytes import constant_bytes, constant_in
+from backedge.engine.on_ray.api.kept_constants import Values, given_values, keep, values_of
+from backedge.engine.on_ray.run_options import RunOptions
+from backedge.engine.on_ray.run_spec import identity_of
+from backedge.engine.on_ray.transport.control_messages import TaskOptions
+from backedge.graphs.ids import Epoch
+from backedge.graphs.plan import Plan
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.digests import digest_of_constant
+from backedge.recovery.stores.task_files import StoredFile
 from tests.on_ray.supervised import Supervised
 from tests.stores.snapshots import DEPLOYMENT, begin, manifest_for
 

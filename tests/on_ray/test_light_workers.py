@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from engine.on_ray import cluster
+from backedge.engine.on_ray import cluster
 from tests.gates import HANG_S
 from tests.jobs.rays import short_folder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backedge import Collect, Flow, LoopOverflowError, Range, run, start
-from engine.on_ray.supervisor.run_story import Story
+from backedge.engine.on_ray.supervisor.run_story import Story
 from tests.faults.evidence import Evidence
 from tests.on_ray.flows import watch
 

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 import zmq
 
-from engine.on_ray.transport.frames import NO_CHANNEL, WAKE, Kind, Message, pack_header
-from engine.on_ray.transport.mailbox import Address, Keys, Link, Mailbox
-from graphs.ids import Attempt
+from backedge.engine.on_ray.transport.frames import NO_CHANNEL, WAKE, Kind, Message, pack_header
+from backedge.engine.on_ray.transport.mailbox import Address, Keys, Link, Mailbox
+from backedge.graphs.ids import Attempt
 from tests.gates import HANG_S, wait_for
 
 HOST = "127.0.0.1"
@@ -143,7 +143,7 @@ def test_large_payloads_go_through_shared_memory_once_it_is_opened_in_order_with
 def test_what_finds_no_room_in_shared_memory_goes_over_the_link_in_order(
     opened: list[Mailbox], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("engine.on_ray.transport.shared_ring.RING_BYTES", 250_000)
+    monkeypatch.setattr("backedge.engine.on_ray.transport.shared_ring.RING_BYTES", 250_000)
     one, other = here(opened), here(opened)
     link = one.link(other.address, sender=1)
     for start in (1, 101):
@@ -403,7 +403,7 @@ def test_a_process_that_accepts_a_connection_and_says_nothing_is_silent(
     opened: list[Mailbox], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """So does one that is stopped: the kernel accepts for it."""
-    monkeypatch.setattr("engine.on_ray.transport.mailbox.SILENT_PART_MS_MIN", 30)
+    monkeypatch.setattr("backedge.engine.on_ray.transport.mailbox.SILENT_PART_MS_MIN", 30)
     with socket.socket(socket.AF_UNIX) as stopped:
         stopped.bind(str(tmp_path / "box"))
         stopped.listen()
@@ -416,7 +416,7 @@ def test_a_process_is_silent_when_its_connection_is_lost_and_not_before(
 ):
     now_s = 0.0
     clock = SimpleNamespace(monotonic=lambda: now_s, monotonic_ns=time.monotonic_ns)
-    monkeypatch.setattr("engine.on_ray.transport.mailbox.time", clock)
+    monkeypatch.setattr("backedge.engine.on_ray.transport.mailbox.time", clock)
     other = here(opened)
     link = here(opened).link(other.address, silence_ms=DEADLINE_MS)
     now_s += HANG_S
@@ -448,7 +448,7 @@ def test_who_has_just_had_a_message_does_not_sleep_before_the_next(
         if len(looked) == 3:
             link.send(message(2))
 
-    monkeypatch.setattr("engine.on_ray.transport.mailbox.AWAKE_NS", DEADLINE_MS * 1_000_000)
+    monkeypatch.setattr("backedge.engine.on_ray.transport.mailbox.AWAKE_NS", DEADLINE_MS * 1_000_000)
     monkeypatch.setattr("os.sched_yield", look)
     link.send(message(1))
     assert received(ours, 1) == [message(1)]
@@ -462,7 +462,7 @@ def test_who_is_in_no_hurry_sleeps_at_once(opened: list[Mailbox], monkeypatch: p
     ours, other = Mailbox("here", None, KEYS, stays_awake=False), here(opened)
     opened.append(ours)
     looked: list[int] = []
-    monkeypatch.setattr("engine.on_ray.transport.mailbox.AWAKE_NS", 1_000_000)
+    monkeypatch.setattr("backedge.engine.on_ray.transport.mailbox.AWAKE_NS", 1_000_000)
     monkeypatch.setattr("os.sched_yield", lambda: looked.append(len(looked)))
     other.link(ours.address).send(message(1))
     assert received(ours, 1) == [message(1)]

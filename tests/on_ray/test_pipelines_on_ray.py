@@ -13,9 +13,9 @@ import pytest
 
 from backedge import Collect, Flow, JsonLines, Range, RequestFailedError
 from backedge.command import main
-from recovery.orders import AttemptStart, Manifest
-from recovery.stores.cut_store import CutStore
-from recovery.stores.stored_status import stored_status
+from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.stored_status import stored_status
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated
 from tests.on_ray.flows import begin, expect, finish, held_back, trips_made, until

@@ -32,26 +32,26 @@ from backedge import (
     run,
     start,
 )
-from engine.batch import Batch, encode
-from engine.on_ray import cluster
-from engine.on_ray.api.launch_checks import (
+from backedge.engine.batch import Batch, encode
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api.launch_checks import (
     beginning_of,
     check_input,
     check_output,
     storage_location,
     with_absolute_paths,
 )
-from engine.on_ray.run_options import RunOptions
-from engine.on_ray.supervisor.restore_plan import place
-from engine.on_ray.transport.control_messages import TaskOptions
-from engine.travel import check_pickles
-from graphs import expand
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot
-from recovery.messages import Mode
-from recovery.orders import AttemptStart, Manifest
-from recovery.outline import outline_of
-from recovery.stores.cut_store import CutStore
+from backedge.engine.on_ray.run_options import RunOptions
+from backedge.engine.on_ray.supervisor.restore_plan import place
+from backedge.engine.on_ray.transport.control_messages import TaskOptions
+from backedge.engine.travel import check_pickles
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.outline import outline_of
+from backedge.recovery.stores.cut_store import CutStore
 
 
 def files(path: str) -> Flow:

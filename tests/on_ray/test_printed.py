@@ -7,14 +7,14 @@ from io import BytesIO, TextIOWrapper
 
 import pytest
 
-from engine.on_ray.api.progress_line import print_lines
-from engine.on_ray.supervisor.kept_lines import KeptLines
-from engine.on_ray.supervisor.published_output import DETACHED_LINES_MAX, Output
-from engine.on_ray.supervisor.run_story import LINES_MAX, Story
-from engine.on_ray.transport.control_messages import TaskOptions
-from graphs import Flow, Items, Print
-from graphs.ids import Attempt, Epoch
-from recovery.orders import Sweep
+from backedge import Flow, Items, Print
+from backedge.engine.on_ray.api.progress_line import print_lines
+from backedge.engine.on_ray.supervisor.kept_lines import KeptLines
+from backedge.engine.on_ray.supervisor.published_output import DETACHED_LINES_MAX, Output
+from backedge.engine.on_ray.supervisor.run_story import LINES_MAX, Story
+from backedge.engine.on_ray.transport.control_messages import TaskOptions
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.orders import Sweep
 from tests.on_ray.supervised import job_supervised
 
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, InputChangedError, RunOptions, from_ray_data
-from engine.on_ray import cluster, ray_data
-from engine.on_ray.api.detached_runs import check_detached
-from engine.on_ray.ray_data import DatasetRows, Piece, common_schema, digest_of, to_ray_data
+from backedge.engine.on_ray import cluster, ray_data
+from backedge.engine.on_ray.api.detached_runs import check_detached
+from backedge.engine.on_ray.ray_data import DatasetRows, Piece, common_schema, digest_of, to_ray_data
 from tests.on_ray.flows import begin
 
 ROWS = [{"id": number, "name": f"order {number}" if number % 3 else None} for number in range(50)]

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DRIVER = """
 import json, sys
 from backedge import Collect, Range
-from engine.on_ray import cluster
+from backedge.engine.on_ray import cluster
 from tests.gates import Gate
 from tests.on_ray.flows import finish, trips, trips_made
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Job, Range, RunFailedError, start
-from engine.on_ray import cluster
-from engine.on_ray.supervisor.run_figures import LOST
-from engine.on_ray.supervisor.run_story import Story
-from graphs.ids import TaskId
-from recovery.orders import AttemptStart, Manifest
-from recovery.stores.cut_store import CutStore
-from recovery.stores.stored_status import stored_status
-from recovery.supervisor import run_of
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.supervisor.run_figures import LOST
+from backedge.engine.on_ray.supervisor.run_story import Story
+from backedge.graphs.ids import TaskId
+from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.stored_status import stored_status
+from backedge.recovery.supervisor import run_of
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated, wait_for
 from tests.on_ray.flows import begin, expect, finish, killed, trips, trips_made, until

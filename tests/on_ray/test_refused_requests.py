@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.on_ray import cluster
-from engine.on_ray.supervisor.rescaling import PROCESSES_PER_CPU_MAX, Rescaling
-from graphs.deployment import Deployment
-from recovery.requests import Reply, Request, RequestKind
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.supervisor.rescaling import PROCESSES_PER_CPU_MAX, Rescaling
+from backedge.graphs.deployment import Deployment
+from backedge.recovery.requests import Reply, Request, RequestKind
 from tests.on_ray.supervised import Supervised
 
 ID = "a1"

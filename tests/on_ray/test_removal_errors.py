@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items, Rollback, SinkPlace
-from engine.on_ray.job_store import SWEEP_PAUSE_S, ChainInFolder, ChainInMemory
-from engine.on_ray.supervisor.beside import Beside
-from engine.on_ray.supervisor.kept_lines import KeptLines
-from engine.on_ray.supervisor.published_output import Output
-from engine.on_ray.transport.control_messages import TaskOptions
-from engine.rolling_back import LaterOutput
-from graphs.ids import Attempt, Epoch
-from recovery.orders import Complete, CutId, Sweep
-from recovery.stores import chain as chains
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder import Folder
-from recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError
+from backedge.engine.on_ray.job_store import SWEEP_PAUSE_S, ChainInFolder, ChainInMemory
+from backedge.engine.on_ray.supervisor.beside import Beside
+from backedge.engine.on_ray.supervisor.kept_lines import KeptLines
+from backedge.engine.on_ray.supervisor.published_output import Output
+from backedge.engine.on_ray.transport.control_messages import TaskOptions
+from backedge.engine.rolling_back import LaterOutput
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.orders import Complete, CutId, Sweep
+from backedge.recovery.stores import chain as chains
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder import Folder
+from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError
 from tests.on_ray.supervised import Supervised
 from tests.stores.snapshots import begin, complete, sweep
 

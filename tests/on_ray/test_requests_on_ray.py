@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backedge import RequestFailedError, start
-from engine.on_ray import cluster
+from backedge.engine.on_ray import cluster
 from tests.gates import HANG_S, Gate
 from tests.on_ray.flows import expect, finish, trips, trips_made, until
 

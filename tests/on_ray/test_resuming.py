@@ -31,15 +31,15 @@ from backedge import (
     run,
     start,
 )
-from engine.on_ray import cluster
-from engine.on_ray.api import living_runs
-from engine.on_ray.api.living_runs import told_takeover
-from engine.task_errors import MisuseError
-from graphs.ids import Epoch, TaskId
-from recovery.messages import Mode
-from recovery.orders import AttemptStart, Manifest
-from recovery.run_status import RunStatus
-from recovery.stores.cut_store import CutStore
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api import living_runs
+from backedge.engine.on_ray.api.living_runs import told_takeover
+from backedge.engine.task_errors import MisuseError
+from backedge.graphs.ids import Epoch, TaskId
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.run_status import RunStatus
+from backedge.recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
 from tests.gates import HANG_S, Gate, Gated
 from tests.on_ray.drivers import COUNT, GATE, driver, gated, next_line

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from engine.on_ray.transport import shared_ring
-from engine.on_ray.transport.shared_ring import Place, RingReceiver, RingSender
-from graphs import Collect, Flow, Generate, Range
-from graphs.ids import TaskId
+from backedge import Collect, Flow, Generate, Range
+from backedge.engine.on_ray.transport import shared_ring
+from backedge.engine.on_ray.transport.shared_ring import Place, RingReceiver, RingSender
+from backedge.graphs.ids import TaskId
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated
 from tests.on_ray.flows import finish, killed
@@ -98,7 +98,7 @@ def test_a_sender_that_is_killed_leaves_no_file_behind(evidence: Evidence):
     folders = [folder for folder in ("/dev/shm", tempfile.gettempdir()) if os.path.isdir(folder)]
     before = [set(os.listdir(folder)) for folder in folders]
     script = (
-        "from engine.on_ray.transport.shared_ring import RingSender\n"
+        "from backedge.engine.on_ray.transport.shared_ring import RingSender\n"
         "ring = RingSender()\nprint(ring.offer, flush=True)\n"
         "input()\nprint(ring.put(b'payload'), flush=True)\ninput()\n"
     )

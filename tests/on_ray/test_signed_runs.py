@@ -20,9 +20,9 @@ from backedge import (
     run,
 )
 from backedge.command import main
-from engine.files.kept_in_store import KeptInStore
-from engine.on_ray.supervisor.run_story import Story
-from recovery.stores.folder_store import FolderStore
+from backedge.engine.files.kept_in_store import KeptInStore
+from backedge.engine.on_ray.supervisor.run_story import Story
+from backedge.recovery.stores.folder_store import FolderStore
 from tests.gates import Gate
 from tests.jobs.rays import descendants
 from tests.on_ray.flows import begin, expect, finish, trips, trips_made, until, watch
@@ -44,10 +44,10 @@ def watched_while_it_audits(job: Job, folder: Path) -> tuple[RunResult, bytes]:
     shown = [b""]
 
     def is_audited() -> bool:
-        return b"recovery.spark" in shown[-1] and str(folder).encode() in shown[-1]
+        return b"backedge.recovery.spark" in shown[-1] and str(folder).encode() in shown[-1]
 
     def look(_: Story) -> None:
-        if not is_audited() and any("recovery.spark" in name_of(pid) for pid in processes()):
+        if not is_audited() and any("backedge.recovery.spark" in name_of(pid) for pid in processes()):
             shown.append(b"".join(map(told_of, descendants(os.getpid()))))
 
     result = watch(job, look)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Range, run, start
-from engine.on_ray.run_options import RunOptions
-from engine.on_ray.supervisor.silence import Doing, Silences, place_of
+from backedge.engine.on_ray.run_options import RunOptions
+from backedge.engine.on_ray.supervisor.silence import Doing, Silences, place_of
 from tests.gates import Gate
 from tests.on_ray.flows import expect, trips, trips_made, until
 from tests.on_ray.leftovers import has_ended

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from engine.batch import Batch, decode, encode
-from engine.slices import CHEAP_RECORDS, CHUNK_NS, SLICE_NS, Pace, unit_of
-from graphs import Collect, Flow, Items
-from graphs.kinds import Map, MapBatches
-from recovery.messages import Barrier, Data, Mode
+from backedge import Collect, Flow, Items
+from backedge.engine.batch import Batch, decode, encode
+from backedge.engine.slices import CHEAP_RECORDS, CHUNK_NS, SLICE_NS, Pace, unit_of
+from backedge.graphs.kinds import Map, MapBatches
+from backedge.recovery.messages import Barrier, Data, Mode
 from tests.on_ray.test_turns import ATTEMPT, Around, first_task_of
 
 MS = 1_000_000

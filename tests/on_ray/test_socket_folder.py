@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from engine.on_ray.transport import socket_folder
-from engine.on_ray.transport.mailbox import Keys, Mailbox
-from engine.on_ray.transport.socket_folder import SocketFolder
+from backedge.engine.on_ray.transport import socket_folder
+from backedge.engine.on_ray.transport.mailbox import Keys, Mailbox
+from backedge.engine.on_ray.transport.socket_folder import SocketFolder
 
 MAKES_ONE = """
 import sys
-from engine.on_ray.transport.socket_folder import SocketFolder
+from backedge.engine.on_ray.transport.socket_folder import SocketFolder
 print(SocketFolder().path, flush=True)
 sys.stdin.read()
 """

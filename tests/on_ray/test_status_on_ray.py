@@ -10,11 +10,11 @@ import pytest
 
 from backedge import Collect, Flow, Range
 from backedge.command import main
-from engine.on_ray.api.living_runs import LivingRuns
-from engine.on_ray.run_spec import RequestFailedError
-from recovery.run_status import OperatorStatus, RunStatus
-from recovery.stores.cut_store import CutStore
-from recovery.stores.stored_status import stored_status
+from backedge.engine.on_ray.api.living_runs import LivingRuns
+from backedge.engine.on_ray.run_spec import RequestFailedError
+from backedge.recovery.run_status import OperatorStatus, RunStatus
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.stored_status import stored_status
 from tests.gates import Gate
 from tests.on_ray.flows import begin, expect, told, trips, trips_made
 

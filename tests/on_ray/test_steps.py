@@ -9,14 +9,14 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from backedge import Collect, Flow, Range, start
-from engine.on_ray.actor.actor_loop import ActorLoop
-from engine.on_ray.supervisor.run_story import Story
-from engine.on_ray.transport.mailbox import Mailbox
-from engine.task_driver import TaskDriver
-from recovery.channel_log import ChannelLogs
-from recovery.effects import Acknowledge, Capture, Commit
-from recovery.orders import Abort, Manifest, Trigger
-from recovery.stores.cut_store import CutStore
+from backedge.engine.on_ray.actor.actor_loop import ActorLoop
+from backedge.engine.on_ray.supervisor.run_story import Story
+from backedge.engine.on_ray.transport.mailbox import Mailbox
+from backedge.engine.task_driver import TaskDriver
+from backedge.recovery.channel_log import ChannelLogs
+from backedge.recovery.effects import Acknowledge, Capture, Commit
+from backedge.recovery.orders import Abort, Manifest, Trigger
+from backedge.recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated
 from tests.on_ray.fault_points import FaultPoint, HeldAcknowledgement, Setting

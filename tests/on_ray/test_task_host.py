@@ -13,11 +13,11 @@ import numpy
 import pyarrow
 import pytest
 
-from engine.on_ray.actor import task_host
-from engine.on_ray.actor.task_host import LEAVE_LOOK_S, TaskHost
-from engine.on_ray.transport.control_messages import SUPERVISOR, Begin, Meeting, Outcome
-from engine.on_ray.transport.mailbox import Address, Keys
-from graphs.ids import Attempt
+from backedge.engine.on_ray.actor import task_host
+from backedge.engine.on_ray.actor.task_host import LEAVE_LOOK_S, TaskHost
+from backedge.engine.on_ray.transport.control_messages import SUPERVISOR, Begin, Meeting, Outcome
+from backedge.engine.on_ray.transport.mailbox import Address, Keys
+from backedge.graphs.ids import Attempt
 from tests.gates import HANG_S
 
 HERE = Address("here", "ipc:///nowhere")

@@ -21,7 +21,7 @@ def printed_by(script: str, *arguments: str) -> list[int]:
 FAULTS = """
 import resource, threading
 import numpy as np
-from engine.on_ray.actor.task_memory import keep_freed_memory
+from backedge.engine.on_ray.actor.task_memory import keep_freed_memory
 
 def copy(found):
     array = np.ones(131_072)
@@ -56,7 +56,7 @@ def test_memory_of_freed_columns_is_used_again_instead_of_new_memory_of_the_kern
 ADVISED = """
 import sys, threading
 import numpy as np
-from engine.on_ray.actor.task_memory import keep_freed_memory, prefer_huge_pages
+from backedge.engine.on_ray.actor.task_memory import keep_freed_memory, prefer_huge_pages
 
 def is_advised(address):
     inside = False

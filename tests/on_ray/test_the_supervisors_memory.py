@@ -9,19 +9,19 @@ from types import FrameType, FunctionType, ModuleType
 
 import pytest
 
-from engine.on_ray.supervisor import supervising
-from engine.on_ray.supervisor.supervising import Supervising
-from engine.on_ray.transport.control_messages import Counts, Progress, Published, TaskOptions, TaskReport
-from graphs import Flow, Print, Range
-from graphs.ids import Epoch
-from recovery import requests
-from recovery.coordinator import SnapshotOptions
-from recovery.cut import OperatorState, TaskSnapshot
-from recovery.effects import Acknowledge, Committed, Decline, Report
-from recovery.orders import Complete, Trigger
-from recovery.requests import RequestKind
-from recovery.stores import chain
-from recovery.stores.cut_store import CutStore
+from backedge import Flow, Print, Range
+from backedge.engine.on_ray.supervisor import supervising
+from backedge.engine.on_ray.supervisor.supervising import Supervising
+from backedge.engine.on_ray.transport.control_messages import Counts, Progress, Published, TaskOptions, TaskReport
+from backedge.graphs.ids import Epoch
+from backedge.recovery import requests
+from backedge.recovery.coordinator import SnapshotOptions
+from backedge.recovery.cut import OperatorState, TaskSnapshot
+from backedge.recovery.effects import Acknowledge, Committed, Decline, Report
+from backedge.recovery.orders import Complete, Trigger
+from backedge.recovery.requests import RequestKind
+from backedge.recovery.stores import chain
+from backedge.recovery.stores.cut_store import CutStore
 from tests.on_ray.supervised import job_supervised
 
 INTERVAL_MS = 1_000

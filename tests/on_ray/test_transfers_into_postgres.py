@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from backedge import Flow, Items, PostgresTable, run
-from engine.on_ray.supervisor.run_story import Story
+from backedge.engine.on_ray.supervisor.run_story import Story
 from tests.databases.fault_proxy import FaultProxy, Strike, kill_client
 from tests.databases.postgres_process import PostgresProcess
 from tests.databases.test_databases_page import large_orders

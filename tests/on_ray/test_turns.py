@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.batch import Batch, encode
-from engine.channel_ends import Arrivals
-from engine.driver_ports import FlowLimits, Observer, Ports
-from engine.input_turns import OUTSIDE_TURNS
-from engine.memory import MemoryServices
-from engine.runtime import TaskRuntime
-from engine.slices import SLICE_NS
-from engine.task import TaskCore
-from engine.task_driver import UNBOUNDED, TaskDriver
-from graphs import Collect, Flow, Items, expand
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.messages import Barrier, Data, Marker, Mode, encode_marker
+from backedge import Collect, Flow, Items
+from backedge.engine.batch import Batch, encode
+from backedge.engine.channel_ends import Arrivals
+from backedge.engine.driver_ports import FlowLimits, Observer, Ports
+from backedge.engine.input_turns import OUTSIDE_TURNS
+from backedge.engine.memory import MemoryServices
+from backedge.engine.runtime import TaskRuntime
+from backedge.engine.slices import SLICE_NS
+from backedge.engine.task import TaskCore
+from backedge.engine.task_driver import UNBOUNDED, TaskDriver
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.messages import Barrier, Data, Marker, Mode, encode_marker
 from tests.on_ray.flows import trips
 
 ATTEMPT = Attempt(1)

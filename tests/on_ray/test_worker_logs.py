@@ -11,13 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from backedge import Collect, Flow, Items
+from backedge.engine.on_ray.actor.labelled_output import (
+    LINE_CHARACTERS_MAX,
+    MARK,
+    LabelledOutput,
+    label_of,
+    printing_as,
+)
+from backedge.engine.on_ray.supervisor.crew import needs_of
+from backedge.engine.on_ray.worker_logs import Piece, PrintedLine, WorkerLogs, read_logs
 from backedge.flows import WrongCallError
+from backedge.graphs.expansion import expand
 from backedge.logs_command import print_logs
-from engine.on_ray.actor.labelled_output import LINE_CHARACTERS_MAX, MARK, LabelledOutput, label_of, printing_as
-from engine.on_ray.supervisor.crew import needs_of
-from engine.on_ray.worker_logs import Piece, PrintedLine, WorkerLogs, read_logs
-from graphs import Collect, Flow, Items
-from graphs.expansion import expand
 
 HEAD = ":job_id:0a000000\n:actor_name:shop/orders/0 + count/0\n"
 

@@ -88,7 +88,7 @@ def break_connections() -> int:
 
 def main(folder: str) -> None:
     """Run the loop."""
-    from engine.on_ray import cluster
+    from backedge.engine.on_ray import cluster
     from tests.gates import Gate
     from tests.on_ray.flows import begin, trips, trips_made, until
 

@@ -14,7 +14,7 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from engine.on_ray import cluster
+from backedge.engine.on_ray import cluster
 from tests.gates import HANG_S, wait_for
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

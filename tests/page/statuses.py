@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recovery.run_status import (
+from backedge.recovery.run_status import (
     BarrierStatus,
     ChannelStatus,
     EpochStatus,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.cut_store import CutStore
 from tests.command.test_looking import GRAPH
 from tests.stores.snapshots import SOURCE, append, begin, complete, manifest_for, snapshots_of, write
 

@@ -20,12 +20,12 @@ import pytest
 from playwright.sync_api import Browser, Route, expect
 
 from backedge import Collect, Flow, Poll
+from backedge.engine.on_ray.api.living_runs import LivingRuns
+from backedge.engine.on_ray.supervisor.run_metrics import METRICS
 from backedge.page.page_control import PageControl
 from backedge.page.page_server import PageServer
 from backedge.page.page_source import PageSource
-from engine.on_ray.api.living_runs import LivingRuns
-from engine.on_ray.supervisor.run_metrics import METRICS
-from recovery.run_status import RunStatus
+from backedge.recovery.run_status import RunStatus
 from tests.gates import Gate, wait_for
 from tests.on_ray.flows import begin
 from tests.page import browser as browsers

@@ -17,15 +17,15 @@ from msgspec.structs import replace
 
 from backedge import ui_command
 from backedge.command import main
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api.job_handle import Job
+from backedge.engine.on_ray.run_spec import RequestFailedError
 from backedge.flows import WrongCallError
 from backedge.page.page_control import PageControl
 from backedge.page.page_server import ASSETS, TOKEN_HEADER, PageServer, Steer
 from backedge.page.page_source import PageSource
-from engine.on_ray import cluster
-from engine.on_ray.api.job_handle import Job
-from engine.on_ray.run_spec import RequestFailedError
-from recovery.run_status import RunStatus
-from recovery.stores.cut_store import CutStore
+from backedge.recovery.run_status import RunStatus
+from backedge.recovery.stores.cut_store import CutStore
 from tests.gates import HANG_S
 from tests.page.stored import two_cuts
 from tests.stores.snapshots import begin

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.simulation.breaks import BREAKS
+from backedge.engine.simulation.breaks import BREAKS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "ARCHITECTURE.md").read_text()

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from backedge.engine.task import TaskCore
+from backedge.graphs.ids import Attempt, ChannelId, Epoch
+from backedge.recovery.effects import Effect
+from backedge.recovery.messages import Data, Item
 from bench import core, schedules
 from bench.__main__ import BENCHES, main
 from bench.measuring import Limit, Report, Samples, interleaved
-from engine.task import TaskCore
-from graphs.ids import Attempt, ChannelId, Epoch
 from proof.runner import processes
-from recovery.effects import Effect
-from recovery.messages import Data, Item
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -150,7 +150,7 @@ def test_command_runs_as_a_module():
 @pytest.mark.slow
 def test_only_what_needs_a_cluster_loads_ray(module: str):
     code = (
-        "import sys; from backedge.command import main; from engine.on_ray import cluster;"
+        "import sys; from backedge.command import main; from backedge.engine.on_ray import cluster;"
         f"print(main(['graph', '{module}:flow', '--format', 'dot']), cluster.is_connected(), 'ray' in sys.modules);"
         "print(cluster.RayError.__module__, 'ray' in sys.modules)"
     )
@@ -208,7 +208,7 @@ def test_ctrl_c_while_ray_is_loaded_ends_a_run_without_a_traceback(module: str, 
 @pytest.mark.slow
 def test_ctrl_c_while_ray_is_loaded_does_not_spoil_what_the_process_does_later(tmp_path: Path):
     code = (
-        "from engine.on_ray import cluster\n"
+        "from backedge.engine.on_ray import cluster\n"
         "try: cluster.RayError\n"
         "except KeyboardInterrupt: print('interrupted')\n"
         "print(cluster.RayError.__module__)"

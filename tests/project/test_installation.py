@@ -19,18 +19,22 @@ import pytest
 from backedge.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("backedge_command.py", "backedge", "engine", "graphs", "recovery", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("src", "backedge_command.py", "backedge", "engine", "graphs", "recovery", "pyproject.toml", "README.md", "LICENSE")
 
 OFFLINE = ("--no-deps", "--no-index", "--no-build-isolation")
 
+LINKED = ("engine", "graphs", "recovery")
+"""Folders that lie beside `backedge` and are installed within it; a user's project may have folders of these names."""
+
 FLOW = """
 from backedge import Collect, Flow, Items
+from engine.limits import TRIES
 
 flow = Flow("retries")
 orders = flow.read(Items([{"id": 1, "tries": 0}, {"id": 2, "tries": 0}]), name="orders")
 again = flow.loop("again", max_rounds=5)
 tried = orders.merge(again).map(lambda order: {**order, "tries": order["tries"] + 1}, name="attempt")
-done, failed = tried.split(lambda order: order["tries"] == 3)
+done, failed = tried.split(lambda order: order["tries"] == TRIES)
 again.feed(failed)
 done.write(Collect(), name="done")
 """
@@ -52,7 +56,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("repository")
     for name in SOURCES:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / name, copy / name)
     run("git", "init", "--quiet", cwd=copy)
@@ -133,10 +137,18 @@ def home_in(folder: Path) -> Path:
     return home
 
 
+def write_project(folder: Path, more: str = "") -> None:
+    """A user's project with folders that have the names of ours."""
+    (folder / "retries.py").write_text(FLOW + more)
+    for name in LINKED:
+        (folder / name).mkdir()
+        (folder / name / "limits.py").write_text("TRIES = 3\n")
+
+
 def runs_a_flow(programs: Path, folder: Path) -> None:
     """Raise unless a flow of this folder runs with what is installed there, and so does the command."""
     simulation = "import backedge\nprint(backedge.simulate(flow, seeds=range(3)))\nprint(backedge.__file__)\n"
-    (folder / "retries.py").write_text(FLOW + simulation)
+    write_project(folder, simulation)
     said = run(programs / "python", "retries.py", cwd=folder)
     assert said.splitlines()[-1].startswith(str(programs.parent))
     assert run(programs / "backedge", "--version", cwd=folder) == f"backedge {VERSION}\n"
@@ -144,9 +156,9 @@ def runs_a_flow(programs: Path, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_wheel_holds_every_module_and_nothing_else(wheel: Path):
-    packages = ("backedge", "engine", "graphs", "recovery")
-    ours = {file.relative_to(ROOT).as_posix() for package in packages for file in (ROOT / package).rglob("*.py")}
-    ours |= {f"{package}/py.typed" for package in packages} | {"backedge/__init__.pyi"}
+    ours = {file.relative_to(ROOT).as_posix() for file in (ROOT / "backedge").rglob("*.py")}
+    ours |= {f"backedge/{file.relative_to(ROOT).as_posix()}" for name in LINKED for file in (ROOT / name).rglob("*.py")}
+    ours |= {"backedge/py.typed", "backedge/__init__.pyi"}
     ours |= {file.relative_to(ROOT).as_posix() for file in (ROOT / "backedge" / "page" / "assets").iterdir()}
     ours.add("backedge_command.py")
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
@@ -160,5 +172,5 @@ def test_an_installed_wheel_runs_a_flow(installed: Path, tmp_path: Path):
 
 @pytest.mark.slow
 def test_command_draws_a_flow_of_the_current_folder(installed: Path, tmp_path: Path):
-    (tmp_path / "retries.py").write_text(FLOW)
+    write_project(tmp_path)
     assert "again" in run(installed / "backedge", "graph", "retries:flow", cwd=tmp_path)

@@ -21,12 +21,15 @@ MAY_IMPORT = {
     "recovery": {"graphs"},
     "engine": {"graphs", "recovery"},
     "backedge": {"graphs", "recovery", "engine"},
-    "proof": {"graphs", "recovery", "engine"},
+    "proof": {"graphs", "recovery", "engine", "backedge"},
     "examples": {"backedge"},
     "bench": {"graphs", "recovery", "engine", "backedge", "proof"},
     "tests": {"graphs", "recovery", "engine", "backedge", "examples", "bench", "proof"},
 }
 """For each folder the folders of ours that it may import, itself aside. Examples show users what they can have."""
+
+LINKED = ("graphs", "recovery", "engine")
+"""Folders that lie beside `backedge` and are imported as parts of it."""
 
 FOREIGN_HOMES = {
     "ray": ("engine/on_ray/", "backedge/command.py", "bench/"),
@@ -78,7 +81,11 @@ def violations(path: str, source: str) -> list[str]:
     layer = path.split("/")[0]
     wrong: list[str] = []
     for line, name in imported(source):
-        package = name.split(".")[0]
+        package, *parts = name.split(".")
+        if package in LINKED:
+            wrong.append(f"{path}:{line} imports {name}, which is installed as backedge.{name}")
+        if package == "backedge" and parts and parts[0] in LINKED:
+            package = parts[0]
         if package in MAY_IMPORT and package != layer and package not in MAY_IMPORT[layer]:
             wrong.append(f"{path}:{line} {layer} must not import {name}")
         if package in FOREIGN_HOMES and not path.startswith(FOREIGN_HOMES[package]):
@@ -101,11 +108,12 @@ def test_every_import_goes_down_the_layers():
 @pytest.mark.parametrize(
     ("path", "source", "complaint"),
     [
-        ("graphs/plan.py", "import recovery", "graphs/plan.py:1 graphs must not import recovery"),
-        ("recovery/cut.py", "from engine.batch import Batch", "recovery must not import engine.batch"),
+        ("graphs/plan.py", "import backedge.recovery", "plan.py:1 graphs must not import backedge.recovery"),
+        ("graphs/plan.py", "import graphs.ids", "imports graphs.ids, which is installed as backedge.graphs.ids"),
+        ("recovery/cut.py", "import backedge.engine.batch", "recovery must not import backedge.engine.batch"),
         ("engine/task.py", "def f():\n    import backedge", "engine/task.py:2 engine must not import backedge"),
         ("backedge/command.py", "import examples.cyclic", "backedge must not import examples.cyclic"),
-        ("examples/cyclic/rank.py", "from engine.simulation import simulate", "examples must not import engine"),
+        ("examples/cyclic/rank.py", "import backedge.engine", "examples must not import backedge.engine"),
         ("engine/simulation/simulate.py", "from proof.runner import run_seed", "engine must not import proof.runner"),
         ("engine/task.py", "import ray", "may import ray"),
         ("recovery/store.py", "from pyspark.sql import functions", "may import pyspark.sql"),
@@ -120,11 +128,11 @@ def test_an_import_up_the_layers_is_found(path: str, source: str, complaint: str
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("engine/task.py", "from graphs.ids import TaskId\nimport recovery.cut\nfrom engine.batch import Batch"),
+        ("engine/task.py", "from backedge.graphs.ids import TaskId\nimport backedge.recovery.cut"),
         ("engine/on_ray/actor/task_actor.py", "import ray"),
         ("recovery/spark/audit/audit_job.py", "from pyspark.sql import SparkSession"),
         ("graphs/flow.py", "import json, raylib"),
-        ("graphs/flow.py", "text = 'import recovery'"),
+        ("graphs/flow.py", "text = 'import backedge.recovery'"),
     ],
 )
 def test_an_import_down_the_layers_passes(path: str, source: str):
@@ -156,13 +164,17 @@ def test_modules_that_import_each_other_are_found():
     with pytest.raises(CycleError, match="cycle"):
         list(
             TopologicalSorter(
-                {"graphs.flow": _loaded("import graphs.plan"), "graphs.plan": ["graphs.flow"]}
+                {
+                    "backedge.graphs.flow": _loaded("import backedge.graphs.plan"),
+                    "backedge.graphs.plan": ["backedge.graphs.flow"],
+                }
             ).static_order()
         )
 
 
 def _module_name(file: Path) -> str:
-    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(("backedge", *parts) if parts[0] in LINKED else parts).removesuffix(".__init__")
 
 
 def _loaded(source: str) -> set[str]:
@@ -181,6 +193,5 @@ def _loaded(source: str) -> set[str]:
 
 def test_every_package_is_in_the_wheel():
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    shipped = ("backedge", "engine", "graphs", "recovery")
-    there = [path.parent.relative_to(ROOT) for top in shipped for path in (ROOT / top).rglob("__init__.py")]
-    assert sorted(listed) == sorted(".".join(folder.parts) for folder in there)
+    there = {_module_name(path) for top in ("backedge", *LINKED) for path in (ROOT / top).rglob("__init__.py")}
+    assert sorted(listed) == sorted(there)

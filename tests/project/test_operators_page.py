@@ -12,12 +12,12 @@ from aiohttp import web
 
 import backedge
 from backedge import Collect, Flow, Items, simulate
-from engine.answering import in_event_loop
-from engine.operators import process
-from engine.operators.context import HookContext
-from graphs.io import Sink, Source
-from graphs.loop import Loop
-from graphs.stream import KeyedStream, Stream
+from backedge.engine.answering import in_event_loop
+from backedge.engine.operators import process
+from backedge.engine.operators.context import HookContext
+from backedge.graphs.io import Sink, Source
+from backedge.graphs.loop import Loop
+from backedge.graphs.stream import KeyedStream, Stream
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {

@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from backedge import RunOptions
-from engine.on_ray import cluster
+from backedge.engine.on_ray import cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.on_ray import cluster
+from backedge.engine.on_ray import cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()

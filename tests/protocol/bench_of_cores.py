@@ -23,25 +23,25 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from engine.batch import Batch, decode, encode
-from engine.channel_ends import Arrivals
-from engine.driver_ports import FlowLimits, Observer, Ports
-from engine.rerouting import reroute
-from engine.sending import Emitted
-from engine.task import TaskCore
-from engine.task_driver import TaskDriver
-from graphs import expand
-from graphs.deployment import Channel, Deployment, Task
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from graphs.kinds import Iterate, Map, Read
-from graphs.operator_kind import OperatorKind
-from graphs.plan import Operator, Routing
-from graphs.sources_and_sinks import Items
+from backedge.engine.batch import Batch, decode, encode
+from backedge.engine.channel_ends import Arrivals
+from backedge.engine.driver_ports import FlowLimits, Observer, Ports
+from backedge.engine.rerouting import reroute
+from backedge.engine.sending import Emitted
+from backedge.engine.task import TaskCore
+from backedge.engine.task_driver import TaskDriver
+from backedge.graphs.deployment import Channel, Deployment, Task
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.graphs.kinds import Iterate, Map, Read
+from backedge.graphs.operator_kind import OperatorKind
+from backedge.graphs.plan import Operator, Routing
+from backedge.graphs.sources_and_sinks import Items
+from backedge.recovery.channels import Queued
+from backedge.recovery.cut import Cut, OperatorState, TaskSnapshot
+from backedge.recovery.effects import Acknowledge, AcknowledgeEnd, Decline, Discard, Effect, TaskRecord, Write
+from backedge.recovery.messages import Barrier, Data, Item, Mode, marker_in
 from proof.tiny import tiny_plan
-from recovery.channels import Queued
-from recovery.cut import Cut, OperatorState, TaskSnapshot
-from recovery.effects import Acknowledge, AcknowledgeEnd, Decline, Discard, Effect, TaskRecord, Write
-from recovery.messages import Barrier, Data, Item, Mode, marker_in
 from tests.protocol.taking_back import restored_parts
 
 Sends = Iterable[tuple[str, Any]]

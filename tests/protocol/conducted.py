@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from graphs.deployment import Deployment
-from graphs.ids import Epoch, TaskId
-from recovery.coordinator import Coordinator, SnapshotOptions
-from recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect
-from recovery.messages import Mode
-from recovery.orders import Abort, Complete, Finished, Manifest, Order, TellToEnd, Trigger, WriteManifest
-from recovery.requests import Request, RequestKind
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Epoch, TaskId
+from backedge.recovery.coordinator import Coordinator, SnapshotOptions
+from backedge.recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import Abort, Complete, Finished, Manifest, Order, TellToEnd, Trigger, WriteManifest
+from backedge.recovery.requests import Request, RequestKind
 from tests.protocol.bench_of_cores import Bench
 
 NEVER_MS = 10**9

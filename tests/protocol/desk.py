@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.coordinator import Coordinator, SnapshotOptions
-from recovery.effects import AcknowledgeEnd, Report
-from recovery.messages import Mode
-from recovery.orders import Manifest, Order, WriteManifest
-from recovery.requests import Request, RequestKind
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.coordinator import Coordinator, SnapshotOptions
+from backedge.recovery.effects import AcknowledgeEnd, Report
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import Manifest, Order, WriteManifest
+from backedge.recovery.requests import Request, RequestKind
 from tests.protocol.bench_of_cores import task_id
 
 ATTEMPT = Attempt(1)

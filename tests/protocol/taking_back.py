@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from graphs.deployment import Deployment
-from graphs.ids import TaskId
-from recovery.cut import Cut
-from recovery.outline import outline_of
-from recovery.rescale import plan_restore
-from recovery.restored import TaskRestore
-from recovery.taking_back import MoveWhole, Reroute, SnapshotsInMemory, take_back
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import TaskId
+from backedge.recovery.cut import Cut
+from backedge.recovery.outline import outline_of
+from backedge.recovery.rescale import plan_restore
+from backedge.recovery.restored import TaskRestore
+from backedge.recovery.taking_back import MoveWhole, Reroute, SnapshotsInMemory, take_back
 
 
 def restored_parts(

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from engine.simulation.breaks.broken_alignment import BlockingVariant
-from engine.task import TaskCore
-from graphs.ids import Epoch, TaskId
-from recovery.effects import Capture, Effect, Send
-from recovery.messages import Barrier, Mode
+from backedge.engine.simulation.breaks.broken_alignment import BlockingVariant
+from backedge.engine.task import TaskCore
+from backedge.graphs.ids import Epoch, TaskId
+from backedge.recovery.effects import Capture, Effect, Send
+from backedge.recovery.messages import Barrier, Mode
 from tests.protocol.bench_of_cores import Bench, Sends, graph
 from tests.protocol.schedules import Move, every_state
 

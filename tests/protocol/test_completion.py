@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from graphs.ids import Epoch
-from recovery.messages import Mode
-from recovery.orders import Abort, Complete, FailAttempt, Finished, GivenUp, Trigger, WriteManifest
+from backedge.graphs.ids import Epoch
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import Abort, Complete, FailAttempt, Finished, GivenUp, Trigger, WriteManifest
 from tests.protocol.bench_of_cores import graph, task_id
 from tests.protocol.desk import ATTEMPT, Desk, kinds, manifest_in, tasks_of
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from engine.simulation.record import Started
-from engine.simulation.world import World
-from engine.simulation.world_options import Parts, WorldOptions
-from graphs import Collect, Flow, Items
-from recovery.coordinator import SnapshotOptions
-from recovery.cut import Cut, TaskSnapshot
-from recovery.messages import Mode
-from recovery.requests import Request, RequestKind
+from backedge import Collect, Flow, Items
+from backedge.engine.simulation.record import Started
+from backedge.engine.simulation.world import World
+from backedge.engine.simulation.world_options import Parts, WorldOptions
+from backedge.recovery.coordinator import SnapshotOptions
+from backedge.recovery.cut import Cut, TaskSnapshot
+from backedge.recovery.messages import Mode
+from backedge.recovery.requests import Request, RequestKind
 
 LINES = 12
 CRASHES = 3

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.coordinator import RETRY_PAUSE_MS, STOP_TRIES_MAX
-from recovery.effects import Remaining, Stage
-from recovery.messages import Mode
-from recovery.orders import FailAttempt, GivenUp
-from recovery.requests import TRIES_MAX, Request, RequestKind
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.coordinator import RETRY_PAUSE_MS, STOP_TRIES_MAX
+from backedge.recovery.effects import Remaining, Stage
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import FailAttempt, GivenUp
+from backedge.recovery.requests import TRIES_MAX, Request, RequestKind
 from tests.protocol.bench_of_cores import Bench, graph
 from tests.protocol.desk import ATTEMPT, Desk, kinds, manifest_in
 

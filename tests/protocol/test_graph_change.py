@@ -10,23 +10,23 @@ import pytest
 from msgspec.structs import replace
 
 from backedge import Collect, Flow, GraphMismatchError, Items, UserFunctionError
-from engine.batch import Batch, decode, encode
-from engine.capture import load_whole
-from engine.moving import move_whole
-from engine.rerouting import reroute
-from engine.state import encode_groups, keyed_entries
-from engine.upgrading import upgraded
-from graphs import expand
-from graphs.describing import describe_plan
-from graphs.ids import Attempt, Epoch, TaskId
-from graphs.plan import Plan
-from recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot, Transaction
-from recovery.graph_change import ConstantChange, GraphChange, change_from, difference, fitted
-from recovery.outline import outline_of
-from recovery.rescale import fitting, plan_restore
-from recovery.restored import TaskRestore
-from recovery.rounds import Phase, RoundsSnapshot
-from recovery.taking_back import SnapshotsInMemory, take_back
+from backedge.engine.batch import Batch, decode, encode
+from backedge.engine.capture import load_whole
+from backedge.engine.moving import move_whole
+from backedge.engine.rerouting import reroute
+from backedge.engine.state import encode_groups, keyed_entries
+from backedge.engine.upgrading import upgraded
+from backedge.graphs.describing import describe_plan
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.plan import Plan
+from backedge.recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot, Transaction
+from backedge.recovery.graph_change import ConstantChange, GraphChange, change_from, difference, fitted
+from backedge.recovery.outline import outline_of
+from backedge.recovery.rescale import fitting, plan_restore
+from backedge.recovery.restored import TaskRestore
+from backedge.recovery.rounds import Phase, RoundsSnapshot
+from backedge.recovery.taking_back import SnapshotsInMemory, take_back
 
 
 def grow(count: int, number: int) -> tuple[int, int]:

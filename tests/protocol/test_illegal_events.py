@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from engine.batch import encode
-from engine.task_driver import TaskDriver
-from engine.task_life import TRANSITIONS, Life
-from graphs.ids import ChannelId, Epoch
+from backedge.engine.batch import encode
+from backedge.engine.task_driver import TaskDriver
+from backedge.engine.task_life import TRANSITIONS, Life
+from backedge.graphs.ids import ChannelId, Epoch
+from backedge.recovery.channels import Inbox
+from backedge.recovery.effects import Effect, RunDecide, RunEnd, RunRoundEnd
+from backedge.recovery.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
+from backedge.recovery.protocol_errors import ChannelIntegrityError, ProtocolError
 from proof.cloning import dump
-from recovery.channels import Inbox
-from recovery.effects import Effect, RunDecide, RunEnd, RunRoundEnd
-from recovery.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
-from recovery.protocol_errors import ChannelIntegrityError, ProtocolError
 from tests.protocol.bench_of_cores import Bench, graph, task_id
 
 JOIN = graph("left -> join", "right -> join", "join -> out")

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from graphs.ids import Epoch
-from recovery.lines import REPEAT_MS, REPEATED_MAX, LineEnd, Said
-from recovery.messages import Mode
+from backedge.graphs.ids import Epoch
+from backedge.recovery.lines import REPEAT_MS, REPEATED_MAX, LineEnd, Said
+from backedge.recovery.messages import Mode
 from tests.protocol.bench_of_cores import Bench, graph, task_id
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.batch import Batch, encode
-from graphs.ids import Epoch
-from recovery.effects import Decline, Write
-from recovery.messages import Mode
+from backedge.engine.batch import Batch, encode
+from backedge.graphs.ids import Epoch
+from backedge.recovery.effects import Decline, Write
+from backedge.recovery.messages import Mode
 from tests.protocol.bench_of_cores import Bench, graph, task_id
 
 LOOP = graph("items -> head", "head -> body", "body => head")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.coordinator import Coordinator, SnapshotOptions
-from recovery.messages import Mode
-from recovery.orders import (
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.coordinator import Coordinator, SnapshotOptions
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import (
     AppendEntry,
     AttemptStart,
     Entry,
@@ -21,8 +21,8 @@ from recovery.orders import (
     Trigger,
     WriteManifest,
 )
-from recovery.pipelines import Pipeline
-from recovery.supervisor import Stage, Supervisor, claimant_of
+from backedge.recovery.pipelines import Pipeline
+from backedge.recovery.supervisor import Stage, Supervisor, claimant_of
 from tests.protocol.bench_of_cores import graph
 
 OURS = claimant_of("our run", "first")

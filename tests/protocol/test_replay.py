@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphs.ids import Attempt
-from recovery.messages import Data, Mode
+from backedge.graphs.ids import Attempt
+from backedge.recovery.messages import Data, Mode
 from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
 
 LOOP = graph("items -> head", "head -> body", "body => head")

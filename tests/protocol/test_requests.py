@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from graphs.ids import Attempt, Epoch
-from recovery.coordinator import RETRY_PAUSE_MS, Coordinator, SnapshotOptions
-from recovery.effects import AcknowledgeEnd
-from recovery.messages import Mode
-from recovery.orders import (
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.coordinator import RETRY_PAUSE_MS, Coordinator, SnapshotOptions
+from backedge.recovery.effects import AcknowledgeEnd
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import (
     AppendEntry,
     AttemptStart,
     DropCut,
@@ -21,8 +21,8 @@ from recovery.orders import (
     Numbered,
     WriteManifest,
 )
-from recovery.requests import TRIES_MAX, Asked, Reply, Request, RequestKind, Requests, combined
-from recovery.supervisor import RestartOptions, Supervisor
+from backedge.recovery.requests import TRIES_MAX, Asked, Reply, Request, RequestKind, Requests, combined
+from backedge.recovery.supervisor import RestartOptions, Supervisor
 from tests.protocol.bench_of_cores import graph
 from tests.protocol.desk import Desk, kinds, manifest_in, report
 

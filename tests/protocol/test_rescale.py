@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 
-from engine.batch import Batch, decode, encode
-from engine.moving import move_whole
-from engine.rerouting import reroute
-from graphs import Collect, Flow, Items, expand
-from graphs.deployment import Deployment
-from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
-from graphs.plan import Plan
-from graphs.routing import key_group, task_of_group
-from recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot, Transaction
-from recovery.messages import Mode
-from recovery.outline import outline_of
-from recovery.protocol_errors import RescaleError
-from recovery.rescale import fitting, plan_restore
-from recovery.restored import TaskRestore
+from backedge import Collect, Flow, Items
+from backedge.engine.batch import Batch, decode, encode
+from backedge.engine.moving import move_whole
+from backedge.engine.rerouting import reroute
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
+from backedge.graphs.plan import Plan
+from backedge.graphs.routing import key_group, task_of_group
+from backedge.recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot, Transaction
+from backedge.recovery.messages import Mode
+from backedge.recovery.outline import outline_of
+from backedge.recovery.protocol_errors import RescaleError
+from backedge.recovery.rescale import fitting, plan_restore
+from backedge.recovery.restored import TaskRestore
 from tests.protocol.bench_of_cores import Bench, Sends, graph, leave_whole
 from tests.protocol.taking_back import restored_parts
 

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from graphs.ids import Attempt, Epoch
-from recovery.coordinator import Coordinator, SnapshotOptions
-from recovery.messages import Mode
-from recovery.orders import AppendEntry, AttemptStart, Fenced, Manifest, Numbered, Order, Rescale, WriteManifest
-from recovery.requests import Reply, Request, RequestKind, Sizes
-from recovery.supervisor import Supervisor, claimant_of
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.coordinator import Coordinator, SnapshotOptions
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import (
+    AppendEntry,
+    AttemptStart,
+    Fenced,
+    Manifest,
+    Numbered,
+    Order,
+    Rescale,
+    WriteManifest,
+)
+from backedge.recovery.requests import Reply, Request, RequestKind, Sizes
+from backedge.recovery.supervisor import Supervisor, claimant_of
 from tests.protocol.bench_of_cores import graph
 from tests.protocol.desk import Desk, kinds, manifest_in
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from graphs.ids import Attempt, Epoch
-from recovery.messages import Mode
-from recovery.orders import AppendEntry, AttemptStart, Entry, FailRun, Fenced, Manifest, Numbered, PauseRestart
-from recovery.supervisor import RestartOptions, Stage, Supervisor
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import AppendEntry, AttemptStart, Entry, FailRun, Fenced, Manifest, Numbered, PauseRestart
+from backedge.recovery.supervisor import RestartOptions, Stage, Supervisor
 
 SECOND_MS = 1_000
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from engine.batch import Batch, decode, encode
-from engine.simulation.host import SpilledInMemory
-from graphs.ids import ChannelId
-from recovery.effects import Decline
-from recovery.messages import Data, Mode, marker_in
-from recovery.protocol_errors import ChannelIntegrityError
+from backedge.engine.batch import Batch, decode, encode
+from backedge.engine.simulation.host import SpilledInMemory
+from backedge.graphs.ids import ChannelId
+from backedge.recovery.effects import Decline
+from backedge.recovery.messages import Data, Mode, marker_in
+from backedge.recovery.protocol_errors import ChannelIntegrityError
 from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
 
 ONE = graph("items -> repeat", "repeat -> body", "body => repeat", "repeat -> out", iterations=["repeat"])

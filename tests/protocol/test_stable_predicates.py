@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from graphs.ids import TaskId
-from recovery.messages import Mode
+from backedge.graphs.ids import TaskId
+from backedge.recovery.messages import Mode
 from tests.protocol.bench_of_cores import Bench, Sends, Step, graph
 from tests.protocol.schedules import Move, every_state
 

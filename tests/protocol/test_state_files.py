@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from graphs.ids import Epoch
-from recovery.effects import Report
-from recovery.messages import Mode
-from recovery.orders import Compact, FileId, Manifest, StateFile, Sweep, Trigger
-from recovery.state_files import COMPACTED_KEYS_MAX
+from backedge.graphs.ids import Epoch
+from backedge.recovery.effects import Report
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import Compact, FileId, Manifest, StateFile, Sweep, Trigger
+from backedge.recovery.state_files import COMPACTED_KEYS_MAX
 from tests.protocol.bench_of_cores import graph, task_id
 from tests.protocol.desk import ATTEMPT, Desk, kinds, manifest_in
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from engine.rolling_back import LaterOutput
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.messages import Mode
-from recovery.orders import (
+from backedge.engine.rolling_back import LaterOutput
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import (
     AppendEntry,
     AttemptStart,
     Entry,
@@ -24,8 +24,8 @@ from recovery.orders import (
     StartTasks,
     Sweep,
 )
-from recovery.outline import CutOutline, OperatorOutline, TaskOutline
-from recovery.supervisor import RestartOptions, Stage, Supervisor
+from backedge.recovery.outline import CutOutline, OperatorOutline, TaskOutline
+from backedge.recovery.supervisor import RestartOptions, Stage, Supervisor
 
 A, B = TaskId("a", 0), TaskId("b", 0)
 OURS, THEIRS = "ours", "theirs"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from graphs.ids import Attempt, Epoch
-from recovery.messages import Mode
-from recovery.orders import AppendEntry, AttemptStart, Entry, Fenced, Manifest, Numbered, RestoreTasks
-from recovery.supervisor import Stage, Supervisor, claimant_of
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import AppendEntry, AttemptStart, Entry, Fenced, Manifest, Numbered, RestoreTasks
+from backedge.recovery.supervisor import Stage, Supervisor, claimant_of
 
 FIRST, SECOND, OTHER = claimant_of("run", "1"), claimant_of("run", "2"), claimant_of("other", "3")
 

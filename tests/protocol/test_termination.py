@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine.task_errors import MisuseError
-from recovery.messages import Mode
-from recovery.orders import TellToEnd, Trigger, WriteManifest
+from backedge.engine.task_errors import MisuseError
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import TellToEnd, Trigger, WriteManifest
 from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
 from tests.protocol.conducted import Conducted
 from tests.protocol.desk import ATTEMPT, Desk, report

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from recovery.coordinator import Coordinator, SnapshotOptions
-from recovery.messages import Mode
+from backedge.recovery.coordinator import Coordinator, SnapshotOptions
+from backedge.recovery.messages import Mode
 from tests.protocol.bench_of_cores import Bench, graph
 
 JOIN = graph("left -> join", "right -> join", "join -> out")

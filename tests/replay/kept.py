@@ -11,29 +11,30 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from engine.batch import Batch
-from engine.kept_inputs import Journal, KeepingRuntime, KeepingServices, entries_in
-from engine.memory import MemoryServices
-from engine.on_ray.job_store import TasksInFolder
-from engine.replay import Replayed, replay
-from engine.runtime import TaskRuntime
-from engine.simulation.calling import Calls
-from engine.simulation.cuts_in_store import CutsInStore
-from engine.simulation.rehearsal import SimulatedServices
-from engine.simulation.world import World
-from engine.simulation.world_options import Parts
-from engine.task_errors import TaskError
-from graphs import Flow, expand
-from graphs.deployment import Deployment, Task
-from graphs.ids import Attempt, Epoch
-from graphs.pipelines import pipelines_of
-from graphs.plan import Plan
-from recovery.orders import AttemptStart
-from recovery.rescale import plan_restore
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder_store import FolderStore
-from recovery.stores.input_pieces import NO_CUT, PieceId
-from recovery.stores.task_files import StoredFile
+from backedge import Flow
+from backedge.engine.batch import Batch
+from backedge.engine.kept_inputs import Journal, KeepingRuntime, KeepingServices, entries_in
+from backedge.engine.memory import MemoryServices
+from backedge.engine.on_ray.job_store import TasksInFolder
+from backedge.engine.replay import Replayed, replay
+from backedge.engine.runtime import TaskRuntime
+from backedge.engine.simulation.calling import Calls
+from backedge.engine.simulation.cuts_in_store import CutsInStore
+from backedge.engine.simulation.rehearsal import SimulatedServices
+from backedge.engine.simulation.world import World
+from backedge.engine.simulation.world_options import Parts
+from backedge.engine.task_errors import TaskError
+from backedge.graphs.deployment import Deployment, Task
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.pipelines import pipelines_of
+from backedge.graphs.plan import Plan
+from backedge.recovery.orders import AttemptStart
+from backedge.recovery.rescale import plan_restore
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.input_pieces import NO_CUT, PieceId
+from backedge.recovery.stores.task_files import StoredFile
 
 FLOW = "0" * 64
 STEP_S = 0.3

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from engine.batch import Batch
-from engine.kept_inputs import PIECE_BYTES, Journal, entries_in
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.orders import AttemptStart
-from recovery.stores.cut_store import CutStore
-from recovery.stores.input_pieces import NO_CUT, InputPieces, PieceId
+from backedge.engine.batch import Batch
+from backedge.engine.kept_inputs import PIECE_BYTES, Journal, entries_in
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.orders import AttemptStart
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.input_pieces import NO_CUT, InputPieces, PieceId
 from tests.stores.snapshots import append, begin, complete
 
 TASK = TaskId("rank", 0)

@@ -14,9 +14,9 @@ import pytest
 
 from backedge import Collect, Flow, Items, replay_command
 from backedge.command import main
-from engine.constant_bytes import constant_bytes
-from graphs import constant
-from recovery.stores.cut_store import CutStore
+from backedge.engine.constant_bytes import constant_bytes
+from backedge.graphs import constant
+from backedge.recovery.stores.cut_store import CutStore
 from tests.replay.kept import ran_by_hand
 
 MODULE = """

@@ -10,9 +10,9 @@ import pytest
 
 from backedge import Flow
 from backedge.command import main
-from graphs.ids import Epoch
-from recovery.orders import AttemptStart
-from recovery.stores.cut_store import CutStore
+from backedge.graphs.ids import Epoch
+from backedge.recovery.orders import AttemptStart
+from backedge.recovery.stores.cut_store import CutStore
 from tests.gates import Gate, behind, opened_after
 from tests.on_ray.flows import trips
 

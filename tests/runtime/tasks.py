@@ -6,15 +6,16 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.batch import Batch, decode, encode
-from engine.capture import Capture
-from engine.memory import MemoryServices
-from engine.runtime import TaskRuntime
-from engine.sending import Emitted
-from engine.state import KeyedState
-from graphs import Flow, expand
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.cut import OperatorState
+from backedge import Flow
+from backedge.engine.batch import Batch, decode, encode
+from backedge.engine.capture import Capture
+from backedge.engine.memory import MemoryServices
+from backedge.engine.runtime import TaskRuntime
+from backedge.engine.sending import Emitted
+from backedge.engine.state import KeyedState
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.cut import OperatorState
 
 States = Mapping[TaskId, Mapping[str, OperatorState]]
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-import engine.state as state_module
-from engine.capture import Capture
-from engine.state import GroupEncoder, KeyedState, WholeState, decode_entries
-from engine.task_errors import StateSerializationError
-from engine.typed_state import Layout
-from graphs import Collect, Flow, Items, key_group
-from graphs.ids import Attempt, Epoch
+import backedge.engine.state as state_module
+from backedge import Collect, Flow, Items
+from backedge.engine.capture import Capture
+from backedge.engine.state import GroupEncoder, KeyedState, WholeState, decode_entries
+from backedge.engine.task_errors import StateSerializationError
+from backedge.engine.typed_state import Layout
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.routing import key_group
 from tests.runtime.tasks import Tasks, encoded, records_of
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items
-from engine.memory import ListWriter, MemoryServices
-from engine.services import RecordsOnly
-from graphs.ids import TaskId
-from graphs.plan import Operator
+from backedge.engine.memory import ListWriter, MemoryServices
+from backedge.engine.services import RecordsOnly
+from backedge.graphs.ids import TaskId
+from backedge.graphs.plan import Operator
 from tests.runtime.tasks import Tasks
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items, Range, simulate
-from engine.cut_view import CutUnreadableError, CutView
-from graphs.expansion import expand
-from graphs.ids import Epoch
-from recovery.outline import CutOutline, OperatorOutline, TaskOutline
+from backedge.engine.cut_view import CutUnreadableError, CutView
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Epoch
+from backedge.recovery.outline import CutOutline, OperatorOutline, TaskOutline
 
 
 class Unreadable:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from engine.compaction import put_together
-from engine.state import KeyedState, changed_entries, decode_entries, encode_groups, keyed_entries
-from engine.touched_keys import TouchedKeys
-from graphs import Collect, Flow, Items
-from graphs.ids import Attempt, Epoch
-from recovery.cut import OperatorState
-from recovery.stored_groups import StoredGroups
-from recovery.typed_groups import TypedGroups
+from backedge import Collect, Flow, Items
+from backedge.engine.compaction import put_together
+from backedge.engine.state import KeyedState, changed_entries, decode_entries, encode_groups, keyed_entries
+from backedge.engine.touched_keys import TouchedKeys
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.stored_groups import StoredGroups
+from backedge.recovery.typed_groups import TypedGroups
 from tests.runtime.tasks import Tasks
 
 ONE = Attempt(1)

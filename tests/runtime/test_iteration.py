@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from engine.batch import Batch
-from engine.task_errors import MisuseError, UserFunctionError
-from graphs import Collect, Flow, Items, Stream
-from graphs.ids import TaskId
+from backedge import Collect, Flow, Items, Stream
+from backedge.engine.batch import Batch
+from backedge.engine.task_errors import MisuseError, UserFunctionError
+from backedge.graphs.ids import TaskId
 from tests.runtime.tasks import Tasks, by_receiver
 
 HERE, THERE = TaskId("body", 0), TaskId("body", 1)

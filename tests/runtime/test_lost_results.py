@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.task_errors import MisuseError
-from graphs import Collect, Flow, Items
+from backedge import Collect, Flow, Items
+from backedge.engine.task_errors import MisuseError
 from tests.runtime.tasks import Tasks, records_of
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.files.file_formats import JsonLines
-from engine.memory import ListStore, ListWriter, MemoryServices
-from graphs import Generate, Items, Range, Source
-from graphs.kinds import Read
-from graphs.plan import Operator
+from backedge import Generate, Items, Range, Source
+from backedge.engine.files.file_formats import JsonLines
+from backedge.engine.memory import ListStore, ListWriter, MemoryServices
+from backedge.graphs.kinds import Read
+from backedge.graphs.plan import Operator
 
 
 def reader_of(source: Source, inputs: dict | None = None, index: int = 0, parallelism: int = 1, positions=None):

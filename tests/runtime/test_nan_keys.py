@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 from backedge import Collect, Flow, Items, simulate
-from engine.columns import Columns
-from engine.files.arrow import arrow
-from engine.sending import Emitted, RebalanceTurn, partitioner
-from graphs import Routing
-from graphs.deployment import Channel
-from graphs.ids import ChannelId, TaskId
-from graphs.plan import Edge
-from graphs.routing import canonical_key, key_group
+from backedge.engine.columns import Columns
+from backedge.engine.files.arrow import arrow
+from backedge.engine.sending import Emitted, RebalanceTurn, partitioner
+from backedge.graphs.deployment import Channel
+from backedge.graphs.ids import ChannelId, TaskId
+from backedge.graphs.plan import Edge, Routing
+from backedge.graphs.routing import canonical_key, key_group
 from tests.runtime.tasks import Tasks, records_of
 
 Pair = namedtuple("Pair", "name weight")  # what users write

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.task_errors import RoutingError, UserFunctionError
-from graphs import Collect, Flow, Items, Stream
+from backedge import Collect, Flow, Items, Stream
+from backedge.engine.task_errors import RoutingError, UserFunctionError
 from tests.runtime.tasks import Tasks, by_receiver, records_of
 
 

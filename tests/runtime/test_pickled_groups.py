@@ -13,15 +13,15 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 
-from engine import pickled_columns, pickled_groups
-from engine.pickled_groups import PickledGroups
-from engine.state import Entries, GroupEncoder, decode_entries
-from graphs.routing import key_group
-from recovery.cut import OperatorState
-from recovery.keyed_pickles import KeyedPickles
-from recovery.stores import state_table
-from recovery.stores.parquet_tables import decode, encode, to_rows
-from recovery.stores.state_table import REPEATING, STATE, groups_of, state_parts
+from backedge.engine import pickled_columns, pickled_groups
+from backedge.engine.pickled_groups import PickledGroups
+from backedge.engine.state import Entries, GroupEncoder, decode_entries
+from backedge.graphs.routing import key_group
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.keyed_pickles import KeyedPickles
+from backedge.recovery.stores import state_table
+from backedge.recovery.stores.parquet_tables import decode, encode, to_rows
+from backedge.recovery.stores.state_table import REPEATING, STATE, groups_of, state_parts
 from tests.gates import HANG_S
 
 NUMBERS = {number: number for number in range(2_000)}
@@ -165,11 +165,11 @@ def test_values_that_have_columns_of_their_own_stay_out_of_the_pickles_beside_ke
 
 PEAK = """
 import os, sys
-from engine.capture import Capture, OperatorCapture
-from engine.state import KeyedState
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.cut import TaskSnapshot
-from recovery.stores.cut_store import CutStore
+from backedge.engine.capture import Capture, OperatorCapture
+from backedge.engine.state import KeyedState
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.cut import TaskSnapshot
+from backedge.recovery.stores.cut_store import CutStore
 
 def peak_mb():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM:")) / 1024

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.batch import spread
-from engine.task_errors import MisuseError
-from graphs import Collect, Flow, Items
+from backedge import Collect, Flow, Items
+from backedge.engine.batch import spread
+from backedge.engine.task_errors import MisuseError
 from tests.runtime.tasks import Tasks, by_receiver, records_of
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from engine.files.services import FileServices
-from engine.runtime import TaskRuntime
-from engine.task_errors import UserFunctionError
-from graphs import Collect, Flow, Generate, Items, expand
+from backedge import Collect, Flow, Generate, Items
+from backedge.engine.files.services import FileServices
+from backedge.engine.runtime import TaskRuntime
+from backedge.engine.task_errors import UserFunctionError
+from backedge.graphs.expansion import expand
 from tests.runtime.tasks import Tasks
 
 

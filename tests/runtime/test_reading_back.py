@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 import pytest
 
 from backedge import Collect, Flow, Items, simulate
-from engine.batch import Batch, decode, encode
-from engine.capture import Capture, OperatorCapture, dump
-from engine.columns import Columns
-from engine.files.disk import Disk
-from engine.files.file_errors import UnwritableRecordError
-from engine.files.parts import PicklePart, read_pickles
-from engine.reading_back import check_reads_back, unreadable_class
-from engine.state import GroupEncoder, KeyedState, decode_entries
-from engine.task_errors import RecordSerializationError, StateSerializationError
+from backedge.engine.batch import Batch, decode, encode
+from backedge.engine.capture import Capture, OperatorCapture, dump
+from backedge.engine.columns import Columns
+from backedge.engine.files.disk import Disk
+from backedge.engine.files.file_errors import UnwritableRecordError
+from backedge.engine.files.parts import PicklePart, read_pickles
+from backedge.engine.reading_back import check_reads_back, unreadable_class
+from backedge.engine.state import GroupEncoder, KeyedState, decode_entries
+from backedge.engine.task_errors import RecordSerializationError, StateSerializationError
 from tests.columns.given import columns
 
 

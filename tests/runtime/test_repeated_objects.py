@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from engine.source_reader import SourceReader
-from engine.task_errors import RecordSerializationError
-from graphs import Collect, Flow, Generate, Items, Poll, Stream
+from backedge import Collect, Flow, Generate, Items, Poll, Stream
+from backedge.engine.source_reader import SourceReader
+from backedge.engine.task_errors import RecordSerializationError
 from tests.runtime.tasks import Tasks
 
 TAGS = ["new"]

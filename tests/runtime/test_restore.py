@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from engine.moving import move_whole
-from engine.task_errors import MisuseError
-from graphs import Collect, Flow, Items, Stream
-from graphs.ids import Attempt, Epoch
+from backedge import Collect, Flow, Items, Stream
+from backedge.engine.moving import move_whole
+from backedge.engine.task_errors import MisuseError
+from backedge.graphs.ids import Attempt, Epoch
 from tests.runtime.tasks import Tasks, encoded, records_of
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from engine.batch import Batch, copy_records, encode, spread
-from engine.sending import TARGETS_CACHED_MAX
-from engine.task_errors import LoopLimitError, RecordSerializationError, RoutingError, UserFunctionError
-from graphs import Collect, Flow, Items, Loop, Stream, key_group, task_of_group
+from backedge import Collect, Flow, Items, Loop, Stream
+from backedge.engine.batch import Batch, copy_records, encode, spread
+from backedge.engine.sending import TARGETS_CACHED_MAX
+from backedge.engine.task_errors import LoopLimitError, RecordSerializationError, RoutingError, UserFunctionError
+from backedge.graphs.routing import key_group, task_of_group
 from tests.runtime.tasks import Tasks, by_receiver, records_of
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, Range, Stream, simulate
-from engine.batch import separate
-from engine.task_errors import RecordSerializationError
-from graphs.ids import TaskId
+from backedge.engine.batch import separate
+from backedge.engine.task_errors import RecordSerializationError
+from backedge.graphs.ids import TaskId
 from tests.runtime.tasks import Tasks, records_of
 
 

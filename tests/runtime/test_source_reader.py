@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from engine.files.file_errors import InputChangedError
-from engine.files.pace import PacedReader
-from engine.source_reader import SourceReader, positions_of
-from engine.task_errors import UserFunctionError
-from graphs import Generate, Items, Poll, Range, Source
+from backedge import Generate, Items, Poll, Range, Source
+from backedge.engine.files.file_errors import InputChangedError
+from backedge.engine.files.pace import PacedReader
+from backedge.engine.source_reader import SourceReader, positions_of
+from backedge.engine.task_errors import UserFunctionError
 
 
 class Lines:

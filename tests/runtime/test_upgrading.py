@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from engine.state import Entries, GroupEncoder
-from engine.task_errors import StateSerializationError, UserFunctionError
-from engine.upgrading import upgraded
-from graphs.flow import Flow
-from graphs.ids import TaskId
-from graphs.plan import Plan
-from graphs.sources_and_sinks import Collect, Items
-from recovery.cut import OperatorState
-from recovery.rescale import RestorePlan
+from backedge.engine.state import Entries, GroupEncoder
+from backedge.engine.task_errors import StateSerializationError, UserFunctionError
+from backedge.engine.upgrading import upgraded
+from backedge.graphs.flow import Flow
+from backedge.graphs.ids import TaskId
+from backedge.graphs.plan import Plan
+from backedge.graphs.sources_and_sinks import Collect, Items
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.rescale import RestorePlan
 
 TASK = TaskId("grow", 0)
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from engine.simulation.record import (
+from backedge import Collect, Flow, Items
+from backedge.engine.simulation.record import (
     Barriered,
     Captured,
     Committed,
@@ -32,13 +33,13 @@ from engine.simulation.record import (
     Started,
     Took,
 )
-from graphs import Collect, Flow, Items, expand
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from graphs.routing import key_group
-from recovery.cut import Cut, InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot, Transaction
-from recovery.messages import Mode
-from recovery.restored import RestoredLog, TaskRestore
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.graphs.routing import key_group
+from backedge.recovery.cut import Cut, InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot, Transaction
+from backedge.recovery.messages import Mode
+from backedge.recovery.restored import RestoredLog, TaskRestore
 
 
 class Down:

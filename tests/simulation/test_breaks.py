@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.simulation.breaks import BREAKS
-from engine.simulation.breaks.broken_pipelines import PIPELINES
+from backedge.engine.simulation.breaks import BREAKS
+from backedge.engine.simulation.breaks.broken_pipelines import PIPELINES
 from proof.runner import run_seed
 
 NAMED = {

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from engine.simulation.plain import reference
-from engine.simulation.plain_operator import frozen
-from graphs import expand
-from graphs.kinds import FlatMap, Iterate, MapAsync, OfClass, StatefulMap
-from graphs.plan import Routing
+from backedge.engine.simulation.plain import reference
+from backedge.engine.simulation.plain_operator import frozen
+from backedge.graphs.expansion import expand
+from backedge.graphs.kinds import FlatMap, Iterate, MapAsync, OfClass, StatefulMap
+from backedge.graphs.plan import Routing
 from proof.column_flows import ON_COLUMNS
 from proof.generated_flows import IN_ROUNDS, MIXED, NAMES, Case, generate
 

@@ -7,12 +7,12 @@ import pickle
 import pytest
 from msgspec.structs import replace
 
-from engine.simulation.checker import check_protocol
-from engine.simulation.counts import COUNTED, check_counts
-from engine.simulation.record import Record
-from graphs.ids import Epoch, TaskId
+from backedge.engine.simulation.checker import check_protocol
+from backedge.engine.simulation.counts import COUNTED, check_counts
+from backedge.engine.simulation.record import Record
+from backedge.graphs.ids import Epoch, TaskId
+from backedge.recovery.cut import OperatorState, Transaction
 from proof.runner import run_seed
-from recovery.cut import OperatorState, Transaction
 from tests.simulation.handmade import DOWN, FIRST, IN, TRANSACTION, good_record, state_of, with_states
 
 LAST = Epoch(3)

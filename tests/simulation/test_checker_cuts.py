@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from engine.simulation.cut_checks import COVERED, EMPTY, LOGGED, ONCE, ONWARD, RECEIVED, check_cover, check_cut
-from graphs import expand
-from graphs.ids import Attempt, Epoch
-from graphs.plan import Edge
-from recovery.cut import Cut, LogEntry, OperatorState
+from backedge.engine.simulation.cut_checks import COVERED, EMPTY, LOGGED, ONCE, ONWARD, RECEIVED, check_cover, check_cut
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.plan import Edge
+from backedge.recovery.cut import Cut, LogEntry, OperatorState
 from tests.simulation.handmade import (
     BACK,
     DEPLOYMENT,

@@ -7,13 +7,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from engine.simulation.checker import ALL, check, check_protocol
-from engine.simulation.output_checks import CONSERVED, KEPT, LISTED, OUTPUT, check_conservation, check_output
-from engine.simulation.plain import reference
-from engine.simulation.record import Committed, Completed, Conserved, Record, Violation
-from graphs.ids import Epoch
-from recovery.cut import OperatorState, Transaction
-from recovery.rounds import Phase, RoundsSnapshot
+from backedge.engine.simulation.checker import ALL, check, check_protocol
+from backedge.engine.simulation.output_checks import CONSERVED, KEPT, LISTED, OUTPUT, check_conservation, check_output
+from backedge.engine.simulation.plain import reference
+from backedge.engine.simulation.record import Committed, Completed, Conserved, Record, Violation
+from backedge.graphs.ids import Epoch
+from backedge.recovery.cut import OperatorState, Transaction
+from backedge.recovery.rounds import Phase, RoundsSnapshot
 from tests.simulation.handmade import (
     BACK,
     DOWN,

@@ -6,12 +6,12 @@ import pickle
 
 from msgspec.structs import replace
 
-from engine.simulation.record import Captured, Ran, Record, Sent, Took, Violation
-from engine.simulation.theorem import CHANNELS, LEGAL, PLAIN, PREPARED, STATE, check_theorem
-from engine.simulation.trail import walk
-from graphs.ids import Epoch
-from graphs.routing import key_group
-from recovery.cut import OperatorState, Transaction
+from backedge.engine.simulation.record import Captured, Ran, Record, Sent, Took, Violation
+from backedge.engine.simulation.theorem import CHANNELS, LEGAL, PLAIN, PREPARED, STATE, check_theorem
+from backedge.engine.simulation.trail import walk
+from backedge.graphs.ids import Epoch
+from backedge.graphs.routing import key_group
+from backedge.recovery.cut import OperatorState, Transaction
 from tests.simulation.handmade import (
     BACK,
     DOWN,

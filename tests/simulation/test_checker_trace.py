@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from engine.simulation.checker import check, check_protocol
-from engine.simulation.cut_checks import LOGGED, ONCE
-from engine.simulation.record import Aborted, Barriered, Captured, Completed, EndSent, Event, Record, Sent, Took
-from engine.simulation.trail import BARRIERS, COUNTS, ENDED, GIVEN_UP, NUMBERED, OUTLIVED, lineage, walk
-from graphs.ids import Epoch
-from recovery.messages import Mode
+from backedge.engine.simulation.checker import check, check_protocol
+from backedge.engine.simulation.cut_checks import LOGGED, ONCE
+from backedge.engine.simulation.record import (
+    Aborted,
+    Barriered,
+    Captured,
+    Completed,
+    EndSent,
+    Event,
+    Record,
+    Sent,
+    Took,
+)
+from backedge.engine.simulation.trail import BARRIERS, COUNTS, ENDED, GIVEN_UP, NUMBERED, OUTLIVED, lineage, walk
+from backedge.graphs.ids import Epoch
+from backedge.recovery.messages import Mode
 from tests.simulation.handmade import (
     BACK,
     DOWN,

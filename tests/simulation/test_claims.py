@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recovery.supervisor import Stage
+from backedge.recovery.supervisor import Stage
 from tests.simulation.test_late_removals import world_of
 
 

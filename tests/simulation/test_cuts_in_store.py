@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.simulation.cuts_in_store import CutsInStore
-from engine.simulation.world_options import Parts
+from backedge.engine.simulation.cuts_in_store import CutsInStore
+from backedge.engine.simulation.world_options import Parts
+from backedge.recovery.stores.folder_store import FolderStore
 from proof.runner import case_of, compacts, run_case
-from recovery.stores.folder_store import FolderStore
 
 
 @pytest.mark.slow

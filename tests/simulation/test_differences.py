@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.simulation.differences import differences
+from backedge.engine.simulation.differences import differences
 
 
 @dataclass

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from engine.simulation.simulate import simulate
-from engine.simulation.simulation import Run, Simulation
-from engine.simulation.world_options import Parts
-from engine.task import TaskCore
-from engine.task_errors import MisuseError
-from graphs import Collect, Flow, Items
+from backedge import Collect, Flow, Items
+from backedge.engine.simulation.simulate import simulate
+from backedge.engine.simulation.simulation import Run, Simulation
+from backedge.engine.simulation.world_options import Parts
+from backedge.engine.task import TaskCore
+from backedge.engine.task_errors import MisuseError
 
 
 class CountsToThree:

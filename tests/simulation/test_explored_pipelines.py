@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.simulation.breaks.broken_pipelines import PIPELINES
+from backedge.engine.simulation.breaks.broken_pipelines import PIPELINES
 from proof.explored_pipelines import GIVEN_UP, WALKS, explore_pipelines
 
 

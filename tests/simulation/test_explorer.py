@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from engine.simulation.breaks import BREAKS
+from backedge.engine.simulation.breaks import BREAKS
+from backedge.recovery.cut import Cut
 from proof.cloning import essence
 from proof.explorer import Exploration, Explorer
 from proof.tiny_graphs import TinyGraph, graphs
-from recovery.cut import Cut
 
 LONG = ("two overlapping epochs, two inputs, an abort", "rounds")
 """Walked by `python -m proof explore` alone: minutes."""

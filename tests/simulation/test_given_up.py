@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from engine.simulation.world import World
-from engine.simulation.world_options import Parts, WorldOptions
+from backedge.engine.simulation.world import World
+from backedge.engine.simulation.world_options import Parts, WorldOptions
+from backedge.recovery.coordinator import SnapshotOptions
+from backedge.recovery.effects import Acknowledge, Decline, Report
 from proof.generated_flows import generate
-from recovery.coordinator import SnapshotOptions
-from recovery.effects import Acknowledge, Decline, Report
 
 REPORT = Report({}, frozenset(), False, ())
 

@@ -9,16 +9,16 @@ import random
 
 import pytest
 
-from engine.files.file_errors import OutputError
-from engine.simulation.breaks import BREAKS
-from engine.simulation.chain_checks import CHAIN, CONTINUES, check_chain
-from engine.simulation.checker import check
-from engine.simulation.world import World
-from engine.simulation.world_options import Parts, WorldOptions
-from graphs.ids import Epoch
+from backedge.engine.files.file_errors import OutputError
+from backedge.engine.simulation.breaks import BREAKS
+from backedge.engine.simulation.chain_checks import CHAIN, CONTINUES, check_chain
+from backedge.engine.simulation.checker import check
+from backedge.engine.simulation.world import World
+from backedge.engine.simulation.world_options import Parts, WorldOptions
+from backedge.graphs.ids import Epoch
+from backedge.recovery.coordinator import SnapshotOptions
+from backedge.recovery.orders import AttemptStart, Manifest, Sweep
 from proof.generated_flows import generate
-from recovery.coordinator import SnapshotOptions
-from recovery.orders import AttemptStart, Manifest, Sweep
 
 
 def world_of(parts: Parts | None = None, keep: int = 3, seed: int = 7) -> World:

@@ -7,17 +7,17 @@ from collections import Counter
 
 import pytest
 
-from engine.simulation.checker import check
-from engine.simulation.world import World
-from engine.simulation.world_options import Parts, WorldOptions
-from graphs.ids import Attempt
+from backedge.engine.simulation.checker import check
+from backedge.engine.simulation.world import World
+from backedge.engine.simulation.world_options import Parts, WorldOptions
+from backedge.graphs.ids import Attempt
+from backedge.recovery.coordinator import SnapshotOptions
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import Manifest
+from backedge.recovery.requests import Request, RequestKind
+from backedge.recovery.supervisor import Stage
 from proof.generated_flows import generate
 from proof.runner import RESCALES, run_seed
-from recovery.coordinator import SnapshotOptions
-from recovery.messages import Mode
-from recovery.orders import Manifest
-from recovery.requests import Request, RequestKind
-from recovery.supervisor import Stage
 
 STEPS_MAX = 8_000
 ASKED_AT = 60

@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
-from engine.simulation import plain
-from engine.simulation.plain import Result, reference
-from engine.simulation.plain_operator import Wires, frozen
-from engine.simulation.plain_rounds import PlainRounds
-from engine.simulation.plain_task import ANY_TARGET, PlainTask
-from engine.simulation.record import Ran
-from graphs import Collect, Flow, Items, Stream, expand
-from graphs.ids import Attempt, ChannelId, TaskId
-from graphs.routing import key_group, task_of_group
-from recovery.cut import OperatorState
-from recovery.messages import Marker, encode_marker
-from recovery.rounds import Phase, RoundsSnapshot
+from backedge import Collect, Flow, Items, Stream
+from backedge.engine.simulation import plain
+from backedge.engine.simulation.plain import Result, reference
+from backedge.engine.simulation.plain_operator import Wires, frozen
+from backedge.engine.simulation.plain_rounds import PlainRounds
+from backedge.engine.simulation.plain_task import ANY_TARGET, PlainTask
+from backedge.engine.simulation.record import Ran
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, ChannelId, TaskId
+from backedge.graphs.routing import key_group, task_of_group
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.messages import Marker, encode_marker
+from backedge.recovery.rounds import Phase, RoundsSnapshot
 from tests.simulation.handmade import Down, batch, counting_down
 
 FIRST = Attempt(1)

@@ -26,11 +26,11 @@ from backedge import (
     ScheduleError,
     simulate,
 )
-from engine.simulation import simulate as simulating
-from engine.simulation.simulation import Simulation, SimulationError
-from graphs.deployment import Deployment
-from recovery.cut import Cut
-from recovery.rescale import fitting
+from backedge.engine.simulation import simulate as simulating
+from backedge.engine.simulation.simulation import Simulation, SimulationError
+from backedge.graphs.deployment import Deployment
+from backedge.recovery.cut import Cut
+from backedge.recovery.rescale import fitting
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -103,7 +103,7 @@ def test_another_parallelism_may_chain_operators_that_had_records_between_them(m
         kept_apart.append(fitted is not deployment)
         return fitted
 
-    monkeypatch.setattr("engine.simulation.placement.fitting", watched)
+    monkeypatch.setattr("backedge.engine.simulation.placement.fitting", watched)
     flow = Flow("widening")
     dealt = flow.read(Range(30), name="numbers").rebalance().map(abs, name="two", parallelism=2)
     counted = (
@@ -332,7 +332,7 @@ def test_outputs_that_nothing_looks_at_are_warned_of():
 
 
 def test_a_loop_that_never_runs_dry_is_caught_before_any_fault(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("engine.simulation.simulation.FAITHFUL_STEPS_MAX", 2_000)
+    monkeypatch.setattr("backedge.engine.simulation.simulation.FAITHFUL_STEPS_MAX", 2_000)
     flow = Flow("forever")
     again = flow.loop("again", of=int)
     done, rest = flow.read(Items([1]), name="one").merge(again).split(lambda n: n < 0, name="below_zero")

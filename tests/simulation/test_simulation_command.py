@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.simulation.breaks import BREAKS
+from backedge.engine.simulation.breaks import BREAKS
 from proof.__main__ import main
 
 

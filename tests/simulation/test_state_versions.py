@@ -13,13 +13,13 @@ import pytest
 from msgspec.structs import replace
 
 from backedge import UserFunctionError
-from engine.simulation.world_options import Parts
-from engine.upgrading import upgraded
-from graphs.deployment import Deployment
-from graphs.ids import TaskId
-from recovery.outline import CutOutline
-from recovery.rescale import RestorePlan, plan_restore
-from recovery.taking_back import take_back
+from backedge.engine.simulation.world_options import Parts
+from backedge.engine.upgrading import upgraded
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import TaskId
+from backedge.recovery.outline import CutOutline
+from backedge.recovery.rescale import RestorePlan, plan_restore
+from backedge.recovery.taking_back import take_back
 from tests.simulation.versions import DROPPED, DROPPED_ALONE, TRIPS, UPGRADED, Versions, taken_over
 
 

@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from engine.simulation.breaks import BREAKS
-from engine.simulation.checker import check
-from engine.simulation.world import World
-from engine.simulation.world_options import Parts, WorldOptions
+from backedge.engine.simulation.breaks import BREAKS
+from backedge.engine.simulation.checker import check
+from backedge.engine.simulation.world import World
+from backedge.engine.simulation.world_options import Parts, WorldOptions
+from backedge.recovery.coordinator import SnapshotOptions
+from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.supervisor import Stage, run_of
 from proof.generated_flows import generate
-from recovery.coordinator import SnapshotOptions
-from recovery.orders import AttemptStart, Manifest
-from recovery.supervisor import Stage, run_of
 
 STEPS_MAX = 5_000
 

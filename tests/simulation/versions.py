@@ -9,21 +9,21 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from backedge import Collect, Flow, Range
-from engine.run_ports import Placed
-from engine.simulation.placement import Placement
-from engine.simulation.schedule import FaultPlan, Schedule
-from engine.simulation.simulated_store import SimulatedCut
-from engine.simulation.simulation import Run
-from engine.simulation.telling import ToldWorld
-from engine.simulation.world_options import Parts, WorldOptions
-from graphs.deployment import Deployment
-from graphs.describing import describe_plan
-from graphs.plan import Plan
-from recovery.coordinator import SnapshotOptions
-from recovery.graph_change import change_from, fitted
-from recovery.requests import Sizes
-from recovery.rescale import fitting
-from recovery.supervisor import RestartOptions
+from backedge.engine.run_ports import Placed
+from backedge.engine.simulation.placement import Placement
+from backedge.engine.simulation.schedule import FaultPlan, Schedule
+from backedge.engine.simulation.simulated_store import SimulatedCut
+from backedge.engine.simulation.simulation import Run
+from backedge.engine.simulation.telling import ToldWorld
+from backedge.engine.simulation.world_options import Parts, WorldOptions
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.describing import describe_plan
+from backedge.graphs.plan import Plan
+from backedge.recovery.coordinator import SnapshotOptions
+from backedge.recovery.graph_change import change_from, fitted
+from backedge.recovery.requests import Sizes
+from backedge.recovery.rescale import fitting
+from backedge.recovery.supervisor import RestartOptions
 
 TRIPS = 4
 Record = tuple[int, int]

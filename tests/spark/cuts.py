@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from graphs.deployment import Channel, Deployment, Task
-from graphs.plan import Edge, Plan
-from graphs.routing import key_group
-from recovery.cut import OperatorState
-from recovery.stores.cut_store import CutStore
-from recovery.table_groups import Rows, TableGroups
+from backedge.graphs.deployment import Channel, Deployment, Task
+from backedge.graphs.plan import Edge, Plan
+from backedge.graphs.routing import key_group
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.table_groups import Rows, TableGroups
 from tests.stores.snapshots import (
     BACK,
     IN,

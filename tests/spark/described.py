@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recovery.spark.report.verdict import CutVerdict, InvariantResult, StatementResult
+from backedge.recovery.spark.report.verdict import CutVerdict, InvariantResult, StatementResult
 
 AGAIN = "split.false->attempts.in"
 OPERATORS = [("orders", "source"), ("parse", "map"), ("attempts", "stateful_map"), ("split", "split"), ("done", "sink")]

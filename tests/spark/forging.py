@@ -8,15 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recovery.spark.audit.file_verification import check_file, file_findings, listed_in
-from recovery.spark.audit.job_documents import conclude, judge_documents, read_documents
-from recovery.spark.audit.manifest_checks import has_readable_files
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.cut_tables.manifest_tables import layered_files
-from recovery.spark.report.verdict import Verdict
-from recovery.stores.digests import digest_of_task_file
-from recovery.stores.documents import sealed, sha256
-from recovery.stores.parquet_tables import encode, from_rows, parquet
+from backedge.recovery.spark.audit.file_verification import check_file, file_findings, listed_in
+from backedge.recovery.spark.audit.job_documents import conclude, judge_documents, read_documents
+from backedge.recovery.spark.audit.manifest_checks import has_readable_files
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.cut_tables.manifest_tables import layered_files
+from backedge.recovery.spark.report.verdict import Verdict
+from backedge.recovery.stores.digests import digest_of_task_file
+from backedge.recovery.stores.documents import sealed, sha256
+from backedge.recovery.stores.parquet_tables import encode, from_rows, parquet
 
 Facts = dict[str, Any]
 Row = dict[str, Any]

@@ -47,11 +47,11 @@ def java_options() -> dict[str, str]:
 
 def write(path: Path) -> None:
     """Audit a run with crashes, and read and write tables, in a Java that writes its classes to the file as it ends."""
+    from backedge.recovery.spark.audit.audit_job import audit
+    from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+    from backedge.recovery.spark.sessions import gateway
+    from backedge.recovery.spark.sessions.spark_session import session_for
     from proof.runner import run_seed
-    from recovery.spark.audit.audit_job import audit
-    from recovery.spark.cut_tables.job_folder import JobFolder
-    from recovery.spark.sessions import gateway
-    from recovery.spark.sessions.spark_session import session_for
     from tests.spark.simulated import write_run
 
     # By then most Javas are stuck; this one writes 185 MB, which takes a busy machine longer.

@@ -11,9 +11,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from graphs.routing import key_group
-from recovery.spark.audit.manifest_checks import channel_name
-from recovery.stores.documents import sealed
+from backedge.graphs.routing import key_group
+from backedge.recovery.spark.audit.manifest_checks import channel_name
+from backedge.recovery.stores.documents import sealed
 from tests.spark.forging import Facts, Forged, Row, plain
 
 BACK = "enough.false->grow.in"

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from engine.simulation.world import World
-from graphs.deployment import Deployment
-from graphs.describing import describe_plan
-from graphs.ids import Epoch, TaskId
-from graphs.plan import loops_of_edges
-from recovery.cut import Cut, OperatorState, TaskSnapshot, layers
-from recovery.orders import AttemptStart, FileId, Manifest, StateFile
-from recovery.stores.cut_store import CutStore
-from recovery.stores.task_files import TaskFiles
+from backedge.engine.simulation.world import World
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.describing import describe_plan
+from backedge.graphs.ids import Epoch, TaskId
+from backedge.graphs.plan import loops_of_edges
+from backedge.recovery.cut import Cut, OperatorState, TaskSnapshot, layers
+from backedge.recovery.orders import AttemptStart, FileId, Manifest, StateFile
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.task_files import TaskFiles
 
 
 def write_run(world: World, root: Path, name: str = "job", keep: int | None = None, key: bytes | None = None) -> Path:

@@ -18,20 +18,20 @@ from typing import Any, cast
 
 import pytest
 
-from engine.state import changed_entries
-from graphs.ids import Epoch
-from graphs.routing import KEY_GROUPS, key_group
+from backedge.engine.state import changed_entries
+from backedge.graphs.ids import Epoch
+from backedge.graphs.routing import KEY_GROUPS, key_group
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.spark.audit.file_verification import check_file
+from backedge.recovery.spark.cut_tables.decoding import json_of
+from backedge.recovery.spark.cut_tables.file_rows import batches_of
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.parquet_tables import pa
+from backedge.recovery.stores.state_table import KINDS, STATE
+from backedge.recovery.stores.store_errors import StoreError
 from proof.runner import run_seed
-from recovery.cut import OperatorState
-from recovery.orders import AttemptStart, Manifest
-from recovery.spark.audit.file_verification import check_file
-from recovery.spark.cut_tables.decoding import json_of
-from recovery.spark.cut_tables.file_rows import batches_of
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.cut_store import CutStore
-from recovery.stores.parquet_tables import pa
-from recovery.stores.state_table import KINDS, STATE
-from recovery.stores.store_errors import StoreError
 from tests.spark.forging import Forged, Row, before_rows
 from tests.spark.simulated import write_run
 from tests.stores.snapshots import begin, complete

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backedge import Collect, Flow, Range
-from engine.on_ray.supervisor.run_story import Story
-from recovery.spark.audit import audit_job
-from recovery.spark.audit.audit_job import audit
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.report.verdict import Verdict
-from recovery.spark.spark_errors import UnreadableError
+from backedge.engine.on_ray.supervisor.run_story import Story
+from backedge.recovery.spark.audit import audit_job
+from backedge.recovery.spark.audit.audit_job import audit
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.report.verdict import Verdict
+from backedge.recovery.spark.spark_errors import UnreadableError
 from tests.gates import Gate, Gated
 from tests.on_ray.flows import PAUSE_S, begin, until
 from tests.spark.forging import before_rows

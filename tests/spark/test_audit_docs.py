@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from backedge.recovery.spark.report.verdict import STATEMENTS
 from proof.runner import run_seed
-from recovery.spark.report.verdict import STATEMENTS
 from tests.spark.simulated import write_run
 
 if TYPE_CHECKING:

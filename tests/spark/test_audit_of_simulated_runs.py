@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from engine.columns import Columns, decode_columns, encode_columns
-from engine.files.arrow import arrow
-from engine.simulation.plain_task import COLUMNS
+from backedge.engine.columns import Columns, decode_columns, encode_columns
+from backedge.engine.files.arrow import arrow
+from backedge.engine.simulation.plain_task import COLUMNS
+from backedge.recovery.cut import Cut
+from backedge.recovery.spark.audit.audit_job import audit
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.report.verdict import Verdict
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.parquet_tables import encode, from_rows, parquet
+from backedge.recovery.stores.state_table import REPEATING, STATE
 from proof.column_flows import ON_COLUMNS
 from proof.runner import run_seed
-from recovery.cut import Cut
-from recovery.spark.audit.audit_job import audit
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.report.verdict import Verdict
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.parquet_tables import encode, from_rows, parquet
-from recovery.stores.state_table import REPEATING, STATE
 from tests.simulation.versions import UPGRADED, taken_over
 from tests.spark.forging import Forged, Row
 from tests.spark.simulated import write_run
@@ -69,7 +69,7 @@ def judged(spark: SparkSession, job: Path) -> Verdict:
 def test_cuts_of_runs_that_crash_are_consistent(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ):
-    monkeypatch.setattr("recovery.stores.state_table.PART_BYTES", 1)
+    monkeypatch.setattr("backedge.recovery.stores.state_table.PART_BYTES", 1)
     outcome, world, _ = run_seed(seed, CRASHES)
     assert not outcome.violations
     job = write_run(world, tmp_path)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.spark.spark_errors import ComparisonError
+from backedge.recovery.spark.spark_errors import ComparisonError
 
 if TYPE_CHECKING:
-    from recovery.spark.compare.compare_rows import Difference
+    from backedge.recovery.spark.compare.compare_rows import Difference
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def compare(spark: Any) -> Any:
-    from recovery.spark.compare.compare_rows import compare_frames
+    from backedge.recovery.spark.compare.compare_rows import compare_frames
 
     def compared(found: str, wanted: str, tolerances: dict[str, float] | None = None) -> Difference:
         return compare_frames(spark.sql(found), spark.sql(wanted), ["id"], tolerances)
@@ -111,8 +111,8 @@ def test_tables_that_do_not_go_together_are_refused_in_a_line(compare: Any, foun
 
 
 def test_records_take_the_types_of_the_reference(spark: Any):
-    from recovery.spark.compare.compare_rows import compare_frames
-    from recovery.spark.compare.run_outputs import frame_of_records
+    from backedge.recovery.spark.compare.compare_rows import compare_frames
+    from backedge.recovery.spark.compare.run_outputs import frame_of_records
 
     wanted = spark.sql("SELECT 1 AS id, 2.0D AS v, map('a', 1) AS m, CAST(NULL AS STRING) AS s")
     found = frame_of_records(spark, [{"id": 1, "v": 2, "m": {"a": 1}}], wanted)
@@ -124,8 +124,8 @@ def test_records_take_the_types_of_the_reference(spark: Any):
 
 @pytest.mark.parametrize("form", ["json", "csv", "parquet"])
 def test_files_are_read_with_what_the_reference_says_of_types(spark: Any, form: str, tmp_path: Any):
-    from recovery.spark.compare.compare_rows import compare_frames
-    from recovery.spark.compare.run_outputs import frame_of_files
+    from backedge.recovery.spark.compare.compare_rows import compare_frames
+    from backedge.recovery.spark.compare.run_outputs import frame_of_files
 
     wanted = spark.sql("SELECT id, CONCAT('00', id) AS name, id / 2 AS half FROM range(10)")
     if form == "json":
@@ -138,8 +138,8 @@ def test_files_are_read_with_what_the_reference_says_of_types(spark: Any, form: 
 
 @pytest.mark.parametrize("columns", ["id", "id, id AS v", "id, STRING(id) AS v", "array(id) AS id"])
 def test_a_planted_error_is_found_whatever_the_columns_are(spark: Any, columns: str):
-    from recovery.spark.compare.compare_rows import compare_frames
-    from recovery.spark.compare.run_outputs import with_planted_error
+    from backedge.recovery.spark.compare.compare_rows import compare_frames
+    from backedge.recovery.spark.compare.run_outputs import with_planted_error
 
     wanted = spark.sql(f"SELECT {columns} FROM range(5)")
     assert compare_frames(with_planted_error(wanted, ["id"]), wanted, ["id"]).differing == (2 if columns == "id" else 1)

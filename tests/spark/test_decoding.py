@@ -22,10 +22,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from recovery.messages import Marker, encode_marker
-from recovery.spark.audit.digests import digests
-from recovery.spark.cut_tables import plain_pickles
-from recovery.spark.cut_tables.decoding import (
+from backedge.recovery.messages import Marker, encode_marker
+from backedge.recovery.spark.audit.digests import digests
+from backedge.recovery.spark.cut_tables import plain_pickles
+from backedge.recovery.spark.cut_tables.decoding import (
     Budget,
     Pair,
     Record,
@@ -36,8 +36,8 @@ from recovery.spark.cut_tables.decoding import (
     records,
     records_of,
 )
-from recovery.spark.cut_tables.plain_pickles import UnreadablePickleError
-from recovery.stores.record_tables import records_in_batch
+from backedge.recovery.spark.cut_tables.plain_pickles import UnreadablePickleError
+from backedge.recovery.stores.record_tables import records_in_batch
 from tests.stores.snapshots import RANK
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.spark.cut_tables.table_schemas import TABLES, VERSION, columns_of
+from backedge.recovery.spark.cut_tables.table_schemas import TABLES, VERSION, columns_of
 from tests.spark.cuts import job_of_cuts
 
 if TYPE_CHECKING:

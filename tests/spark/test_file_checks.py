@@ -13,17 +13,17 @@ from uuid import UUID
 
 import pytest
 
-from graphs.ids import TaskId
-from graphs.routing import key_group
+from backedge.graphs.ids import TaskId
+from backedge.graphs.routing import key_group
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.spark.audit.file_checks import Span, TooLargeError, faults_in
+from backedge.recovery.spark.audit.file_verification import check_file, listed_in
+from backedge.recovery.spark.audit.manifest_checks import CutDocuments
+from backedge.recovery.stores import record_tables as records
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.parquet_tables import encode, from_rows
+from backedge.recovery.stores.state_table import STATE, state_parts
 from proof.runner import run_seed
-from recovery.cut import OperatorState
-from recovery.spark.audit.file_checks import Span, TooLargeError, faults_in
-from recovery.spark.audit.file_verification import check_file, listed_in
-from recovery.spark.audit.manifest_checks import CutDocuments
-from recovery.stores import record_tables as records
-from recovery.stores.folder_store import FolderStore
-from recovery.stores.parquet_tables import encode, from_rows
-from recovery.stores.state_table import STATE, state_parts
 from tests.spark.forging import plain
 from tests.spark.simulated import write_run
 from tests.stores.snapshots import entries_of

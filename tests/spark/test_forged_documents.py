@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from backedge.recovery.stores.documents import sealed
 from proof.runner import run_seed
-from recovery.stores.documents import sealed
 from tests.spark.forging import Facts, Forged, before_rows, plain
 from tests.spark.simulated import write_run
 

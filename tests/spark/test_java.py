@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from recovery.spark.sessions.java import check_java
-from recovery.spark.spark_errors import JavaError, SparkJobError
+from backedge.recovery.spark.sessions.java import check_java
+from backedge.recovery.spark.spark_errors import JavaError, SparkJobError
 
 ROOT = Path(__file__).resolve().parents[2]
 

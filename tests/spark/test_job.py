@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from recovery.orders import AttemptStart, Manifest
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.cut_tables.manifest_tables import rows_of
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.cut_store import CutStore
+from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.cut_tables.manifest_tables import rows_of
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.cut_store import CutStore
 from tests.stores.snapshots import begin, complete
 
 KEY = b"a secret of 22 bytes.."
@@ -175,7 +175,7 @@ def test_a_graph_that_is_missing_or_of_another_job(path: Path, tmp_path: Path):
 
 
 def test_a_newer_format_says_to_use_another_version(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("recovery.stores.documents.FORMAT", 99)
+    monkeypatch.setattr("backedge.recovery.stores.documents.FORMAT", 99)
     newer = job_in(path.parent.parent / "newer")
     monkeypatch.undo()
     assert "job.json has format 99, and this version reads" in refusal(newer)

@@ -19,23 +19,23 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
+from backedge.engine.state import keyed_entries
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.routing import key_group
 from backedge.inspecting.cut_contents import CutContents
-from engine.state import keyed_entries
-from graphs.ids import Attempt, Epoch
-from graphs.routing import key_group
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import Manifest
+from backedge.recovery.spark import register
+from backedge.recovery.spark.audit.cut_roles import CutRoles
+from backedge.recovery.spark.audit.file_verification import check_file
+from backedge.recovery.spark.audit.job_documents import judge_documents, read_documents
+from backedge.recovery.spark.audit.manifest_checks import CutDocuments, check_lists, continued
+from backedge.recovery.spark.audit.replaced_files import replaced_files
+from backedge.recovery.spark.cut_tables.cut_tables import cut_tables
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.links import Link
 from proof.runner import compacts, run_seed
-from recovery.messages import Mode
-from recovery.orders import Manifest
-from recovery.spark import register
-from recovery.spark.audit.cut_roles import CutRoles
-from recovery.spark.audit.file_verification import check_file
-from recovery.spark.audit.job_documents import judge_documents, read_documents
-from recovery.spark.audit.manifest_checks import CutDocuments, check_lists, continued
-from recovery.spark.audit.replaced_files import replaced_files
-from recovery.spark.cut_tables.cut_tables import cut_tables
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.stores.cut_store import CutStore
-from recovery.stores.links import Link
 from tests.spark.forging import Forged
 from tests.spark.simulated import write_run
 from tests.stores.layered import TASK as CUTS_OF

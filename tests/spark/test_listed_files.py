@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.cut_tables.listed_files import Listed, ListedFiles
-from recovery.spark.cut_tables.manifest_tables import rows_of
-from recovery.spark.cut_tables.table_schemas import FILES, columns_of
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.parquet_tables import parquet
-from recovery.stores.store_schemes import store_at
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.cut_tables.listed_files import Listed, ListedFiles
+from backedge.recovery.spark.cut_tables.manifest_tables import rows_of
+from backedge.recovery.spark.cut_tables.table_schemas import FILES, columns_of
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.parquet_tables import parquet
+from backedge.recovery.stores.store_schemes import store_at
 from tests.spark.cuts import job_of_cuts
 
 

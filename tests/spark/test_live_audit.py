@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from backedge import AuditFailedError, JavaError, start
-from engine.on_ray.supervisor.audit_process import Auditor
-from graphs.graph_errors import BadOptionError
-from graphs.ids import Epoch
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.cut_store import CutStore
+from backedge.engine.on_ray.supervisor.audit_process import Auditor
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.ids import Epoch
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.cut_store import CutStore
 from tests.command.endless import MODULE
 from tests.gates import HANG_S, Gate, wait_for
 from tests.jobs.rays import check_gone, commands_below, descendants, processes, short_folder
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 DRIVER = """
 import sys
-from engine.on_ray.supervisor.audit_process import Auditor
+from backedge.engine.on_ray.supervisor.audit_process import Auditor
 auditor = Auditor(sys.argv[1], "driven", "every-cut", None)
 print("started", flush=True)
 sys.stdin.read()
@@ -38,7 +38,7 @@ sys.stdin.read()
 
 
 def is_watching(command: str) -> bool:
-    return "recovery.spark watch" in command
+    return "backedge.recovery.spark watch" in command
 
 
 def is_spark(command: str) -> bool:
@@ -62,7 +62,7 @@ def test_a_missing_java_is_told_before_anything_runs(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_a_cut_that_is_held_stays_when_retention_removes_it(tmp_path: Path):
-    from recovery.spark.audit.live_audit import hold_cut
+    from backedge.recovery.spark.audit.live_audit import hold_cut
 
     path = job_of_cuts(tmp_path / "snapshots")
     folder, held = JobFolder.open(str(path)), str(tmp_path / "held")
@@ -80,7 +80,7 @@ def test_a_cut_that_is_held_stays_when_retention_removes_it(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_cut_is_held_with_the_earlier_files_that_it_needs_and_with_its_constants(tmp_path: Path):
-    from recovery.spark.audit.live_audit import hold_cut
+    from backedge.recovery.spark.audit.live_audit import hold_cut
 
     graph = {"name": "job", "operators": [], "edges": []}
     layered = Cuts(tmp_path / "layered")
@@ -123,7 +123,11 @@ def test_cuts_are_audited_as_they_appear(tmp_path: Path, capfd: pytest.CaptureFi
     assert result.audit is not None and result.audit["state"] == "consistent" and result.audit["cuts"] >= 1
     assert result.summary()["audit"] == result.audit
     assert "is consistent" in capfd.readouterr().err
-    left = [command for _, command in processes().values() if "recovery.spark" in command and str(tmp_path) in command]
+    left = [
+        command
+        for _, command in processes().values()
+        if "backedge.recovery.spark" in command and str(tmp_path) in command
+    ]
     assert left == []
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from recovery.spark.report.cut_picture import picture_of_cut
-from recovery.spark.report.page_style import STYLE
-from recovery.spark.report.verdict import CutVerdict, InvariantResult, StatementResult, Verdict, finding
-from recovery.spark.report.verdict_page import page_of, write_page
+from backedge.recovery.spark.report.cut_picture import picture_of_cut
+from backedge.recovery.spark.report.page_style import STYLE
+from backedge.recovery.spark.report.verdict import CutVerdict, InvariantResult, StatementResult, Verdict, finding
+from backedge.recovery.spark.report.verdict_page import page_of, write_page
 from tests.spark.described import AGAIN, cut
 
 

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recovery.spark.audit import file_checks
-from recovery.spark.audit.file_checks import TooLargeError, faults_in
-from recovery.spark.audit.file_verification import check_file
-from recovery.spark.cut_tables import table_files
-from recovery.spark.cut_tables.file_rows import stored_batches
-from recovery.spark.cut_tables.page_checks import PageError
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores import record_tables as records
-from recovery.stores import thrift
-from recovery.stores.digests import digest_of_task_file
-from recovery.stores.parquet_tables import encode, from_rows, pa, parquet
-from recovery.stores.state_table import REPEATING, STATE
-from recovery.stores.thrift import BINARY, I32, I64, LIST, STRUCT, Struct
+from backedge.recovery.spark.audit import file_checks
+from backedge.recovery.spark.audit.file_checks import TooLargeError, faults_in
+from backedge.recovery.spark.audit.file_verification import check_file
+from backedge.recovery.spark.cut_tables import table_files
+from backedge.recovery.spark.cut_tables.file_rows import stored_batches
+from backedge.recovery.spark.cut_tables.page_checks import PageError
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores import record_tables as records
+from backedge.recovery.stores import thrift
+from backedge.recovery.stores.digests import digest_of_task_file
+from backedge.recovery.stores.parquet_tables import encode, from_rows, pa, parquet
+from backedge.recovery.stores.state_table import REPEATING, STATE
+from backedge.recovery.stores.thrift import BINARY, I32, I64, LIST, STRUCT, Struct
 from tests.stores.test_parquet_pages import bytes_by_key, parts_of, pieces_of
 
 FEW, MANY = 3, 10_000
@@ -249,8 +249,8 @@ def test_what_is_no_file_of_this_kind_is_told_in_a_line(data: bytes, tmp_path: P
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_whatever_bytes_are_changed_the_answer_is_one_of_those_expected(seed: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("recovery.stores.parquet_pages.LARGE_BYTES", 1)
-    monkeypatch.setattr("recovery.stores.parquet_pages.shrinks", lambda sample: False)
+    monkeypatch.setattr("backedge.recovery.stores.parquet_pages.LARGE_BYTES", 1)
+    monkeypatch.setattr("backedge.recovery.stores.parquet_pages.shrinks", lambda sample: False)
     [part] = parts_of(bytes_by_key(0, 300, 20_000))
     files = [("state", b"".join(pieces_of(part)), part.span), ("log", encode(log(), records.REPEATING_IN_LOG), None)]
     files.append(("rows", encode(rows()), (0, 0)))

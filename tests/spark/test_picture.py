@@ -8,9 +8,9 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from graphs.picture_layout import arrange
-from recovery.spark.report.cut_picture import picture_of_cut
-from recovery.spark.report.verdict import CutVerdict, finding
+from backedge.graphs.picture_layout import arrange
+from backedge.recovery.spark.report.cut_picture import picture_of_cut
+from backedge.recovery.spark.report.verdict import CutVerdict, finding
 from tests.spark.described import AGAIN, OPERATORS, channel, cut
 
 SVG = "{http://www.w3.org/2000/svg}"

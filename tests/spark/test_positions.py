@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any
 
-from recovery.spark.audit.cut_roles import BEFORE, NOW
-from recovery.spark.audit.operator_checks import source_facts
-from recovery.spark.cut_tables.decoding import position_in
+from backedge.recovery.spark.audit.cut_roles import BEFORE, NOW
+from backedge.recovery.spark.audit.operator_checks import source_facts
+from backedge.recovery.spark.cut_tables.decoding import position_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,13 +13,13 @@ import pytest
 
 from backedge import prepare, read_output
 from backedge.command import main
-from engine.files.file_formats import Parquet
-from engine.files.locations import FolderLocation
-from engine.files.parquet_split import ParquetSplit
-from graphs.routing import key_group, task_of_group
-from recovery.spark.prepare.key_layout import deal_groups
-from recovery.spark.prepare.recipe import PreparationError
-from recovery.spark.spark_errors import SparkJobError
+from backedge.engine.files.file_formats import Parquet
+from backedge.engine.files.locations import FolderLocation
+from backedge.engine.files.parquet_split import ParquetSplit
+from backedge.graphs.routing import key_group, task_of_group
+from backedge.recovery.spark.prepare.key_layout import deal_groups
+from backedge.recovery.spark.prepare.recipe import PreparationError
+from backedge.recovery.spark.spark_errors import SparkJobError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pytest
 
-from engine.compaction import put_together
-from engine.state import GroupEncoder, KeyedState, changed_entries, encode_groups
-from engine.tables.table_state import TableState
-from engine.touched_keys import Bases
-from graphs.ids import Attempt, Epoch
-from graphs.routing import canonical_key
-from graphs.table import Table
-from recovery.cut import OperatorState
-from recovery.effects import Report
-from recovery.orders import Compact, Manifest, StateFile
-from recovery.spark.audit.cut_roles import CutRoles
-from recovery.spark.audit.manifest_checks import CutDocuments
-from recovery.spark.audit.replaced_files import replaced_files
-from recovery.spark.cut_tables.cut_tables import cut_tables
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.state_files import StateFiles
+from backedge.engine.compaction import put_together
+from backedge.engine.state import GroupEncoder, KeyedState, changed_entries, encode_groups
+from backedge.engine.tables.table_state import TableState
+from backedge.engine.touched_keys import Bases
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.routing import canonical_key
+from backedge.graphs.table import Table
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.effects import Report
+from backedge.recovery.orders import Compact, Manifest, StateFile
+from backedge.recovery.spark.audit.cut_roles import CutRoles
+from backedge.recovery.spark.audit.manifest_checks import CutDocuments
+from backedge.recovery.spark.audit.replaced_files import replaced_files
+from backedge.recovery.spark.cut_tables.cut_tables import cut_tables
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.state_files import StateFiles
 from tests.stores.layered import TASK, Cuts
 
 if TYPE_CHECKING:

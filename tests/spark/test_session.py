@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.spark.sessions import spark_session as sessions
-from recovery.spark.sessions.spark_session import (
+from backedge.recovery.spark.sessions import spark_session as sessions
+from backedge.recovery.spark.sessions.spark_session import (
     check_start,
     close_session,
     is_local,
@@ -25,7 +25,7 @@ from recovery.spark.sessions.spark_session import (
     reason_of,
     user_settings,
 )
-from recovery.spark.spark_errors import JavaError, SparkJobError
+from backedge.recovery.spark.spark_errors import JavaError, SparkJobError
 from tests.gates import HANG_S, wait_for
 from tests.jobs.rays import commands_below, descendants
 from tests.spark.cuts import job_of_cuts
@@ -55,7 +55,7 @@ class Program:
         monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
     def start(self, script: str) -> subprocess.Popen[str]:
-        script = f"from recovery.spark.sessions.spark_session import open_session, close_session\n{script}"
+        script = f"from backedge.recovery.spark.sessions.spark_session import open_session, close_session\n{script}"
         pipe = subprocess.PIPE
         # -P: as for a command that is installed, the folder is no place for modules.
         return subprocess.Popen(
@@ -181,8 +181,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory, path: Path) -> Ended:
         out, err = program.run(
             "import sys\nsys.dont_write_bytecode = True\nsys.path.append('')\nimport mine\n"
             "from pyspark.sql.functions import udf\n"
-            "from recovery.spark import register\nfrom recovery.spark.cut_tables.cut_tables import cut_tables\n"
-            "from recovery.spark.cut_tables.job_folder import JobFolder\n"
+            "from backedge.recovery.spark import register\n"
+            "from backedge.recovery.spark.cut_tables.cut_tables import cut_tables\n"
+            "from backedge.recovery.spark.cut_tables.job_folder import JobFolder\n"
             "spark = open_session()\n"
             f"state = cut_tables(spark, JobFolder.open({str(path)!r}), [1])['state']\n"
             "print(len(state.select('value').collect()) > 0)\n"

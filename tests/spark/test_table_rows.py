@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from backedge.engine.tables.table_state import TableState
+from backedge.graphs.table import Table
 from backedge.inspecting.cut_contents import CutContents
 from backedge.inspecting.jobs import cut_of
-from engine.tables.table_state import TableState
-from graphs.table import Table
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.spark import register
+from backedge.recovery.spark.audit.audit_job import audit
+from backedge.recovery.spark.audit.file_checks import faults_in
+from backedge.recovery.spark.cut_tables.cut_tables import cut_tables
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.cut_tables.table_rows import as_state
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.parquet_tables import encode, pa
+from backedge.recovery.stores.state_table import state_parts
 from proof.runner import run_seed
-from recovery.cut import OperatorState
-from recovery.spark import register
-from recovery.spark.audit.audit_job import audit
-from recovery.spark.audit.file_checks import faults_in
-from recovery.spark.cut_tables.cut_tables import cut_tables
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.cut_tables.table_rows import as_state
-from recovery.stores.cut_store import CutStore
-from recovery.stores.parquet_tables import encode, pa
-from recovery.stores.state_table import state_parts
 from tests.spark.simulated import write_run
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from engine.state import encode_groups
-from graphs.ids import Attempt, Epoch
-from recovery.cut import OperatorState, TaskSnapshot
-from recovery.spark import register
-from recovery.spark.cut_tables.cut_tables import TABLES, cut_tables
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.cut_tables.table_schemas import columns_of
-from recovery.stores.cut_store import CutStore
-from recovery.stores.state_table import state_parts
+from backedge.engine.state import encode_groups
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.cut import OperatorState, TaskSnapshot
+from backedge.recovery.spark import register
+from backedge.recovery.spark.cut_tables.cut_tables import TABLES, cut_tables
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.cut_tables.table_schemas import columns_of
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.state_table import state_parts
 from tests.spark.cuts import FLOATS, TEXTS, job_of_cuts
 from tests.stores.snapshots import DEPLOYMENT, RANK, begin, complete, manifest_for
 
@@ -134,9 +134,9 @@ def test_records_in_flight_are_read_out_of_their_batches(tables: Mapping[str, Da
 def test_bytes_are_in_a_column_of_their_own_page_by_page_or_not(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
 ):
-    monkeypatch.setattr("recovery.stores.parquet_pages.LARGE_BYTES", 1 if is_large else 1 << 30)
-    monkeypatch.setattr("recovery.stores.parquet_pages.shrinks", lambda sample: False)
-    monkeypatch.setattr("recovery.stores.parquet_pages.PAGE_BYTES", 1_000)
+    monkeypatch.setattr("backedge.recovery.stores.parquet_pages.LARGE_BYTES", 1 if is_large else 1 << 30)
+    monkeypatch.setattr("backedge.recovery.stores.parquet_pages.shrinks", lambda sample: False)
+    monkeypatch.setattr("backedge.recovery.stores.parquet_pages.PAGE_BYTES", 1_000)
     held = {number: bytes([number]) * number for number in range(100)}
     store = CutStore(str(tmp_path), "job")
     begin(store)

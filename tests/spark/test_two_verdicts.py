@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from backedge.command import main
+from backedge.recovery.spark.report.verdict import STATEMENTS, InvariantResult, StatementResult, Verdict, finding
+from backedge.recovery.spark.report.verdict_page import page_of
 from proof.runner import run_seed
-from recovery.spark.report.verdict import STATEMENTS, InvariantResult, StatementResult, Verdict, finding
-from recovery.spark.report.verdict_page import page_of
 from tests.spark.described import cut
 from tests.spark.forging import Forged
 from tests.spark.simulated import write_run

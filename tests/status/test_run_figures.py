@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.on_ray.supervisor.run_figures import FRESH_S, LOST, REMEMBERED_MAX, RunFigures
-from engine.on_ray.supervisor.run_story import Story
-from engine.on_ray.transport.control_messages import EpochTimes
-from engine.task_load import InputLoad, OutputLoad, TaskLoad
-from graphs import expand
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.effects import Remaining, Stage
-from recovery.messages import Mode
-from recovery.orders import Manifest, Trigger
-from recovery.run_status import BarrierStatus, EpochStatus, LoopLog, RunStatus
-from recovery.stores.task_files import LogFigures, StoredFile, TaskFiles
+from backedge.engine.on_ray.supervisor.run_figures import FRESH_S, LOST, REMEMBERED_MAX, RunFigures
+from backedge.engine.on_ray.supervisor.run_story import Story
+from backedge.engine.on_ray.transport.control_messages import EpochTimes
+from backedge.engine.task_load import InputLoad, OutputLoad, TaskLoad
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.effects import Remaining, Stage
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import Manifest, Trigger
+from backedge.recovery.run_status import BarrierStatus, EpochStatus, LoopLog, RunStatus
+from backedge.recovery.stores.task_files import LogFigures, StoredFile, TaskFiles
 from tests.on_ray.flows import trips
 
 DAY_S = 1_000_000.0

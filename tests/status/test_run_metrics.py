@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from engine.on_ray import cluster
-from engine.on_ray.supervisor.run_metrics import METRICS, RunMetrics
-from recovery.run_status import FailureStatus, OperatorStatus, RunStatus
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.supervisor.run_metrics import METRICS, RunMetrics
+from backedge.recovery.run_status import FailureStatus, OperatorStatus, RunStatus
 from tests.page.statuses import rich
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

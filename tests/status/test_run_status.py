@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from recovery.run_status import (
+from backedge.recovery.run_status import (
     ChannelStatus,
     EpochStatus,
     FailureStatus,
@@ -20,7 +20,7 @@ from recovery.run_status import (
     status_in,
     united,
 )
-from recovery.stores.shapes import ShapeError
+from backedge.recovery.stores.shapes import ShapeError
 
 STATUS = RunStatus(
     job="rank",

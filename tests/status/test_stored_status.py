@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from engine.simulation.world import World
-from graphs.ids import Attempt, Epoch
+from backedge.engine.simulation.world import World
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.run_status import EpochStatus, FailureStatus, OperatorStatus, RunStatus, TaskStatus
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.documents import sealed
+from backedge.recovery.stores.names import STATUS
+from backedge.recovery.stores.stored_status import UNFINISHED, stored_status
 from proof.runner import run_seed
-from recovery.orders import AttemptStart, Manifest
-from recovery.run_status import EpochStatus, FailureStatus, OperatorStatus, RunStatus, TaskStatus
-from recovery.stores.cut_store import CutStore
-from recovery.stores.documents import sealed
-from recovery.stores.names import STATUS
-from recovery.stores.stored_status import UNFINISHED, stored_status
 from tests.spark.simulated import write_run
 from tests.stores.snapshots import append, begin, complete
 

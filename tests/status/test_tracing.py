@@ -14,12 +14,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Tracer
 
-from engine.answering import Call
-from engine.on_ray import tracing
-from engine.on_ray.actor.background import Background
-from engine.on_ray.tracing import ENDPOINT, CallSpans, RunSpans
-from graphs.ids import TaskId
-from recovery.run_status import RunStatus
+from backedge.engine.answering import Call
+from backedge.engine.on_ray import tracing
+from backedge.engine.on_ray.actor.background import Background
+from backedge.engine.on_ray.tracing import ENDPOINT, CallSpans, RunSpans
+from backedge.graphs.ids import TaskId
+from backedge.recovery.run_status import RunStatus
 from tests.page.statuses import DAY_S, rich
 from tests.status.collector import collector
 

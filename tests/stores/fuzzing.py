@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from backedge.command import main
+from backedge.recovery.spark.audit.job_documents import conclude, judge_documents, read_documents
+from backedge.recovery.spark.audit.manifest_checks import has_readable_files
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, rows_of
+from backedge.recovery.spark.report.verdict_page import page_of
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores import chain as chains
+from backedge.recovery.stores.documents import FORMAT, sealed, sha256
 from proof.runner import run_seed
-from recovery.spark.audit.job_documents import conclude, judge_documents, read_documents
-from recovery.spark.audit.manifest_checks import has_readable_files
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, rows_of
-from recovery.spark.report.verdict_page import page_of
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores import chain as chains
-from recovery.stores.documents import FORMAT, sealed, sha256
 from tests.spark.simulated import write_run
 
 # A run with rounds, crashes and several cuts.

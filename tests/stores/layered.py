@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.state import keyed_entries
-from graphs.ids import Attempt, Epoch, TaskId
-from graphs.routing import key_group
-from recovery.cut import OperatorState, TaskSnapshot
-from recovery.messages import Mode
-from recovery.orders import FileId, Manifest, StateFile, Sweep
-from recovery.stores.cut_store import CutStore
-from recovery.stores.task_files import TaskFiles
+from backedge.engine.state import keyed_entries
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.routing import key_group
+from backedge.recovery.cut import OperatorState, TaskSnapshot
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import FileId, Manifest, StateFile, Sweep
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.task_files import TaskFiles
 from tests.stores.snapshots import DEPLOYMENT, begin
 
 TASK = TaskId("rank", 0)

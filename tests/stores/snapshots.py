@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from engine.compaction import put_together
-from graphs.deployment import Deployment
-from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
-from graphs.plan import Plan
-from graphs.routing import key_group
-from recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot, Transaction
-from recovery.messages import Marker, Mode, encode_marker
-from recovery.orders import AttemptStart, Entry, Manifest
-from recovery.rounds import Phase, RoundsSnapshot
-from recovery.stores.cut_store import CutStore
-from recovery.stores.task_files import TaskFiles
-from recovery.supervisor import Supervisor
+from backedge.engine.compaction import put_together
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
+from backedge.graphs.plan import Plan
+from backedge.graphs.routing import key_group
+from backedge.recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot, Transaction
+from backedge.recovery.messages import Marker, Mode, encode_marker
+from backedge.recovery.orders import AttemptStart, Entry, Manifest
+from backedge.recovery.rounds import Phase, RoundsSnapshot
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.task_files import TaskFiles
+from backedge.recovery.supervisor import Supervisor
 
 SOURCE, RANK, SINK = TaskId("orders", 0), TaskId("rank", 0), TaskId("done", 0)
 AGAIN = "rank.out->rank.in"

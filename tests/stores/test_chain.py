@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from graphs.ids import Attempt, Epoch
-from recovery.orders import AttemptStart, Manifest
-from recovery.stores import documents
-from recovery.stores.cut_store import CutStore
-from recovery.stores.schema import ENTRY
-from recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.stores import documents
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.schema import ENTRY
+from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from tests.stores.snapshots import DEPLOYMENT, RANK, SINK, begin, complete, manifest_for, snapshots_of, write
 
 

@@ -9,7 +9,7 @@ FIRST_CONVERSIONS = """
 import sys
 from threading import Barrier, Thread
 from msgspec import defstruct
-from recovery.stores.shapes import converted
+from backedge.recovery.stores.shapes import converted
 
 sys.setswitchinterval(1e-7)
 for number in range(40):

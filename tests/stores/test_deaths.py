@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from graphs.ids import Attempt, Epoch
-from recovery.orders import AttemptStart
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder_store import FolderStore
-from recovery.stores.store_errors import NoSuchCutError
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.orders import AttemptStart
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.store_errors import NoSuchCutError
 from tests.faults.evidence import Evidence
 from tests.gates import HANG_S
 from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, meaning, snapshots_of, sweep, write
@@ -108,8 +108,8 @@ def test_a_death_between_manifest_and_entry_leaves_a_cut_that_is_not_complete(tm
 
 DIES = """
 import os, sys
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder_store import FolderStore
 from tests.stores.snapshots import begin, complete, sweep
 
 class Death:

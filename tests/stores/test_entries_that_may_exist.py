@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from graphs.ids import Attempt, Epoch
-from recovery.orders import AttemptStart
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder import Folder
-from recovery.stores.folder_store import FolderStore
-from recovery.stores.store_calls import create_exclusively
-from recovery.stores.store_errors import OutcomeUnknownError
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.orders import AttemptStart
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder import Folder
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.store_calls import create_exclusively
+from backedge.recovery.stores.store_errors import OutcomeUnknownError
 from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, snapshots_of, write
 
 FILE = "a/b/file"
@@ -45,7 +45,7 @@ class SyncFails:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fails = True
         self._fsync = os.fsync
-        monkeypatch.setattr("recovery.stores.folder._sync_to_disk", self.sync)
+        monkeypatch.setattr("backedge.recovery.stores.folder._sync_to_disk", self.sync)
 
     def sync(self, descriptor: int) -> None:
         if self.fails and stat.S_ISDIR(os.fstat(descriptor).st_mode):
@@ -128,7 +128,7 @@ def test_an_entry_that_may_exist_stays_and_others_build_on_it(tmp_path: Path, mo
     begin(store)
     files = write(store, snapshots_of(1))
     disk = SyncFails(monkeypatch)
-    monkeypatch.setattr("recovery.stores.cut_store.CutStore._unsettled", lambda store, written: [])
+    monkeypatch.setattr("backedge.recovery.stores.cut_store.CutStore._unsettled", lambda store, written: [])
     settle = Folder.settle
 
     def settle_the_chain(folder: Folder, files: list[tuple[str, ...]]) -> None:

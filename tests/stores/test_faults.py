@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from engine.on_ray.api.cut_lookup import read_cut
-from graphs.ids import Epoch
-from recovery.stores.cut_store import CutStore
-from recovery.stores.digests import digest_of_task_file
-from recovery.stores.documents import sealed, sha256
-from recovery.stores.older_cuts import with_older_cut
-from recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
+from backedge.engine.on_ray.api.cut_lookup import read_cut
+from backedge.graphs.ids import Epoch
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.digests import digest_of_task_file
+from backedge.recovery.stores.documents import sealed, sha256
+from backedge.recovery.stores.older_cuts import with_older_cut
+from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from tests.faults.evidence import Evidence
 from tests.stores.snapshots import RANK, begin, complete, meaning, snapshots_of, sweep, write
 

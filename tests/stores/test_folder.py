@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.stores.folder import Folder
+from backedge.recovery.stores.folder import Folder
 
 FILE = ("a", "b", "file")
 
@@ -30,7 +30,7 @@ def test_a_file_is_there_with_all_that_was_written(tmp_path: Path):
 
 def test_a_large_file_goes_to_the_disk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The kernel takes it as a hint, and may refuse it."""
-    monkeypatch.setattr("recovery.stores.folder._WRITTEN_BACK_BYTES", 10)
+    monkeypatch.setattr("backedge.recovery.stores.folder._WRITTEN_BACK_BYTES", 10)
     told: list[tuple[int, int]] = []
 
     def tell(descriptor: int, start: int, size: int, advice: int) -> None:
@@ -58,7 +58,9 @@ def test_all_that_lists_a_file_is_synced_once_behind_the_file_when_it_is_settled
 ):
     """The folders of two files, and those above them: below first, for what is above names what is below."""
     synced: list[tuple[int, int]] = []
-    monkeypatch.setattr("recovery.stores.folder._sync_to_disk", lambda descriptor: synced.append(identity(descriptor)))
+    monkeypatch.setattr(
+        "backedge.recovery.stores.folder._sync_to_disk", lambda descriptor: synced.append(identity(descriptor))
+    )
     folder, files_written = Folder(str(tmp_path)), {FILE: b"one", ("a", "c", "other"): b"two"}
     folder.write(files_written)
     assert synced == [], "whoever writes does not promise that it lasts"

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from graphs.ids import Attempt, Epoch
-from recovery.orders import AppendEntry, AttemptStart, Manifest
-from recovery.stores import chain as chains
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder import Folder
-from recovery.stores.schema import PAST
-from recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
-from recovery.supervisor import Supervisor
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.orders import AppendEntry, AttemptStart, Manifest
+from backedge.recovery.stores import chain as chains
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder import Folder
+from backedge.recovery.stores.schema import PAST
+from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
+from backedge.recovery.supervisor import Supervisor
 from tests.stores.snapshots import DEPLOYMENT, append, begin, manifest_for, sweep
 
 KEPT = 4

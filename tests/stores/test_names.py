@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.cut import OperatorState, TaskSnapshot
-from recovery.orders import AttemptStart
-from recovery.stores.cut_store import CutStore
-from recovery.stores.digests import Digest
-from recovery.stores.names import encoded, entry_number, number_in, parts_of, table_file
-from recovery.stores.shapes import ShapeError, converted
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.cut import OperatorState, TaskSnapshot
+from backedge.recovery.orders import AttemptStart
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.digests import Digest
+from backedge.recovery.stores.names import encoded, entry_number, number_in, parts_of, table_file
+from backedge.recovery.stores.shapes import ShapeError, converted
 from tests.stores.snapshots import DEPLOYMENT, entries_of, manifest_for, meaning
 
 HOSTILE = [

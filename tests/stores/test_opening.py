@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder_store import FolderStore
-from recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError, StoreError
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError, StoreError
 from tests.faults.evidence import Evidence
 from tests.stores.snapshots import begin, complete
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from backedge.command import main
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.documents import sealed
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.documents import sealed
 from tests.stores.fuzzing import Fuzzed, judge, plain, read_everything
 
 SPARSE_BYTES = 8 << 30

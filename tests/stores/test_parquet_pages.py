@@ -13,18 +13,18 @@ import pyarrow.parquet as parquet
 import pytest
 from pyarrow.dataset import dataset
 
-from engine.state import Entries, GroupEncoder, decode_entries
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.cut import InputRecord, OperatorState, TaskSnapshot
-from recovery.spark.audit.file_checks import faults_in
-from recovery.stores import parquet_pages, thrift
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder_store import FolderStore
-from recovery.stores.parquet_pages import BytesColumn, WithBytes
-from recovery.stores.parquet_tables import decode, encode
-from recovery.stores.record_tables import LOG, REPEATING_IN_LOG, log_part, logs_in
-from recovery.stores.state_table import REPEATING, STATE, Part, state_parts
-from recovery.stores.store_errors import SnapshotCorruptError
+from backedge.engine.state import Entries, GroupEncoder, decode_entries
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.cut import InputRecord, OperatorState, TaskSnapshot
+from backedge.recovery.spark.audit.file_checks import faults_in
+from backedge.recovery.stores import parquet_pages, thrift
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.parquet_pages import BytesColumn, WithBytes
+from backedge.recovery.stores.parquet_tables import decode, encode
+from backedge.recovery.stores.record_tables import LOG, REPEATING_IN_LOG, log_part, logs_in
+from backedge.recovery.stores.state_table import REPEATING, STATE, Part, state_parts
+from backedge.recovery.stores.store_errors import SnapshotCorruptError
 from tests.stores.snapshots import BACK, DEPLOYMENT, IN, begin, log_of, manifest_for
 
 TASK = TaskId("held", 0)
@@ -104,7 +104,7 @@ def written(folder: Path, values: dict[int, Any]) -> CutStore:
 
 
 def test_large_bytes_come_back_from_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("recovery.stores.state_table.PART_BYTES", 2_000_000)
+    monkeypatch.setattr("backedge.recovery.stores.state_table.PART_BYTES", 2_000_000)
     values = bytes_by_key(500, 1_500, 5_000_000)
     store = written(tmp_path, values)
     store.verify(Epoch(1))

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from graphs.ids import Attempt, Epoch
-from recovery.messages import Mode
-from recovery.orders import AttemptStart, Manifest, Numbered
-from recovery.pipelines import Pipeline
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder_store import FolderStore
-from recovery.stores.links import Link, needed
-from recovery.stores.manifests import entry_document, entry_in
-from recovery.stores.store_errors import NoSuchCutError
-from recovery.supervisor import Supervisor, read_pipelines
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import AttemptStart, Manifest, Numbered
+from backedge.recovery.pipelines import Pipeline
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.links import Link, needed
+from backedge.recovery.stores.manifests import entry_document, entry_in
+from backedge.recovery.stores.store_errors import NoSuchCutError
+from backedge.recovery.supervisor import Supervisor, read_pipelines
 from tests.stores.snapshots import DEPLOYMENT, manifest_for, snapshots_of, write
 
 

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from engine.state import batches_of_entries, decode_entries
-from graphs.ids import Attempt, Epoch, TaskId
-from graphs.routing import groups_of_task, key_group
-from recovery.cut import Cut, OperatorState, TaskSnapshot
-from recovery.outline import outline_of
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder import Folder
-from recovery.stores.names import Parts
-from recovery.stores.parquet_tables import decode
-from recovery.stores.store_errors import SnapshotCorruptError
-from recovery.stores.task_files import StoredFile, TaskFiles
-from recovery.stores.task_tables import StoredCut
+from backedge.engine.state import batches_of_entries, decode_entries
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.routing import groups_of_task, key_group
+from backedge.recovery.cut import Cut, OperatorState, TaskSnapshot
+from backedge.recovery.outline import outline_of
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder import Folder
+from backedge.recovery.stores.names import Parts
+from backedge.recovery.stores.parquet_tables import decode
+from backedge.recovery.stores.store_errors import SnapshotCorruptError
+from backedge.recovery.stores.task_files import StoredFile, TaskFiles
+from backedge.recovery.stores.task_tables import StoredCut
 from tests.stores.snapshots import LOOPS, RANK, columns_of, entries_of, rank, snapshots_of
 
 TASK = TaskId("count", 0)
@@ -89,7 +89,7 @@ def test_nothing_of_a_file_that_was_changed_is_decoded(tmp_path: Path, monkeypat
         decoded.append(name)
         return decode(data, of, name)
 
-    monkeypatch.setattr("recovery.stores.task_tables.decode", noted)
+    monkeypatch.setattr("backedge.recovery.stores.task_tables.decode", noted)
     with pytest.raises(SnapshotCorruptError, match=rf"{path} was changed"):
         list(files.state(TASK, "count", groups_of_task(0, 3)).groups)
     assert decoded and not any(name.endswith("count.0.parquet") for name in decoded)
@@ -136,7 +136,7 @@ def test_files_that_hold_something_else_than_the_manifest_says_are_refused(tmp_p
 
 
 def in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int = 2_000) -> tuple[CutStore, TaskFiles]:
-    monkeypatch.setattr("recovery.stores.state_table.PART_BYTES", part_bytes)
+    monkeypatch.setattr("backedge.recovery.stores.state_table.PART_BYTES", part_bytes)
     store = CutStore(str(tmp_path), "job")
     return store, written(store, counted())[TASK]
 
@@ -160,7 +160,7 @@ def test_a_large_state_has_several_files_of_whole_key_groups_in_their_order(
 
 
 def test_no_file_is_written_after_many_others_were_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("recovery.stores.task_tables.WRITTEN_AT_ONCE_BYTES", 1)
+    monkeypatch.setattr("backedge.recovery.stores.task_tables.WRITTEN_AT_ONCE_BYTES", 1)
     encoded: list[int] = []
     write = Folder.write
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder_store import FolderStore
-from recovery.stores.names import CHAIN
-from recovery.stores.store_errors import NoSuchCutError
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.names import CHAIN
+from backedge.recovery.stores.store_errors import NoSuchCutError
 from tests.stores.snapshots import (
     DEPLOYMENT,
     RANK,

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from graphs import Collect, Flow, Items, expand
-from graphs.ids import Attempt, Epoch, TaskId
-from graphs.routing import key_group
-from recovery.cut import OperatorState, TaskSnapshot
-from recovery.messages import Mode
-from recovery.orders import AttemptStart, CutId, Manifest, StateFile, Sweep
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder_store import FolderStore
-from recovery.stores.store_protocol import FileFacts
+from backedge import Collect, Flow, Items
+from backedge.graphs.expansion import expand
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.routing import key_group
+from backedge.recovery.cut import OperatorState, TaskSnapshot
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import AttemptStart, CutId, Manifest, StateFile, Sweep
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.store_protocol import FileFacts
 
 FILES_MAX = 16
 FIRST = Attempt(1)

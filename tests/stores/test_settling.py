@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from engine.on_ray.actor import task_host as host
-from engine.on_ray.job_store import TasksInFolder
-from engine.on_ray.transport.control_messages import SUPERVISOR, Begin
-from engine.on_ray.transport.mailbox import Address
-from graphs import Flow, Items, Print
-from graphs.ids import Attempt, Epoch
-from recovery.stores import folder
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder_store import FolderStore
-from recovery.stores.store_protocol import Store
-from recovery.stores.task_files import TaskFiles
+from backedge import Flow, Items, Print
+from backedge.engine.on_ray.actor import task_host as host
+from backedge.engine.on_ray.job_store import TasksInFolder
+from backedge.engine.on_ray.transport.control_messages import SUPERVISOR, Begin
+from backedge.engine.on_ray.transport.mailbox import Address
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.stores import folder
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.store_protocol import Store
+from backedge.recovery.stores.task_files import TaskFiles
 from tests.gates import HANG_S
 from tests.stores.snapshots import DEPLOYMENT, RANK, begin, complete, manifest_for, snapshots_of, write
 
@@ -147,7 +147,7 @@ class Waiting(FolderStore):
 
 
 def files_of_a_large_snapshot(store: Store, monkeypatch: pytest.MonkeyPatch) -> TaskFiles:
-    monkeypatch.setattr("recovery.stores.task_tables.WRITTEN_AT_ONCE_BYTES", 1)
+    monkeypatch.setattr("backedge.recovery.stores.task_tables.WRITTEN_AT_ONCE_BYTES", 1)
     return CutStore(store, "job").write_task(Attempt(1), Epoch(1), snapshots_of(1)[RANK])
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from engine.state import keyed_entries
-from graphs.ids import Attempt, Epoch
-from graphs.routing import key_group
-from recovery.messages import Mode
-from recovery.orders import Manifest, StateFile
-from recovery.stores.chain import Chain
-from recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError
+from backedge.engine.state import keyed_entries
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.routing import key_group
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import Manifest, StateFile
+from backedge.recovery.stores.chain import Chain
+from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError
 from tests.stores.layered import TASK, Cuts, gone
 from tests.stores.snapshots import entries_of
 
@@ -36,7 +36,7 @@ def test_for_each_key_the_last_file_that_holds_it_counts(cuts: Cuts):
 
 
 def test_a_task_that_takes_some_key_groups_reads_them_of_every_layer(cuts: Cuts, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("recovery.stores.state_table.PART_BYTES", 1)
+    monkeypatch.setattr("backedge.recovery.stores.state_table.PART_BYTES", 1)
     cuts.complete(1, entries_of(WHOLE))
     cuts.complete(2, {**entries_of({"a": 10}), **gone("b")}, base=1)
     described = cuts.store.manifest_of(Epoch(2))

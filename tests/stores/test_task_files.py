@@ -19,19 +19,19 @@ import pytest
 from msgspec.structs import replace
 from pyarrow.dataset import dataset
 
-from engine.on_ray.job_store import TasksInFolder
-from engine.state import Entries, GroupEncoder, decode_entries
-from graphs import Flow, Items, Print
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge import Flow, Items, Print
+from backedge.engine.on_ray.job_store import TasksInFolder
+from backedge.engine.state import Entries, GroupEncoder, decode_entries
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.recovery.cut import InputRecord, OperatorState, TaskSnapshot
+from backedge.recovery.orders import AttemptStart
+from backedge.recovery.stored_groups import joined
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.names import Table
+from backedge.recovery.stores.state_table import PlainUnpickler, groups_of, state_parts
+from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.typed_groups import Numbers, TypedGroups
 from proof.runner import run_seed
-from recovery.cut import InputRecord, OperatorState, TaskSnapshot
-from recovery.orders import AttemptStart
-from recovery.stored_groups import joined
-from recovery.stores.cut_store import CutStore
-from recovery.stores.names import Table
-from recovery.stores.state_table import PlainUnpickler, groups_of, state_parts
-from recovery.stores.store_errors import StoreError
-from recovery.typed_groups import Numbers, TypedGroups
 from tests.spark.simulated import write_run
 from tests.stores import snapshots as made
 from tests.stores.snapshots import RANK, SOURCE, columns_of, complete, decoded, entries_of, meaning, snapshots_of, whole
@@ -195,7 +195,7 @@ def test_records_of_an_unknown_encoding_are_not_counted(tmp_path: Path, monkeypa
     inputs = (InputRecord(made.BACK, True, 0, 0, made.log_of(b"\xff\xff\xff\xff arrow", made.batch_of(1))),)
     odd = TaskSnapshot(RANK, Epoch(1), Attempt(1), {}, inputs, ())
     assert store.write_task(Attempt(1), Epoch(1), odd).logs[0].records is None
-    monkeypatch.setattr("recovery.stores.record_tables.records_in_batch", len)
+    monkeypatch.setattr("backedge.recovery.stores.record_tables.records_in_batch", len)
     assert store.write_task(Attempt(1), Epoch(1), odd).logs[0].records is not None
 
 
@@ -381,7 +381,7 @@ def test_a_process_writes_and_restores_records_without_loading_pandas(tmp_path: 
     written = f"""
 import sys
 from pathlib import Path
-from recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.cut_store import CutStore
 from tests.stores.snapshots import begin, complete, meaning, snapshots_of
 store = CutStore({str(tmp_path)!r}, "job")
 begin(store)

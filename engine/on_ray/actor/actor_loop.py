@@ -17,18 +17,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from engine.batch import encode
-from engine.channel_ends import Arrivals, SendCredit, SendItem
-from engine.driver_ports import FlowLimits, Observer, Ports
-from engine.kept_inputs import Journal, KeepingRuntime, KeepingServices
-from engine.on_ray.actor.background import Answered, Background, TaskFilesStore
-from engine.on_ray.actor.broken_rule import core_of
-from engine.on_ray.actor.labelled_output import label_of, printing_as
-from engine.on_ray.actor.run_clock import RunClock
-from engine.on_ray.actor.supervisor_watch import replace_silent
-from engine.on_ray.planned_faults import CountdownRuntime, RecordsDue, records_left
-from engine.on_ray.tracing import call_spans
-from engine.on_ray.transport.control_messages import (
+from backedge.engine.batch import encode
+from backedge.engine.channel_ends import Arrivals, SendCredit, SendItem
+from backedge.engine.driver_ports import FlowLimits, Observer, Ports
+from backedge.engine.kept_inputs import Journal, KeepingRuntime, KeepingServices
+from backedge.engine.on_ray.actor.background import Answered, Background, TaskFilesStore
+from backedge.engine.on_ray.actor.broken_rule import core_of
+from backedge.engine.on_ray.actor.labelled_output import label_of, printing_as
+from backedge.engine.on_ray.actor.run_clock import RunClock
+from backedge.engine.on_ray.actor.supervisor_watch import replace_silent
+from backedge.engine.on_ray.planned_faults import CountdownRuntime, RecordsDue, records_left
+from backedge.engine.on_ray.tracing import call_spans
+from backedge.engine.on_ray.transport.control_messages import (
     CONNECT_TIMEOUT_S,
     SUPERVISOR,
     Begin,
@@ -47,7 +47,7 @@ from engine.on_ray.transport.control_messages import (
     TaskRemaining,
     TaskReport,
 )
-from engine.on_ray.transport.frames import (
+from backedge.engine.on_ray.transport.frames import (
     Kind,
     pack_credit,
     pack_item,
@@ -56,25 +56,25 @@ from engine.on_ray.transport.frames import (
     unpack_header,
     unpack_item,
 )
-from engine.on_ray.transport.mailbox import Mailbox
-from engine.on_ray.transport.spill_space import SpillSpace
-from engine.runtime import TaskRuntime
-from engine.services import Services
-from engine.slices import SLICE_NS
-from engine.state import KeyedState, WholeState
-from engine.task_driver import TaskDriver
-from engine.task_errors import TaskError, describe
-from engine.task_load import TaskLoad, WorkTimes, load_of
-from graphs.deployment import Channel, Task
-from graphs.ids import Epoch, TaskId
-from recovery.effects import Acknowledge, Effect
-from recovery.lines import LineEnd, Said
-from recovery.messages import Item
-from recovery.orders import Compact, Complete, StartTasks
-from recovery.protocol_errors import ProtocolError, RescaleError
-from recovery.rescale import RestorePlan
-from recovery.restored import TaskRestore
-from recovery.stores.store_errors import StoreError
+from backedge.engine.on_ray.transport.mailbox import Mailbox
+from backedge.engine.on_ray.transport.spill_space import SpillSpace
+from backedge.engine.runtime import TaskRuntime
+from backedge.engine.services import Services
+from backedge.engine.slices import SLICE_NS
+from backedge.engine.state import KeyedState, WholeState
+from backedge.engine.task_driver import TaskDriver
+from backedge.engine.task_errors import TaskError, describe
+from backedge.engine.task_load import TaskLoad, WorkTimes, load_of
+from backedge.graphs.deployment import Channel, Task
+from backedge.graphs.ids import Epoch, TaskId
+from backedge.recovery.effects import Acknowledge, Effect
+from backedge.recovery.lines import LineEnd, Said
+from backedge.recovery.messages import Item
+from backedge.recovery.orders import Compact, Complete, StartTasks
+from backedge.recovery.protocol_errors import ProtocolError, RescaleError
+from backedge.recovery.rescale import RestorePlan
+from backedge.recovery.restored import TaskRestore
+from backedge.recovery.stores.store_errors import StoreError
 
 MESSAGES_MAX = 512
 IDLE_MS = 200

@@ -20,16 +20,16 @@ from contextvars import copy_context
 from functools import cache, partial
 from typing import Any, NamedTuple, Protocol
 
-from engine.answering import Answer, Awaited, Call, begin, finish
-from engine.on_ray.tracing import CallSpans
-from engine.on_ray.transport.control_messages import Compacted
-from engine.task_errors import describe
-from graphs.ids import Attempt, Epoch, TaskId
-from graphs.options import is_async
-from recovery.cut import TaskSnapshot
-from recovery.orders import Compact
-from recovery.stores.store_errors import StoreError
-from recovery.stores.task_files import TaskFiles
+from backedge.engine.answering import Answer, Awaited, Call, begin, finish
+from backedge.engine.on_ray.tracing import CallSpans
+from backedge.engine.on_ray.transport.control_messages import Compacted
+from backedge.engine.task_errors import describe
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.options import is_async
+from backedge.recovery.cut import TaskSnapshot
+from backedge.recovery.orders import Compact
+from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.task_files import TaskFiles
 
 RETRY_PAUSE_S = 0.5
 QUICK_NS = 10_000_000

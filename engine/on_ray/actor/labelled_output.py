@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import Any, TextIO, cast
 
-from graphs.deployment import Task
+from backedge.graphs.deployment import Task
 
 MARK = ":actor_name:"
 

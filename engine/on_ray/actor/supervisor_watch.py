@@ -13,9 +13,9 @@ from __future__ import annotations
 import time
 from threading import Event, Thread
 
-from engine.on_ray import cluster
-from engine.on_ray.actor.task_actor import RunSupervisor
-from engine.on_ray.transport.control_messages import Leader
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.actor.task_actor import RunSupervisor
+from backedge.engine.on_ray.transport.control_messages import Leader
 
 PARTS = 3
 PART_S_MIN = 1.0

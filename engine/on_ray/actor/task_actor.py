@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.on_ray import cluster
+from backedge.engine.on_ray import cluster
 
 if TYPE_CHECKING:
-    from engine.on_ray.supervisor.silence import Doing
-    from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Outcome
+    from backedge.engine.on_ray.supervisor.silence import Doing
+    from backedge.engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Outcome
 
 
 class RunSupervisor(NamedTuple):
@@ -29,7 +29,7 @@ class TaskActor:
         cluster.skip_serializers(cls)
 
     def __init__(self, label: str, supervisor: RunSupervisor | None) -> None:
-        from engine.on_ray.actor.task_host import TaskHost
+        from backedge.engine.on_ray.actor.task_host import TaskHost
 
         self._label = label
         self._host = TaskHost(supervisor)

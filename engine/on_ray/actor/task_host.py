@@ -10,23 +10,23 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from engine.kept_inputs import Journal
-from engine.on_ray import cluster
-from engine.on_ray.actor.actor_loop import ActorLoop
-from engine.on_ray.actor.labelled_output import label_output
-from engine.on_ray.actor.supervisor_watch import SupervisorWatch, end_with
-from engine.on_ray.actor.task_actor import RunSupervisor
-from engine.on_ray.actor.task_memory import keep_freed_memory, prefer_huge_pages
-from engine.on_ray.job_store import TasksInFolder, open_services, open_store
-from engine.on_ray.supervisor.shared_constants import share_constants
-from engine.on_ray.supervisor.silence import Doing, place_of
-from engine.on_ray.transport.control_messages import SUPERVISOR, Arrival, Begin, Meeting, Outcome
-from engine.on_ray.transport.mailbox import Mailbox
-from engine.services import Services
-from engine.task_errors import describe, foreign_place
-from graphs.ids import Attempt, TaskId
-from recovery.rescale import RestorePlan
-from recovery.restored import TaskRestore
+from backedge.engine.kept_inputs import Journal
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.actor.actor_loop import ActorLoop
+from backedge.engine.on_ray.actor.labelled_output import label_output
+from backedge.engine.on_ray.actor.supervisor_watch import SupervisorWatch, end_with
+from backedge.engine.on_ray.actor.task_actor import RunSupervisor
+from backedge.engine.on_ray.actor.task_memory import keep_freed_memory, prefer_huge_pages
+from backedge.engine.on_ray.job_store import TasksInFolder, open_services, open_store
+from backedge.engine.on_ray.supervisor.shared_constants import share_constants
+from backedge.engine.on_ray.supervisor.silence import Doing, place_of
+from backedge.engine.on_ray.transport.control_messages import SUPERVISOR, Arrival, Begin, Meeting, Outcome
+from backedge.engine.on_ray.transport.mailbox import Mailbox
+from backedge.engine.services import Services
+from backedge.engine.task_errors import describe, foreign_place
+from backedge.graphs.ids import Attempt, TaskId
+from backedge.recovery.rescale import RestorePlan
+from backedge.recovery.restored import TaskRestore
 
 GC_THRESHOLD = 100_000
 SWITCH_S = 0.0005

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from graphs.ids import Epoch
-from graphs.naming import check_name
-from recovery.orders import Manifest
-from recovery.stores.cut_store import CutStore
-from recovery.stores.manifests import CutDescription
-from recovery.stores.names import JOB
-from recovery.stores.older_cuts import with_older_cut
-from recovery.stores.store_calls import exists
-from recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError
-from recovery.stores.store_schemes import store_at
-from recovery.supervisor import read_pipelines
+from backedge.graphs.ids import Epoch
+from backedge.graphs.naming import check_name
+from backedge.recovery.orders import Manifest
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.manifests import CutDescription
+from backedge.recovery.stores.names import JOB
+from backedge.recovery.stores.older_cuts import with_older_cut
+from backedge.recovery.stores.store_calls import exists
+from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError
+from backedge.recovery.stores.store_schemes import store_at
+from backedge.recovery.supervisor import read_pipelines
 
 
 def last_cuts(store: CutStore) -> dict[str | None, Epoch]:

@@ -9,18 +9,19 @@ from __future__ import annotations
 import time
 from typing import cast
 
-from engine.on_ray import cluster
-from engine.on_ray.api.job_handle import REPEAT_S, Job
-from engine.on_ray.api.progress_line import Display
-from engine.on_ray.planned_faults import Faults
-from engine.on_ray.ray_data import check_not_detached
-from engine.on_ray.run_options import RunOptions
-from engine.on_ray.run_spec import RunIdentity
-from engine.on_ray.supervisor.supervisor_actor import About
-from graphs.graph_errors import BadOptionError
-from graphs.kinds import Write
-from graphs.naming import check_name
-from graphs.plan import Plan
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api.job_handle import REPEAT_S, Job
+from backedge.engine.on_ray.api.progress_line import Display
+from backedge.engine.on_ray.planned_faults import Faults
+from backedge.engine.on_ray.ray_data import check_not_detached
+from backedge.engine.on_ray.run_options import RunOptions
+from backedge.engine.on_ray.run_spec import RunIdentity
+from backedge.engine.on_ray.supervisor.supervisor_actor import About
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.kinds import Write
+from backedge.graphs.naming import check_name
+from backedge.graphs.plan import Plan
+from backedge.graphs.public import public
 
 SPACE = "backedge"
 """Ray's namespace of the supervisors of detached runs."""
@@ -28,6 +29,7 @@ SPACE = "backedge"
 ANSWER_LOOK_S, ANSWER_TOLD_S, ANSWER_TIMEOUT_S = 0.25, 5.0, 60.0
 
 
+@public
 class NoSuchRunError(LookupError):
     """No detached run of this job is alive on the cluster.
 
@@ -35,6 +37,7 @@ class NoSuchRunError(LookupError):
     """
 
 
+@public
 class RunAliveError(ValueError):
     """A run of this job is alive, and this call cannot join it.
 
@@ -42,6 +45,7 @@ class RunAliveError(ValueError):
     """
 
 
+@public
 class NoAnswerError(TimeoutError):
     """The supervisor of a run gives no answer: it is stopped, or waits for a machine.
 
@@ -49,6 +53,7 @@ class NoAnswerError(TimeoutError):
     """
 
 
+@public
 def attach(job: str, *, progress: bool = True) -> Job:
     """Find the detached run of a job, to follow it, to take savepoints, or to end it.
 

@@ -12,20 +12,21 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from engine.on_ray import cluster
-from engine.on_ray.api.html_tables import html_table, outputs_table
-from engine.on_ray.api.progress_line import Display, print_lines
-from engine.on_ray.attaching import may_answer
-from engine.on_ray.ray_data import to_ray_data
-from engine.on_ray.run_spec import RequestFailedError, RunFailedError
-from engine.on_ray.supervisor.audit_process import AuditFailedError, Auditor
-from engine.on_ray.supervisor.run_story import Story
-from engine.on_ray.supervisor.supervisor_actor import FOLLOWERS
-from engine.task_errors import describe
-from graphs.graph_errors import BadOptionError
-from graphs.naming import check_name
-from graphs.wording import counted
-from recovery.requests import Reply, RequestKind, wanted
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api.html_tables import html_table, outputs_table
+from backedge.engine.on_ray.api.progress_line import Display, print_lines
+from backedge.engine.on_ray.attaching import may_answer
+from backedge.engine.on_ray.ray_data import to_ray_data
+from backedge.engine.on_ray.run_spec import RequestFailedError, RunFailedError
+from backedge.engine.on_ray.supervisor.audit_process import AuditFailedError, Auditor
+from backedge.engine.on_ray.supervisor.run_story import Story
+from backedge.engine.on_ray.supervisor.supervisor_actor import FOLLOWERS
+from backedge.engine.task_errors import describe
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.naming import check_name
+from backedge.graphs.public import public
+from backedge.graphs.wording import counted
+from backedge.recovery.requests import Reply, RequestKind, wanted
 
 LOOK_S = 0.25
 REPEAT_S = 0.05
@@ -49,7 +50,7 @@ class ClusterWatch:
     >>> watch.check()
     Traceback (most recent call last):
     ...
-    engine.on_ray.run_spec.RunFailedError: the Ray cluster at 127.0.0.1:1 is gone, ...
+    backedge.RunFailedError: the Ray cluster at 127.0.0.1:1 is gone, ...
     """
 
     def __init__(self, address: str, silence_s: float, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -83,6 +84,7 @@ class ClusterWatch:
         )
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """The result of a run. `outputs` holds the records of each Collect sink.
@@ -146,6 +148,7 @@ class RunResult:
         }
 
 
+@public
 class Job:
     """A run that has been started. `planned` are its planned faults, such as "head@epoch=3".
 

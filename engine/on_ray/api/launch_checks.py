@@ -8,30 +8,32 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from engine.files.checks import check_sink, check_source, claim_output
-from engine.on_ray.api.cut_lookup import cuts_with, find_cut, last_cuts, read_cut
-from engine.on_ray.job_store import open_services
-from engine.on_ray.run_options import RunOptions
-from engine.on_ray.transport.control_messages import TaskOptions
-from graphs.graph_errors import BadOptionError
-from graphs.ids import Attempt, Epoch
-from graphs.kinds import Read, Write
-from graphs.pipelines import pipelines_of
-from graphs.plan import Operator, Plan
-from recovery.graph_change import GraphChange, GraphMismatchError, change_from, dropping_again, fitted
-from recovery.run_status import RunStatus
-from recovery.stores.cut_store import CutStore
-from recovery.stores.folder_store import local_path
-from recovery.stores.manifests import CutDescription
-from recovery.stores.store_errors import StoreError
-from recovery.stores.store_schemes import scheme_of, store_opener
-from recovery.stores.task_files import StoredFile
-from recovery.supervisor import read_pipelines
+from backedge.engine.files.checks import check_sink, check_source, claim_output
+from backedge.engine.on_ray.api.cut_lookup import cuts_with, find_cut, last_cuts, read_cut
+from backedge.engine.on_ray.job_store import open_services
+from backedge.engine.on_ray.run_options import RunOptions
+from backedge.engine.on_ray.transport.control_messages import TaskOptions
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.kinds import Read, Write
+from backedge.graphs.pipelines import pipelines_of
+from backedge.graphs.plan import Operator, Plan
+from backedge.graphs.public import public
+from backedge.recovery.graph_change import GraphChange, GraphMismatchError, change_from, dropping_again, fitted
+from backedge.recovery.run_status import RunStatus
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder_store import local_path
+from backedge.recovery.stores.manifests import CutDescription
+from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_schemes import scheme_of, store_opener
+from backedge.recovery.stores.task_files import StoredFile
+from backedge.recovery.supervisor import read_pipelines
 
 _IMPORTING = "<frozen importlib._bootstrap"
 """Begins the names of the files whose frames are on the stack while a module is imported."""
 
 
+@public
 class RunExistsError(ValueError):
     """The folder for the cuts already holds a run of this name. `fact` is the message without the fix.
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from typing import cast
 
-from engine.on_ray import cluster
-from engine.on_ray.api.detached_runs import SPACE
-from engine.on_ray.api.job_handle import Job
-from engine.on_ray.run_spec import RequestFailedError
-from recovery.run_status import RunStatus
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api.detached_runs import SPACE
+from backedge.engine.on_ray.api.job_handle import Job
+from backedge.engine.on_ray.run_spec import RequestFailedError
+from backedge.recovery.run_status import RunStatus
 
 ANSWER_TIMEOUT_S = 5.0
 KEPT_AGO_S = 60.0

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TextIO
 
-from engine.on_ray.supervisor.run_story import Story
+from backedge.engine.on_ray.supervisor.run_story import Story
 
 LIVE_S = 0.25
 PLAIN_S = 5.0

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from graphs.graph_errors import BadOptionError
-from graphs.io import Sink, Source
-from graphs.plan import Plan
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.io import Sink, Source
+from backedge.graphs.plan import Plan
 
 _SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Ray sets this for the command of a submitted job, and for no other process."""

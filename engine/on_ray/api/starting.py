@@ -7,13 +7,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from engine.on_ray import cluster
-from engine.on_ray.actor.broken_rule import core_of
-from engine.on_ray.actor.task_actor import RunSupervisor
-from engine.on_ray.api.detached_runs import SPACE, RunAliveError, check_cluster, check_detached, join
-from engine.on_ray.api.job_handle import Job, RunResult
-from engine.on_ray.api.kept_constants import digests_of, given_values, held, keep, values_of
-from engine.on_ray.api.launch_checks import (
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.actor.broken_rule import core_of
+from backedge.engine.on_ray.actor.task_actor import RunSupervisor
+from backedge.engine.on_ray.api.detached_runs import SPACE, RunAliveError, check_cluster, check_detached, join
+from backedge.engine.on_ray.api.job_handle import Job, RunResult
+from backedge.engine.on_ray.api.kept_constants import digests_of, given_values, held, keep, values_of
+from backedge.engine.on_ray.api.launch_checks import (
     beginning_of,
     check_input,
     check_kept,
@@ -23,32 +23,33 @@ from engine.on_ray.api.launch_checks import (
     storage_location,
     with_absolute_paths,
 )
-from engine.on_ray.api.living_runs import told_takeover
-from engine.on_ray.api.progress_line import Display
-from engine.on_ray.api.shared_paths import checked_paths
-from engine.on_ray.cluster import ActorName
-from engine.on_ray.job_store import run_name
-from engine.on_ray.planned_faults import NO_FAULTS, Faults, Kill, check_kills, planned_for
-from engine.on_ray.run_options import RunOptions, with_keywords_of
-from engine.on_ray.run_spec import RESULT_KEPT_S, RunSpec, identity_of
-from engine.on_ray.supervisor.actor_starter import start_first
-from engine.on_ray.supervisor.audit_process import start_auditor
-from engine.on_ray.supervisor.crew import needs_of
-from engine.on_ray.supervisor.supervisor_actor import FOLLOWERS, FOLLOWERS_MAX, SupervisorActor
-from engine.on_ray.transport.control_messages import Limits, TaskOptions
-from engine.travel import check_pickles
-from graphs.deployment import Deployment
-from graphs.expansion import expand
-from graphs.flow import Flow
-from graphs.graph_errors import BadOptionError
-from graphs.plan import Plan
-from graphs.wording import counted
-from recovery.coordinator import SnapshotOptions
-from recovery.messages import Mode
-from recovery.pipelines import Pipeline
-from recovery.spark.sessions.spark_session import check_start
-from recovery.stores.keys import signing_key
-from recovery.stores.store_schemes import scheme_of
+from backedge.engine.on_ray.api.living_runs import told_takeover
+from backedge.engine.on_ray.api.progress_line import Display
+from backedge.engine.on_ray.api.shared_paths import checked_paths
+from backedge.engine.on_ray.cluster import ActorName
+from backedge.engine.on_ray.job_store import run_name
+from backedge.engine.on_ray.planned_faults import NO_FAULTS, Faults, Kill, check_kills, planned_for
+from backedge.engine.on_ray.run_options import RunOptions, with_keywords_of
+from backedge.engine.on_ray.run_spec import RESULT_KEPT_S, RunSpec, identity_of
+from backedge.engine.on_ray.supervisor.actor_starter import start_first
+from backedge.engine.on_ray.supervisor.audit_process import start_auditor
+from backedge.engine.on_ray.supervisor.crew import needs_of
+from backedge.engine.on_ray.supervisor.supervisor_actor import FOLLOWERS, FOLLOWERS_MAX, SupervisorActor
+from backedge.engine.on_ray.transport.control_messages import Limits, TaskOptions
+from backedge.engine.travel import check_pickles
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.expansion import expand
+from backedge.graphs.flow import Flow
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.plan import Plan
+from backedge.graphs.public import public
+from backedge.graphs.wording import counted
+from backedge.recovery.coordinator import SnapshotOptions
+from backedge.recovery.messages import Mode
+from backedge.recovery.pipelines import Pipeline
+from backedge.recovery.spark.sessions.spark_session import check_start
+from backedge.recovery.stores.keys import signing_key
+from backedge.recovery.stores.store_schemes import scheme_of
 
 NEVER_MS = 10**12
 
@@ -64,6 +65,7 @@ all of them less than 10 MB. Larger ones stay in the memory of the process that 
 """
 
 
+@public
 @with_keywords_of(RunOptions)
 def start(flow: Flow, options: RunOptions) -> Job:
     """Start a flow on Ray and return at once. Takes the options of a run as keywords: the fields of `RunOptions`.
@@ -73,6 +75,7 @@ def start(flow: Flow, options: RunOptions) -> Job:
     return start_run(flow, options)
 
 
+@public
 @with_keywords_of(RunOptions)
 def run(flow: Flow, options: RunOptions) -> RunResult:
     """Run a flow to its end. Takes the options of a run as keywords: the fields of `RunOptions`.

@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from engine.on_ray import cluster
-from engine.on_ray.actor.task_actor import RunSupervisor, TaskActor
-from engine.on_ray.cluster import ActorName, Needs
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.actor.task_actor import RunSupervisor, TaskActor
+from backedge.engine.on_ray.cluster import ActorName, Needs
 
 TASKS_SHOWN = 4
 LEAVE_TIMEOUT_S = 5.0

@@ -1,7 +1,7 @@
 """Audits a run with Spark in a separate process: started before the run, notified of its end, ended with it.
 
-The process is `python -m recovery.spark watch`. It only reads the folder of the job. When this process ends, in
-whatever way, the pipe to the other one closes, which ends that process and its Java.
+The process is `python -m backedge.recovery.spark watch`. It only reads the folder of the job. When this process ends,
+in whatever way, the pipe to the other one closes, which ends that process and its Java.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import IO, Any
 
-from engine.on_ray.run_options import Audit
-from engine.on_ray.run_spec import RunFailedError
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.stores.names import JOB, encoded
+from backedge.engine.on_ray.run_options import Audit
+from backedge.engine.on_ray.run_spec import RunFailedError
+from backedge.graphs.public import public
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.stores.names import JOB, encoded
 
 END_S = 10.0
-_HOME = str(Path(__file__).resolve().parents[3])
+_HOME = str(Path(__file__).absolute().parents[4])
 
 
+@public
 class AuditFailedError(RunFailedError):
     """A cut of the run is not consistent, or could not be audited; the message says what is wrong, and where.
 
@@ -55,7 +57,7 @@ class Auditor:
         environment = {name: value for name, value in os.environ.items() if name != "SPARK_CONNECT_MODE_ENABLED"}
         self._process = subprocess.Popen(
             # -P: the user's working folder may contain modules of any name.
-            [sys.executable, "-P", "-m", "recovery.spark", "watch", path, mode, since, self._temporary],
+            [sys.executable, "-P", "-m", "backedge.recovery.spark", "watch", path, mode, since, self._temporary],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

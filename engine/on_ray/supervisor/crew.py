@@ -16,16 +16,16 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from engine.on_ray import cluster
-from engine.on_ray.cluster import Needs
-from engine.on_ray.supervisor.actor_starter import ActorStarter
-from engine.on_ray.supervisor.deaths import WatchedProcess, tell_death
-from engine.on_ray.supervisor.silence import Doing
-from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Outcome
-from engine.on_ray.transport.mailbox import Keys
-from engine.task_errors import describe
-from graphs.deployment import Deployment
-from graphs.ids import Attempt
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.cluster import Needs
+from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter
+from backedge.engine.on_ray.supervisor.deaths import WatchedProcess, tell_death
+from backedge.engine.on_ray.supervisor.silence import Doing
+from backedge.engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Outcome
+from backedge.engine.on_ray.transport.mailbox import Keys
+from backedge.engine.task_errors import describe
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Attempt
 
 OnOver = Callable[[str, Any, Outcome], None]
 OnWait = Callable[[float, str], None]

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from engine.on_ray.transport.control_messages import Arrival
+from backedge.engine.on_ray.transport.control_messages import Arrival
 
 # PIDFD_GET_INFO of linux/pidfd.h, with the first version of its struct: 64 bytes, the mask at 0, the status at 60.
 _GET_INFO = 0xC040FF0B

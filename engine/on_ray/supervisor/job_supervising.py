@@ -13,15 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 from msgspec.structs import replace
 
-from engine.on_ray import cluster
-from engine.on_ray.run_spec import RunSpec
-from engine.on_ray.supervisor.actor_starter import ActorStarter
-from engine.on_ray.supervisor.crew import needs_of
-from engine.on_ray.supervisor.run_story import Story, united
-from engine.on_ray.supervisor.supervising import Common, Supervising
-from recovery import run_status
-from recovery.requests import Reply, RequestKind, combined
-from recovery.run_status import RunStatus
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.run_spec import RunSpec
+from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter
+from backedge.engine.on_ray.supervisor.crew import needs_of
+from backedge.engine.on_ray.supervisor.run_story import Story, united
+from backedge.engine.on_ray.supervisor.supervising import Common, Supervising
+from backedge.recovery import run_status
+from backedge.recovery.requests import Reply, RequestKind, combined
+from backedge.recovery.run_status import RunStatus
 
 
 class JobSupervising:

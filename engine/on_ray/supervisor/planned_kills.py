@@ -6,13 +6,13 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.on_ray.job_store import has_records_in_loops
-from engine.on_ray.planned_faults import Kill, Recurring
-from engine.on_ray.supervisor.run_story import Story
-from engine.on_ray.supervisor.switchboard import Switchboard
-from engine.on_ray.transport.control_messages import Die
-from graphs.deployment import Deployment
-from graphs.ids import Epoch, TaskId
+from backedge.engine.on_ray.job_store import has_records_in_loops
+from backedge.engine.on_ray.planned_faults import Kill, Recurring
+from backedge.engine.on_ray.supervisor.run_story import Story
+from backedge.engine.on_ray.supervisor.switchboard import Switchboard
+from backedge.engine.on_ray.transport.control_messages import Die
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Epoch, TaskId
 
 
 class PlannedKills:

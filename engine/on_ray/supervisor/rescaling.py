@@ -15,12 +15,12 @@ from concurrent.futures import Future
 
 from msgspec import Struct
 
-from engine.on_ray.cluster import Needs
-from engine.on_ray.supervisor.crew import PLACE_TIMEOUT_S, Crew, needs_of
-from engine.on_ray.supervisor.silence import Doing
-from graphs.deployment import Deployment
-from graphs.wording import counted
-from recovery.requests import Request
+from backedge.engine.on_ray.cluster import Needs
+from backedge.engine.on_ray.supervisor.crew import PLACE_TIMEOUT_S, Crew, needs_of
+from backedge.engine.on_ray.supervisor.silence import Doing
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.wording import counted
+from backedge.recovery.requests import Request
 
 TOLD_MS = 5_000
 

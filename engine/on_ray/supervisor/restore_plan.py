@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from graphs.deployment import Deployment
-from graphs.ids import TaskId
-from recovery.outline import CutOutline
-from recovery.rescale import RestorePlan, plan_restore
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import TaskId
+from backedge.recovery.outline import CutOutline
+from backedge.recovery.rescale import RestorePlan, plan_restore
 
 Part = RestorePlan | None
 

@@ -11,15 +11,15 @@ from threading import Lock
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.on_ray.supervisor.run_story import Story
-from engine.on_ray.transport.control_messages import EpochTimes
-from engine.task_load import InputLoad, OutputLoad, TaskLoad
-from graphs.deployment import Channel, Deployment, Task
-from graphs.ids import Attempt, Epoch, TaskId
-from graphs.plan import operators_round
-from recovery.effects import Remaining, Stage
-from recovery.orders import Manifest, Trigger
-from recovery.run_status import (
+from backedge.engine.on_ray.supervisor.run_story import Story
+from backedge.engine.on_ray.transport.control_messages import EpochTimes
+from backedge.engine.task_load import InputLoad, OutputLoad, TaskLoad
+from backedge.graphs.deployment import Channel, Deployment, Task
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.plan import operators_round
+from backedge.recovery.effects import Remaining, Stage
+from backedge.recovery.orders import Manifest, Trigger
+from backedge.recovery.run_status import (
     BarrierStatus,
     ChannelStatus,
     EpochStatus,
@@ -30,7 +30,7 @@ from recovery.run_status import (
     RunStatus,
     TaskStatus,
 )
-from recovery.stores.task_files import TaskFiles
+from backedge.recovery.stores.task_files import TaskFiles
 
 REMEMBERED_MAX = 100
 """Epochs and failures that are remembered."""

@@ -10,12 +10,12 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from engine.on_ray.planned_faults import Kill
-from engine.on_ray.supervisor.kept_lines import KeptLines
-from engine.on_ray.transport.control_messages import Counts
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.orders import Manifest
-from recovery.requests import Reply
+from backedge.engine.on_ray.planned_faults import Kill
+from backedge.engine.on_ray.supervisor.kept_lines import KeptLines
+from backedge.engine.on_ray.transport.control_messages import Counts
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.orders import Manifest
+from backedge.recovery.requests import Reply
 
 LINES_MAX = 1_000
 """How many lines for the user are kept, the last ones."""

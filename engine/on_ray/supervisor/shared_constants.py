@@ -11,12 +11,12 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from engine.constant_bytes import constant_in
-from engine.on_ray import cluster
-from engine.on_ray.transport.control_messages import TaskOptions
-from graphs.constant import share
-from recovery.stores.cut_store import CutStore
-from recovery.stores.task_files import StoredFile
+from backedge.engine.constant_bytes import constant_in
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.transport.control_messages import TaskOptions
+from backedge.graphs.constant import share
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.task_files import StoredFile
 
 
 class SharedConstants:

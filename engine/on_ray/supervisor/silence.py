@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from engine.operators.base import OperatorRuntime
+from backedge.engine.operators.base import OperatorRuntime
 
 _OWN_FOLDER = str(Path(__file__).parents[2])
 

@@ -17,24 +17,24 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from engine.cut_view import CutUnreadableError, CutView, reading_cut
-from engine.on_ray import cluster
-from engine.on_ray.job_store import JobStore, open_chain
-from engine.on_ray.run_spec import RunFailedError, RunSpec
-from engine.on_ray.supervisor.actor_starter import ActorStarter
-from engine.on_ray.supervisor.beside import Beside
-from engine.on_ray.supervisor.crew import CrewError, NoRoomError, needs_of
-from engine.on_ray.supervisor.kept_lines import KeptLines
-from engine.on_ray.supervisor.planned_kills import PlannedKills
-from engine.on_ray.supervisor.published_output import ATTACHED_LINES_MAX, DETACHED_LINES_MAX, Output
-from engine.on_ray.supervisor.rescaling import Rescaling, crowded
-from engine.on_ray.supervisor.restore_plan import place
-from engine.on_ray.supervisor.run_figures import RunFigures
-from engine.on_ray.supervisor.run_story import LINES_MAX, Story
-from engine.on_ray.supervisor.shared_constants import SharedConstants
-from engine.on_ray.supervisor.silence import Doing, Silences
-from engine.on_ray.supervisor.switchboard import STOP_TIMEOUT_S, Switchboard
-from engine.on_ray.transport.control_messages import (
+from backedge.engine.cut_view import CutUnreadableError, CutView, reading_cut
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.job_store import JobStore, open_chain
+from backedge.engine.on_ray.run_spec import RunFailedError, RunSpec
+from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter
+from backedge.engine.on_ray.supervisor.beside import Beside
+from backedge.engine.on_ray.supervisor.crew import CrewError, NoRoomError, needs_of
+from backedge.engine.on_ray.supervisor.kept_lines import KeptLines
+from backedge.engine.on_ray.supervisor.planned_kills import PlannedKills
+from backedge.engine.on_ray.supervisor.published_output import ATTACHED_LINES_MAX, DETACHED_LINES_MAX, Output
+from backedge.engine.on_ray.supervisor.rescaling import Rescaling, crowded
+from backedge.engine.on_ray.supervisor.restore_plan import place
+from backedge.engine.on_ray.supervisor.run_figures import RunFigures
+from backedge.engine.on_ray.supervisor.run_story import LINES_MAX, Story
+from backedge.engine.on_ray.supervisor.shared_constants import SharedConstants
+from backedge.engine.on_ray.supervisor.silence import Doing, Silences
+from backedge.engine.on_ray.supervisor.switchboard import STOP_TIMEOUT_S, Switchboard
+from backedge.engine.on_ray.transport.control_messages import (
     Compacted,
     FaultReached,
     Leader,
@@ -44,27 +44,27 @@ from engine.on_ray.transport.control_messages import (
     Restored,
     TaskReport,
 )
-from engine.run_driver import RunDriver
-from engine.run_ports import Placed, RunEnding, RunObserver, RunPorts
-from engine.task_errors import USER_RAISED, describe, stop_when_error
-from graphs.expansion import resized, sizes_asked
-from graphs.graph_errors import GraphError
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.effects import Acknowledge, AcknowledgeEnd
-from recovery.graph_change import GraphMismatchError, fitted
-from recovery.messages import Mode
-from recovery.orders import Abort, AttemptStart, Compact, Complete, Manifest, StartTasks, TellToEnd, Trigger
-from recovery.protocol_errors import FencedError, RescaleError
-from recovery.requests import Asked, Reply, Request, RequestKind, Sizes, wanted
-from recovery.rescale import fitting
-from recovery.run_status import RunStatus
-from recovery.stores.input_pieces import NO_CUT
-from recovery.stores.manifests import CutDescription
-from recovery.stores.names import constant_file, path_of
-from recovery.stores.older_cuts import with_divisible_cut, with_older_cut
-from recovery.stores.store_errors import SnapshotCorruptError, StoreError
-from recovery.stores.task_files import TaskFiles
-from recovery.supervisor import Stage, Supervisor, claimant_of, run_of
+from backedge.engine.run_driver import RunDriver
+from backedge.engine.run_ports import Placed, RunEnding, RunObserver, RunPorts
+from backedge.engine.task_errors import USER_RAISED, describe, stop_when_error
+from backedge.graphs.expansion import resized, sizes_asked
+from backedge.graphs.graph_errors import GraphError
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.effects import Acknowledge, AcknowledgeEnd
+from backedge.recovery.graph_change import GraphMismatchError, fitted
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import Abort, AttemptStart, Compact, Complete, Manifest, StartTasks, TellToEnd, Trigger
+from backedge.recovery.protocol_errors import FencedError, RescaleError
+from backedge.recovery.requests import Asked, Reply, Request, RequestKind, Sizes, wanted
+from backedge.recovery.rescale import fitting
+from backedge.recovery.run_status import RunStatus
+from backedge.recovery.stores.input_pieces import NO_CUT
+from backedge.recovery.stores.manifests import CutDescription
+from backedge.recovery.stores.names import constant_file, path_of
+from backedge.recovery.stores.older_cuts import with_divisible_cut, with_older_cut
+from backedge.recovery.stores.store_errors import SnapshotCorruptError, StoreError
+from backedge.recovery.stores.task_files import TaskFiles
+from backedge.recovery.supervisor import Stage, Supervisor, claimant_of, run_of
 
 TICK_MS = 10
 LONG_TURN_MS = 2_000

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from engine.on_ray import cluster
-from engine.on_ray.supervisor.actor_starter import ActorStarter, FirstActors, Survivors
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter, FirstActors, Survivors
 
 if TYPE_CHECKING:
-    from engine.on_ray.run_spec import RunIdentity, RunSpec
-    from engine.on_ray.supervisor.run_story import Story
-    from recovery.requests import Reply, RequestKind
-    from recovery.run_status import RunStatus
+    from backedge.engine.on_ray.run_spec import RunIdentity, RunSpec
+    from backedge.engine.on_ray.supervisor.run_story import Story
+    from backedge.recovery.requests import Reply, RequestKind
+    from backedge.recovery.run_status import RunStatus
 
 FOLLOWERS = "followers"
 FOLLOWERS_MAX = 32
@@ -54,9 +54,9 @@ class SupervisorActor:
         self._label = f"{first.job}/supervisor"
         survivors = Survivors(first) if cluster.is_restarted() else None
         # Not earlier, and the run is no argument by itself: survivors leave their attempt while this process loads it.
-        from engine.on_ray.supervisor.job_supervising import JobSupervising
-        from engine.on_ray.supervisor.run_metrics import RunMetrics
-        from engine.on_ray.tracing import NO_EXPORTER, RunSpans, flush, lacks_exporter, tracer
+        from backedge.engine.on_ray.supervisor.job_supervising import JobSupervising
+        from backedge.engine.on_ray.supervisor.run_metrics import RunMetrics
+        from backedge.engine.on_ray.tracing import NO_EXPORTER, RunSpans, flush, lacks_exporter, tracer
 
         specs: tuple[RunSpec, ...] = pickle.loads(b"".join(pickled))
         cluster.adopt_script_classes()

@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engine.on_ray import cluster
-from engine.on_ray.planned_faults import Kill
-from engine.on_ray.supervisor.actor_starter import ActorStarter
-from engine.on_ray.supervisor.crew import Crew, OnWait, needs_of
-from engine.on_ray.supervisor.restore_plan import Part
-from engine.on_ray.transport.control_messages import (
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.planned_faults import Kill
+from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter
+from backedge.engine.on_ray.supervisor.crew import Crew, OnWait, needs_of
+from backedge.engine.on_ray.supervisor.restore_plan import Part
+from backedge.engine.on_ray.transport.control_messages import (
     CONNECT_TIMEOUT_S,
     SUPERVISOR,
     Begin,
@@ -26,13 +26,13 @@ from engine.on_ray.transport.control_messages import (
     Stop,
     TaskOptions,
 )
-from engine.on_ray.transport.frames import Kind, pack_note, unpack_header
-from engine.on_ray.transport.mailbox import Keys, Link, Mailbox
-from engine.on_ray.transport.socket_folder import SocketFolder
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.lines import LineEnd, Said
-from recovery.stores.task_files import TaskFiles
+from backedge.engine.on_ray.transport.frames import Kind, pack_note, unpack_header
+from backedge.engine.on_ray.transport.mailbox import Keys, Link, Mailbox
+from backedge.engine.on_ray.transport.socket_folder import SocketFolder
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.lines import LineEnd, Said
+from backedge.recovery.stores.task_files import TaskFiles
 
 MESSAGES_MAX = 512
 STOP_TIMEOUT_S = 5.0

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
-from engine.on_ray.planned_faults import Kill
-from engine.on_ray.transport.mailbox import Address, Keys
-from engine.task_load import TaskLoad
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, Epoch, TaskId
-from recovery.effects import Effect, Remaining
-from recovery.rescale import RestorePlan
-from recovery.stores.input_pieces import NO_CUT
-from recovery.stores.task_files import StoredFile, TaskFiles
+from backedge.engine.on_ray.planned_faults import Kill
+from backedge.engine.on_ray.transport.mailbox import Address, Keys
+from backedge.engine.task_load import TaskLoad
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.effects import Effect, Remaining
+from backedge.recovery.rescale import RestorePlan
+from backedge.recovery.stores.input_pieces import NO_CUT
+from backedge.recovery.stores.task_files import StoredFile, TaskFiles
 
 SUPERVISOR = "(supervisor)"
 # The time until all actors must have heard from each other, including the time to load the user's modules.

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any
 
-from graphs.ids import Attempt
-from recovery.credit import Credit
-from recovery.messages import Barrier, Data, End, Item, marker_in, new_data
+from backedge.graphs.ids import Attempt
+from backedge.recovery.credit import Credit
+from backedge.recovery.messages import Barrier, Data, End, Item, marker_in, new_data
 
 _LINK = struct.Struct("<IQ")
 pack_link: Callable[[int, int], bytes] = _LINK.pack

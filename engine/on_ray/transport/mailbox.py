@@ -39,8 +39,8 @@ from msgspec import Struct
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
-from engine.on_ray.transport.direct_socket import FrameReader, FrameWriter, listen
-from engine.on_ray.transport.frames import (
+from backedge.engine.on_ray.transport.direct_socket import FrameReader, FrameWriter, listen
+from backedge.engine.on_ray.transport.frames import (
     BUNDLE,
     HEADERS_BYTES,
     LINK_BYTES,
@@ -57,9 +57,9 @@ from engine.on_ray.transport.frames import (
     unpack_link,
     unpack_shared,
 )
-from engine.on_ray.transport.shared_ring import RingReceiver, RingSender, can_share_memory
-from engine.on_ray.transport.socket_folder import SocketFolder
-from graphs.ids import Attempt
+from backedge.engine.on_ray.transport.shared_ring import RingReceiver, RingSender, can_share_memory
+from backedge.engine.on_ray.transport.socket_folder import SocketFolder
+from backedge.graphs.ids import Attempt
 
 ONE_FRAME_BYTES_MAX = 65_536
 COPIED_BYTES_MAX = 4_000_000

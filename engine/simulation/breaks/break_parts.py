@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.run_driver import RunDriver
-from engine.simulation.world_options import Parts
-from engine.task import TaskCore
-from engine.task_driver import TaskDriver
-from recovery.coordinator import Coordinator
-from recovery.supervisor import Supervisor
+from backedge.engine.run_driver import RunDriver
+from backedge.engine.simulation.world_options import Parts
+from backedge.engine.task import TaskCore
+from backedge.engine.task_driver import TaskDriver
+from backedge.recovery.coordinator import Coordinator
+from backedge.recovery.supervisor import Supervisor
 
 
 @dataclass(frozen=True)

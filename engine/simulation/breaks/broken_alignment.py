@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from engine.simulation.breaks.break_parts import Break, core
-from engine.simulation.world_options import Parts
-from engine.task import NOTHING, TaskCore
-from graphs.ids import ChannelId, Epoch
-from recovery.alignment import Alignment
-from recovery.channels import Inbox
-from recovery.coordinator import Coordinator
-from recovery.effects import Effect, Send
-from recovery.messages import Barrier, Mode
+from backedge.engine.simulation.breaks.break_parts import Break, core
+from backedge.engine.simulation.world_options import Parts
+from backedge.engine.task import NOTHING, TaskCore
+from backedge.graphs.ids import ChannelId, Epoch
+from backedge.recovery.alignment import Alignment
+from backedge.recovery.channels import Inbox
+from backedge.recovery.coordinator import Coordinator
+from backedge.recovery.effects import Effect, Send
+from backedge.recovery.messages import Barrier, Mode
 
 
 class NoHoldBeforeCapture(TaskCore):

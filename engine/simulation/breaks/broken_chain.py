@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import asdict, astuple, replace
 
-from engine.rolling_back import LaterOutput, turn_in
-from engine.run_driver import RunDriver
-from engine.simulation.breaks.break_parts import Break, run_driver, supervisor
-from graphs.ids import Attempt, Epoch
-from recovery.orders import (
+from backedge.engine.rolling_back import LaterOutput, turn_in
+from backedge.engine.run_driver import RunDriver
+from backedge.engine.simulation.breaks.break_parts import Break, run_driver, supervisor
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.orders import (
     Abort,
     AppendEntry,
     AttemptStart,
@@ -25,9 +25,9 @@ from recovery.orders import (
     RestoreTasks,
     Sweep,
 )
-from recovery.requests import Request
-from recovery.stores.store_errors import OutcomeUnknownError
-from recovery.supervisor import Stage, Supervisor
+from backedge.recovery.requests import Request
+from backedge.recovery.stores.store_errors import OutcomeUnknownError
+from backedge.recovery.supervisor import Stage, Supervisor
 
 
 class _BoldSweep(Sweep, frozen=True):

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from engine.simulation.breaks.break_parts import Break, coordinator, core, driver, supervisor
-from engine.simulation.world_options import Parts
-from engine.task import TaskCore
-from engine.task_driver import TaskDriver
-from graphs.deployment import Component
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from recovery.coordinator import Coordinator
-from recovery.effects import Acknowledge, Effect, Report, Write
-from recovery.lines import LineEnd, Said
-from recovery.messages import Item
-from recovery.orders import Manifest
-from recovery.requests import Requests
-from recovery.supervisor import Supervisor
-from recovery.termination import Termination
+from backedge.engine.simulation.breaks.break_parts import Break, coordinator, core, driver, supervisor
+from backedge.engine.simulation.world_options import Parts
+from backedge.engine.task import TaskCore
+from backedge.engine.task_driver import TaskDriver
+from backedge.graphs.deployment import Component
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.recovery.coordinator import Coordinator
+from backedge.recovery.effects import Acknowledge, Effect, Report, Write
+from backedge.recovery.lines import LineEnd, Said
+from backedge.recovery.messages import Item
+from backedge.recovery.orders import Manifest
+from backedge.recovery.requests import Requests
+from backedge.recovery.supervisor import Supervisor
+from backedge.recovery.termination import Termination
 
 
 class HastyDriver(TaskDriver):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.channel_ends import Arrivals, RemoteBackEdge, RemoteChannel, SendCredit
-from engine.simulation.breaks.break_parts import Break, driver
-from engine.task_driver import TaskDriver
-from graphs.deployment import Channel
-from recovery.credit import Bounded, Room
-from recovery.messages import Barrier, Data, Item
-from recovery.orders import Abort, Order
+from backedge.engine.channel_ends import Arrivals, RemoteBackEdge, RemoteChannel, SendCredit
+from backedge.engine.simulation.breaks.break_parts import Break, driver
+from backedge.engine.task_driver import TaskDriver
+from backedge.graphs.deployment import Channel
+from backedge.recovery.credit import Bounded, Room
+from backedge.recovery.messages import Barrier, Data, Item
+from backedge.recovery.orders import Abort, Order
 
 
 class _UnrepeatedArrivals(Arrivals):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.simulation.breaks.break_parts import Break, core
-from engine.task import TaskCore
-from graphs.ids import ChannelId, Epoch
-from recovery.channel_log import ChannelLogs, OpenEpoch
-from recovery.channels import Inbox, Stored
-from recovery.effects import Effect
-from recovery.messages import Mode
+from backedge.engine.simulation.breaks.break_parts import Break, core
+from backedge.engine.task import TaskCore
+from backedge.graphs.ids import ChannelId, Epoch
+from backedge.recovery.channel_log import ChannelLogs, OpenEpoch
+from backedge.recovery.channels import Inbox, Stored
+from backedge.recovery.effects import Effect
+from backedge.recovery.messages import Mode
 
 
 class _NoLogs(ChannelLogs):

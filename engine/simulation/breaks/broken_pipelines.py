@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from engine.simulation.breaks.break_parts import Break, supervisor
-from engine.simulation.simulated_store import ManifestName, SimulatedStore
-from engine.simulation.world_options import Parts
-from graphs.ids import Attempt, Epoch
-from recovery.orders import AppendEntry, Entry, Fenced, FileId, Manifest, Numbered, Order, Sweep
-from recovery.supervisor import Supervisor
+from backedge.engine.simulation.breaks.break_parts import Break, supervisor
+from backedge.engine.simulation.simulated_store import ManifestName, SimulatedStore
+from backedge.engine.simulation.world_options import Parts
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.orders import AppendEntry, Entry, Fenced, FileId, Manifest, Numbered, Order, Sweep
+from backedge.recovery.supervisor import Supervisor
 
 
 class PipelineSharesACompletion(Supervisor):

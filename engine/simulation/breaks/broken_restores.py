@@ -8,18 +8,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from engine.simulation.breaks.break_parts import Break, core
-from engine.simulation.world_options import Parts
-from engine.task import TaskCore
-from graphs.deployment import Deployment
-from graphs.ids import Attempt, TaskId
-from recovery.channels import Inbox
-from recovery.cut import OperatorState
-from recovery.messages import Mode
-from recovery.outline import CutOutline
-from recovery.rescale import KeptState, MovedState, RestorePlan, plan_restore
-from recovery.restored import RestoredLog, TaskRestore
-from recovery.taking_back import CutFiles, MoveWhole, Reroute, take_back
+from backedge.engine.simulation.breaks.break_parts import Break, core
+from backedge.engine.simulation.world_options import Parts
+from backedge.engine.task import TaskCore
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Attempt, TaskId
+from backedge.recovery.channels import Inbox
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.messages import Mode
+from backedge.recovery.outline import CutOutline
+from backedge.recovery.rescale import KeptState, MovedState, RestorePlan, plan_restore
+from backedge.recovery.restored import RestoredLog, TaskRestore
+from backedge.recovery.taking_back import CutFiles, MoveWhole, Reroute, take_back
 
 
 class LogNotReplayed(TaskCore):

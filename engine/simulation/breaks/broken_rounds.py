@@ -6,15 +6,15 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from engine.iteration import Iteration
-from engine.simulation.breaks.break_parts import Break, coordinator, core
-from engine.task import TaskCore
-from graphs.ids import ChannelId, Epoch
-from recovery.channels import Inbox, Queued
-from recovery.coordinator import Coordinator, OpenCut
-from recovery.effects import Effect
-from recovery.messages import Barrier, Mode, marker_in
-from recovery.restored import TaskRestore
+from backedge.engine.iteration import Iteration
+from backedge.engine.simulation.breaks.break_parts import Break, coordinator, core
+from backedge.engine.task import TaskCore
+from backedge.graphs.ids import ChannelId, Epoch
+from backedge.recovery.channels import Inbox, Queued
+from backedge.recovery.coordinator import Coordinator, OpenCut
+from backedge.recovery.effects import Effect
+from backedge.recovery.messages import Barrier, Mode, marker_in
+from backedge.recovery.restored import TaskRestore
 
 
 class HoldAtRoundMarkers(TaskCore):

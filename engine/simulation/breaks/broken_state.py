@@ -8,23 +8,23 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from engine.compaction import put_together
-from engine.simulation.breaks.break_parts import Break, coordinator, driver
-from engine.simulation.world_options import Parts
-from engine.state import LAST_STATE, KeyedState, StateCapture
-from engine.task_driver import TaskDriver
-from engine.touched_keys import TouchedKeys
-from graphs.deployment import Deployment
-from graphs.ids import Epoch, TaskId
-from recovery.coordinator import Coordinator, OpenCut
-from recovery.cut import OperatorState
-from recovery.messages import Mode
-from recovery.orders import FileId, StateFile
-from recovery.outline import CutOutline
-from recovery.rescale import RestorePlan, plan_restore
-from recovery.restored import TaskRestore
-from recovery.state_files import StateFiles
-from recovery.taking_back import CutFiles, MoveWhole, Reroute, take_back
+from backedge.engine.compaction import put_together
+from backedge.engine.simulation.breaks.break_parts import Break, coordinator, driver
+from backedge.engine.simulation.world_options import Parts
+from backedge.engine.state import LAST_STATE, KeyedState, StateCapture
+from backedge.engine.task_driver import TaskDriver
+from backedge.engine.touched_keys import TouchedKeys
+from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Epoch, TaskId
+from backedge.recovery.coordinator import Coordinator, OpenCut
+from backedge.recovery.cut import OperatorState
+from backedge.recovery.messages import Mode
+from backedge.recovery.orders import FileId, StateFile
+from backedge.recovery.outline import CutOutline
+from backedge.recovery.rescale import RestorePlan, plan_restore
+from backedge.recovery.restored import TaskRestore
+from backedge.recovery.state_files import StateFiles
+from backedge.recovery.taking_back import CutFiles, MoveWhole, Reroute, take_back
 
 
 class SharedWhileEncoding(KeyedState):

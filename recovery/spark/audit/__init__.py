@@ -1,1 +1,1 @@
-"""recovery.spark.audit: the checks of a cut, statement by statement, and the process that audits a live run."""
+"""backedge.recovery.spark.audit: the checks of a cut, and the process that audits a live run."""

@@ -16,22 +16,22 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from recovery.spark.audit.channel_checks import CHANNEL_STATEMENTS, REPORTED_COLUMNS, check_channels
-from recovery.spark.audit.cut_roles import CutRoles, Tables, union_rows
-from recovery.spark.audit.file_verification import file_findings, manifest_sizes, verify_files
-from recovery.spark.audit.invariants import check_invariants, named_tables
-from recovery.spark.audit.job_documents import Epochs, conclude, judge_documents, read_documents
-from recovery.spark.audit.manifest_checks import CutDocuments, has_readable_files
-from recovery.spark.audit.operator_checks import sink_facts, source_facts, state_facts
-from recovery.spark.audit.operator_findings import OperatorCounts, check_operators
-from recovery.spark.audit.replaced_files import replaced_files, replaced_findings
-from recovery.spark.cut_tables.cut_tables import cut_tables
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.cut_tables.lineage import Place
-from recovery.spark.cut_tables.listed_files import unreadable_files
-from recovery.spark.report.audit_result import Found
-from recovery.spark.report.verdict import Facts, Verdict
-from recovery.spark.sessions.spark_session import is_local
+from backedge.recovery.spark.audit.channel_checks import CHANNEL_STATEMENTS, REPORTED_COLUMNS, check_channels
+from backedge.recovery.spark.audit.cut_roles import CutRoles, Tables, union_rows
+from backedge.recovery.spark.audit.file_verification import file_findings, manifest_sizes, verify_files
+from backedge.recovery.spark.audit.invariants import check_invariants, named_tables
+from backedge.recovery.spark.audit.job_documents import Epochs, conclude, judge_documents, read_documents
+from backedge.recovery.spark.audit.manifest_checks import CutDocuments, has_readable_files
+from backedge.recovery.spark.audit.operator_checks import sink_facts, source_facts, state_facts
+from backedge.recovery.spark.audit.operator_findings import OperatorCounts, check_operators
+from backedge.recovery.spark.audit.replaced_files import replaced_files, replaced_findings
+from backedge.recovery.spark.cut_tables.cut_tables import cut_tables
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.cut_tables.lineage import Place
+from backedge.recovery.spark.cut_tables.listed_files import unreadable_files
+from backedge.recovery.spark.report.audit_result import Found
+from backedge.recovery.spark.report.verdict import Facts, Verdict
+from backedge.recovery.spark.sessions.spark_session import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,8 +13,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recovery.spark.audit.cut_roles import BEFORE_IN_ATTEMPT, NOW, RESTORED, CutRoles, aggregated, one_of, union_rows
-from recovery.spark.audit.digests import inspect_payloads
+from backedge.recovery.spark.audit.cut_roles import (
+    BEFORE_IN_ATTEMPT,
+    NOW,
+    RESTORED,
+    CutRoles,
+    aggregated,
+    one_of,
+    union_rows,
+)
+from backedge.recovery.spark.audit.digests import inspect_payloads
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

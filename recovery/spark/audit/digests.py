@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql import functions as F
 
-from recovery.spark.audit.file_checks import records_in
-from recovery.stores.parquet_tables import pa
+from backedge.recovery.spark.audit.file_checks import records_in
+from backedge.recovery.stores.parquet_tables import pa
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

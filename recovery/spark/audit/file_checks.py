@@ -17,12 +17,12 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from graphs.graph_errors import UnkeyableError
-from graphs.routing import key_group, key_groups
-from graphs.wording import counted
-from recovery.spark.audit.row_checks import row_faults
-from recovery.spark.cut_tables.decoding import PARTS, identity_of
-from recovery.spark.cut_tables.plain_pickles import (
+from backedge.graphs.graph_errors import UnkeyableError
+from backedge.graphs.routing import key_group, key_groups
+from backedge.graphs.wording import counted
+from backedge.recovery.spark.audit.row_checks import row_faults
+from backedge.recovery.spark.cut_tables.decoding import PARTS, identity_of
+from backedge.recovery.spark.cut_tables.plain_pickles import (
     OPCODES_MAX,
     BrokenPickleError,
     UncheckedPickleError,
@@ -31,11 +31,11 @@ from recovery.spark.cut_tables.plain_pickles import (
     check_pickle,
     load,
 )
-from recovery.spark.cut_tables.table_files import TableFile, opened_table
-from recovery.stores.file_contents import held_in
-from recovery.stores.parquet_tables import pa
-from recovery.stores.record_tables import records_in_batch
-from recovery.stores.state_table import PICKLED, odd_rows, pickled_row
+from backedge.recovery.spark.cut_tables.table_files import TableFile, opened_table
+from backedge.recovery.stores.file_contents import held_in
+from backedge.recovery.stores.parquet_tables import pa
+from backedge.recovery.stores.record_tables import records_in_batch
+from backedge.recovery.stores.state_table import PICKLED, odd_rows, pickled_row
 
 compute: Any = import_module("pyarrow.compute")
 

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pyspark.sql import functions as F
 
-from graphs.ids import TaskId
-from graphs.wording import one_line
-from recovery.spark.audit.file_checks import Fault, Span, TooLargeError, faults_in
-from recovery.spark.audit.manifest_checks import CutDocuments
-from recovery.spark.cut_tables.file_rows import verified_file
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.cut_tables.local_rows import local_frame
-from recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
-from recovery.spark.cut_tables.page_checks import PageError
-from recovery.spark.cut_tables.table_files import TABLES
-from recovery.spark.report.verdict import Facts, Finding, finding
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.names import is_of_constant, parts_of, table_of
-from recovery.stores.parquet_tables import pa
-from recovery.stores.shapes import shown
+from backedge.graphs.ids import TaskId
+from backedge.graphs.wording import one_line
+from backedge.recovery.spark.audit.file_checks import Fault, Span, TooLargeError, faults_in
+from backedge.recovery.spark.audit.manifest_checks import CutDocuments
+from backedge.recovery.spark.cut_tables.file_rows import verified_file
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.cut_tables.local_rows import local_frame
+from backedge.recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
+from backedge.recovery.spark.cut_tables.page_checks import PageError
+from backedge.recovery.spark.cut_tables.table_files import TABLES
+from backedge.recovery.spark.report.verdict import Facts, Finding, finding
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.names import is_of_constant, parts_of, table_of
+from backedge.recovery.stores.parquet_tables import pa
+from backedge.recovery.stores.shapes import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from recovery.spark.cut_tables.table_schemas import TABLES
-from recovery.spark.report.verdict import FINDINGS_MAX, InvariantResult
-from recovery.spark.spark_errors import InvariantError, UnreadableError
+from backedge.recovery.spark.cut_tables.table_schemas import TABLES
+from backedge.recovery.spark.report.verdict import FINDINGS_MAX, InvariantResult
+from backedge.recovery.spark.spark_errors import InvariantError, UnreadableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
-from recovery.spark.audit.manifest_checks import (
+from backedge.recovery.spark.audit.manifest_checks import (
     CutDocuments,
     bases_of,
     check_back_edges,
@@ -18,13 +18,13 @@ from recovery.spark.audit.manifest_checks import (
     check_lists,
     check_splits,
 )
-from recovery.spark.cut_tables.job_folder import JobFolder, MalformedDocumentError, Unrecorded
-from recovery.spark.cut_tables.lineage import Place, attempts_in, check_chain, places_in
-from recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
-from recovery.spark.report.audit_result import Found, conclude_cut, conclude_malformed
-from recovery.spark.report.verdict import CutVerdict, Finding, Verdict, finding
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.links import Link
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder, MalformedDocumentError, Unrecorded
+from backedge.recovery.spark.cut_tables.lineage import Place, attempts_in, check_chain, places_in
+from backedge.recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
+from backedge.recovery.spark.report.audit_result import Found, conclude_cut, conclude_malformed
+from backedge.recovery.spark.report.verdict import CutVerdict, Finding, Verdict, finding
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.links import Link
 
 Epochs = Literal["latest", "all"] | Sequence[int]
 

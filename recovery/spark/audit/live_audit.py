@@ -27,14 +27,14 @@ from typing import Any, TextIO
 
 from pyspark.errors import PySparkException
 
-from recovery.orders import Manifest
-from recovery.spark.audit.audit_job import audit
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
-from recovery.spark.sessions.spark_session import close_session, open_session, reason_of
-from recovery.spark.spark_errors import SparkJobError, UnreadableError
-from recovery.stores.links import Link
-from recovery.stores.names import CHAIN, JOB, PAST, graph_file, path_of
+from backedge.recovery.orders import Manifest
+from backedge.recovery.spark.audit.audit_job import audit
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
+from backedge.recovery.spark.sessions.spark_session import close_session, open_session, reason_of
+from backedge.recovery.spark.spark_errors import SparkJobError, UnreadableError
+from backedge.recovery.stores.links import Link
+from backedge.recovery.stores.names import CHAIN, JOB, PAST, graph_file, path_of
 
 OVER = "over"
 LOOK_S = 0.1

@@ -14,18 +14,18 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from graphs.deployment import shared_actor
-from graphs.describing import edges_in, hash_of_description
-from graphs.ids import TaskId
-from graphs.plan import loops_of_edges
-from graphs.routing import KEY_GROUPS
-from recovery.orders import Manifest
-from recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
-from recovery.spark.report.verdict import Facts, Finding, finding
-from recovery.stores.file_contents import said_of
-from recovery.stores.links import Link
-from recovery.stores.manifests import task_files_in
-from recovery.stores.names import (
+from backedge.graphs.deployment import shared_actor
+from backedge.graphs.describing import edges_in, hash_of_description
+from backedge.graphs.ids import TaskId
+from backedge.graphs.plan import loops_of_edges
+from backedge.graphs.routing import KEY_GROUPS
+from backedge.recovery.orders import Manifest
+from backedge.recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
+from backedge.recovery.spark.report.verdict import Facts, Finding, finding
+from backedge.recovery.stores.file_contents import said_of
+from backedge.recovery.stores.links import Link
+from backedge.recovery.stores.manifests import task_files_in
+from backedge.recovery.stores.names import (
     KEYED,
     Parts,
     attempt_folder,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recovery.spark.audit.cut_roles import BEFORE, NOW, CutRoles, aggregated
+from backedge.recovery.spark.audit.cut_roles import BEFORE, NOW, CutRoles, aggregated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphs.ids import TaskId
-from graphs.routing import task_of_group
-from recovery.spark.audit.manifest_checks import CutDocuments
-from recovery.spark.report.verdict import Facts, Finding, finding
+from backedge.graphs.ids import TaskId
+from backedge.graphs.routing import task_of_group
+from backedge.recovery.spark.audit.manifest_checks import CutDocuments
+from backedge.recovery.spark.report.verdict import Facts, Finding, finding
 
 Counts = Mapping[str, int]
 

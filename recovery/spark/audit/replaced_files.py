@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from graphs.wording import counted
-from recovery.spark.audit.cut_roles import CutRoles, aggregated, one_of
-from recovery.spark.audit.manifest_checks import CutDocuments, compactions_in, continued, layer_names
-from recovery.spark.cut_tables.cut_tables import identified
-from recovery.spark.cut_tables.local_rows import local_frame
-from recovery.spark.report.verdict import Facts, Finding, finding
+from backedge.graphs.wording import counted
+from backedge.recovery.spark.audit.cut_roles import CutRoles, aggregated, one_of
+from backedge.recovery.spark.audit.manifest_checks import CutDocuments, compactions_in, continued, layer_names
+from backedge.recovery.spark.cut_tables.cut_tables import identified
+from backedge.recovery.spark.cut_tables.local_rows import local_frame
+from backedge.recovery.spark.report.verdict import Facts, Finding, finding
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from graphs.routing import groups_of_keys
-from graphs.wording import counted
-from recovery.stores.parquet_tables import pa
+from backedge.graphs.routing import groups_of_keys
+from backedge.graphs.wording import counted
+from backedge.recovery.stores.parquet_tables import pa
 
 Fault = tuple[int, str]
 

@@ -17,8 +17,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, NullType
 
-from recovery.spark.compare.value_equality import comparable, differs_in_type, is_lossless, nullable, within
-from recovery.spark.spark_errors import ComparisonError
+from backedge.recovery.spark.compare.value_equality import comparable, differs_in_type, is_lossless, nullable, within
+from backedge.recovery.spark.spark_errors import ComparisonError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

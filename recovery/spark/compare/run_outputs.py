@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas import types as arrow_types
 from pyspark.sql.types import AtomicType, BooleanType, NumericType, StringType, StructField, StructType
 
-from recovery.spark.spark_errors import ComparisonError
+from backedge.recovery.spark.spark_errors import ComparisonError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from recovery.spark.cut_tables.decoding import PAIRS, RECORDS, identities, pairs, records
-from recovery.spark.cut_tables.file_rows import Listed
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.cut_tables.listed_files import read_listed
-from recovery.spark.cut_tables.local_rows import local_frame
-from recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, Row, rows_of
-from recovery.spark.cut_tables.table_schemas import FILES, RENAMED, TABLES, VERSION, columns_of
+from backedge.recovery.spark.cut_tables.decoding import PAIRS, RECORDS, identities, pairs, records
+from backedge.recovery.spark.cut_tables.file_rows import Listed
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.cut_tables.listed_files import read_listed
+from backedge.recovery.spark.cut_tables.local_rows import local_frame
+from backedge.recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, Row, rows_of
+from backedge.recovery.spark.cut_tables.table_schemas import FILES, RENAMED, TABLES, VERSION, columns_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

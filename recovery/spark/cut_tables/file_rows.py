@@ -8,21 +8,21 @@ from contextlib import contextmanager
 from tempfile import SpooledTemporaryFile
 from typing import Any
 
-from graphs.wording import one_line
-from recovery.spark.cut_tables.decoding import identity_in, json_of, pair_of, records_of
-from recovery.spark.cut_tables.page_checks import PageError
-from recovery.spark.cut_tables.table_files import opened_table
-from recovery.spark.cut_tables.table_rows import as_state
-from recovery.spark.cut_tables.table_schemas import RENAMED
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.digests import file_has_digest
-from recovery.stores.names import is_of_rows, parts_of
-from recovery.stores.parquet_tables import pa
-from recovery.stores.shapes import shown
-from recovery.stores.state_table import STATE
-from recovery.stores.store_calls import copy_sized
-from recovery.stores.store_errors import StoreError
-from recovery.stores.store_schemes import store_at
+from backedge.graphs.wording import one_line
+from backedge.recovery.spark.cut_tables.decoding import identity_in, json_of, pair_of, records_of
+from backedge.recovery.spark.cut_tables.page_checks import PageError
+from backedge.recovery.spark.cut_tables.table_files import opened_table
+from backedge.recovery.spark.cut_tables.table_rows import as_state
+from backedge.recovery.spark.cut_tables.table_schemas import RENAMED
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.digests import file_has_digest
+from backedge.recovery.stores.names import is_of_rows, parts_of
+from backedge.recovery.stores.parquet_tables import pa
+from backedge.recovery.stores.shapes import shown
+from backedge.recovery.stores.state_table import STATE
+from backedge.recovery.stores.store_calls import copy_sized
+from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_schemes import store_at
 
 _ON_DISK = {"in_flight": "log", "state_layers": "state"}
 _IN_MEMORY_BYTES = 256 << 20

@@ -11,23 +11,23 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
-from graphs.wording import one_line
-from recovery.orders import Manifest
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.chain import Chain
-from recovery.stores.documents import Document, opened, sha256
-from recovery.stores.folder_store import FolderStore, local_path
-from recovery.stores.job_identity import jobs_in
-from recovery.stores.links import Link
-from recovery.stores.manifests import check_codecs
-from recovery.stores.names import JOB, graph_file, has_manifest_name, number_in, parts_of, path_of
-from recovery.stores.schema import GRAPH, IDENTITY, IDENTITY_BYTES_MAX
-from recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
-from recovery.stores.shapes import ShapeError
-from recovery.stores.store_calls import exists, full_name, read_document, read_sized
-from recovery.stores.store_errors import StoreError
-from recovery.stores.store_protocol import Store
-from recovery.stores.store_schemes import scheme_of, store_at
+from backedge.graphs.wording import one_line
+from backedge.recovery.orders import Manifest
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.chain import Chain
+from backedge.recovery.stores.documents import Document, opened, sha256
+from backedge.recovery.stores.folder_store import FolderStore, local_path
+from backedge.recovery.stores.job_identity import jobs_in
+from backedge.recovery.stores.links import Link
+from backedge.recovery.stores.manifests import check_codecs
+from backedge.recovery.stores.names import JOB, graph_file, has_manifest_name, number_in, parts_of, path_of
+from backedge.recovery.stores.schema import GRAPH, IDENTITY, IDENTITY_BYTES_MAX
+from backedge.recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
+from backedge.recovery.stores.shapes import ShapeError
+from backedge.recovery.stores.store_calls import exists, full_name, read_document, read_sized
+from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_protocol import Store
+from backedge.recovery.stores.store_schemes import scheme_of, store_at
 
 T = TypeVar("T")
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from recovery.spark.cut_tables.file_rows import Listed, stored_batches
-from recovery.spark.cut_tables.table_schemas import FILES
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.parquet_tables import pa
+from backedge.recovery.spark.cut_tables.file_rows import Listed, stored_batches
+from backedge.recovery.spark.cut_tables.table_schemas import FILES
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.parquet_tables import pa
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from recovery.stores.parquet_tables import pa
+from backedge.recovery.stores.parquet_tables import pa
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from recovery.spark.cut_tables.decoding import position_in
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.names import KEYED, encoded, table_of
-from recovery.stores.shapes import shown
+from backedge.recovery.spark.cut_tables.decoding import position_in
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.names import KEYED, encoded, table_of
+from backedge.recovery.stores.shapes import shown
 
 Document = Mapping[str, Any]
 Row = tuple[Any, ...]

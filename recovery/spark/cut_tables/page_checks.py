@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from recovery.stores import thrift
-from recovery.stores.thrift import I32, I64, LIST, STRUCT, Struct
+from backedge.recovery.stores import thrift
+from backedge.recovery.stores.thrift import I32, I64, LIST, STRUCT, Struct
 
 DICTIONARY_BYTES_MAX = 1 << 20
 ROWS_PER_BYTE_MAX = 16

@@ -116,7 +116,7 @@ def load(data: bytes) -> Any:
     (True, '_io.StringIO')
     >>> load(bytes.fromhex("960000000100000000"))
     Traceback (most recent call last):
-    recovery.spark.cut_tables.plain_pickles.BrokenPickleError: opcode 0x96 asks for 16,777,216 bytes, and 0 follow
+    backedge.recovery.spark.cut_tables.plain_pickles.BrokenPickleError: opcode 0x96 asks for 16,777,216 bytes, ...
     """
     if (end := check_pickle(data)) != len(data):
         raise BrokenPickleError(f"it ends at byte {end:,} of {len(data):,}")

@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas import types as arrow_types
 
-from recovery.spark.cut_tables.file_rows import Listed, batches_of, merged
-from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, Row, rows_of
-from recovery.spark.cut_tables.table_schemas import TABLES, columns_of
-from recovery.spark.sessions.spark_session import is_local
-from recovery.spark.spark_errors import SparkJobError
-from recovery.stores.keys import signing_key
-from recovery.stores.names import KEYED
+from backedge.recovery.spark.cut_tables.file_rows import Listed, batches_of, merged
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, Row, rows_of
+from backedge.recovery.spark.cut_tables.table_schemas import TABLES, columns_of
+from backedge.recovery.spark.sessions.spark_session import is_local
+from backedge.recovery.spark.spark_errors import SparkJobError
+from backedge.recovery.stores.keys import signing_key
+from backedge.recovery.stores.names import KEYED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 _ON_DISK = {"log": ("log", "loop"), "in_flight": ("log", "loop"), "state_layers": ("state", "operator")}
 """Table -> the table whose files it reads, and the column that says what a file belongs to."""
 
-_SHIPPED = ("graphs", "recovery")
-"""Our packages that Spark's tasks need."""
+_SHIPPED = ("__init__.py", "version.py", "graphs/**/*.py", "recovery/**/*.py")
+"""What Spark's tasks need of Backedge."""
 
 
 def register(spark: SparkSession) -> None:
@@ -70,12 +70,12 @@ def _packed_file() -> str:
 
 def packed() -> bytes:
     """Our packages as a zip file that Python can import from."""
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).absolute().parents[3]
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for package in _SHIPPED:
-            for file in sorted((root / package).rglob("*.py")):
-                archive.write(file, file.relative_to(root))
+        for pattern in _SHIPPED:
+            for file in sorted(root.glob(pattern)):
+                archive.write(file, file.relative_to(root.parent))
     return packed.getvalue()
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from recovery.spark.cut_tables.page_checks import ColumnPages, Leaf, pages_of
-from recovery.stores.parquet_tables import ROWS_KINDS, ROWS_NAMES, pa, parquet
-from recovery.stores.record_tables import LOG, REPEATING_IN_LOG, ROUNDS, TRANSACTIONS
-from recovery.stores.state_table import REPEATING, STATE
+from backedge.recovery.spark.cut_tables.page_checks import ColumnPages, Leaf, pages_of
+from backedge.recovery.stores.parquet_tables import ROWS_KINDS, ROWS_NAMES, pa, parquet
+from backedge.recovery.stores.record_tables import LOG, REPEATING_IN_LOG, ROUNDS, TRANSACTIONS
+from backedge.recovery.stores.state_table import REPEATING, STATE
 
 _SCHEMAS: Mapping[str, Any] = {"log": LOG, "transactions": TRANSACTIONS, "state": STATE, "rounds": ROUNDS}
 _REPEATING: Mapping[str, tuple[str, ...]] = {"state": REPEATING, "log": REPEATING_IN_LOG}

@@ -8,8 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from recovery.spark.cut_tables.decoding import json_of
-from recovery.stores.parquet_tables import pa
+from backedge.recovery.spark.cut_tables.decoding import json_of
+from backedge.recovery.stores.parquet_tables import pa
 
 compute: Any = import_module("pyarrow.compute")
 

@@ -1,1 +1,1 @@
-"""recovery.spark.prepare: cleans raw input, screens it and lays it out for the engine."""
+"""backedge.recovery.spark.prepare: cleans raw input, screens it and lays it out for the engine."""

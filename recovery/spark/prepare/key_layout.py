@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql import types
 
-from graphs.routing import KEY_GROUPS, groups_of_task, key_groups
-from recovery.spark.prepare.screening import column_named
+from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups
+from backedge.recovery.spark.prepare.screening import column_named
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

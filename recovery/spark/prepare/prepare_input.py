@@ -21,10 +21,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphs.options import is_whole
-from graphs.routing import KEY_GROUPS
-from recovery.spark.prepare.recipe import PreparationError, Recipe
-from recovery.spark.sessions.spark_session import reason_of
+from backedge.graphs.options import is_whole
+from backedge.graphs.public import public
+from backedge.graphs.routing import KEY_GROUPS
+from backedge.recovery.spark.prepare.recipe import PreparationError, Recipe
+from backedge.recovery.spark.sessions.spark_session import reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +34,7 @@ FORMAT = "backedge prepared 1"
 NOTE = "prepared.json"
 
 
+@public
 @dataclass(frozen=True)
 class Prepared:
     """The result of a preparation. A flow reads the folder `data` as `Parquet(prepared.data)`.
@@ -55,6 +57,7 @@ class Prepared:
         return {"format": FORMAT, **asdict(self), "files": list(self.files)}
 
 
+@public
 def prepare(
     spark: SparkSession,
     source: str,
@@ -82,7 +85,7 @@ def prepare(
     An earlier preparation in `target` is replaced. Any other non-empty folder is refused.
     """
     # A local import, so that importing this module does not import Spark.
-    from recovery.spark.prepare.prepared_files import lay_out, screen
+    from backedge.recovery.spark.prepare.prepared_files import lay_out, screen
 
     recipe = Recipe(source, key, schema, format, tuple(unique), where, clean or {}, tasks)
     check_tasks(tasks)
@@ -97,12 +100,13 @@ def prepare(
     return prepared
 
 
+@public
 def read_output(spark: SparkSession, path: str, schema: str | None = None) -> DataFrame:
     """Read the published output of a JSON lines, CSV or Parquet sink; staged output is ignored.
 
     `schema` is Spark DDL; a line that does not match it raises when the rows are used. By default Spark infers types.
     """
-    from recovery.spark.prepare.raw_input import read_published
+    from backedge.recovery.spark.prepare.raw_input import read_published
 
     with _one_line(path):
         return read_published(spark, path, schema)
@@ -116,7 +120,7 @@ def check_tasks(tasks: object) -> None:
 
 def check_places(source: str, target: str, format: str | None = None) -> None:
     """Raise if there is nothing to read or the target must not be replaced. Needs no Spark."""
-    from recovery.spark.prepare.raw_input import check_format, format_of
+    from backedge.recovery.spark.prepare.raw_input import check_format, format_of
 
     for place in (source, target):
         if "://" in place:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from graphs.routing import KEY_GROUPS
-from recovery.spark.prepare import screening
-from recovery.spark.prepare.key_layout import KEY_TYPES, deal_groups, file_of, key_group_of
-from recovery.spark.prepare.raw_input import LINE, as_is, check_format, format_of, read_raw
-from recovery.spark.prepare.recipe import PreparationError, Recipe
-from recovery.spark.prepare.screening import DETAIL, READ, REASON, column_named
+from backedge.graphs.routing import KEY_GROUPS
+from backedge.recovery.spark.prepare import screening
+from backedge.recovery.spark.prepare.key_layout import KEY_TYPES, deal_groups, file_of, key_group_of
+from backedge.recovery.spark.prepare.raw_input import LINE, as_is, check_format, format_of, read_raw
+from backedge.recovery.spark.prepare.recipe import PreparationError, Recipe
+from backedge.recovery.spark.prepare.screening import DETAIL, READ, REASON, column_named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.spark.spark_errors import UnreadableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -83,7 +83,7 @@ def format_of(source: str) -> Format:
 
     >>> format_of("no/such/file.csv")
     Traceback (most recent call last):
-    recovery.spark.spark_errors.UnreadableError: no/such/file.csv does not exist: give the path of a file or a folder
+    backedge.UnreadableError: no/such/file.csv does not exist: give the path of a file or a folder
     """
     if not os.path.exists(source):
         raise UnreadableError(f"{source} does not exist: give the path of a file or a folder")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from recovery.spark.spark_errors import SparkJobError
+from backedge.graphs.public import public
+from backedge.recovery.spark.spark_errors import SparkJobError
 
 
+@public
 class PreparationError(SparkJobError):
     """The input cannot be prepared with these parameters.
 

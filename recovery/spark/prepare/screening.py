@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StringType, StructType
 from pyspark.sql.window import Window
 
-from recovery.spark.prepare.raw_input import LINE, Raw
+from backedge.recovery.spark.prepare.raw_input import LINE, Raw
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -1,1 +1,1 @@
-"""recovery.spark.report: what an audit found, as data, as JSON and as a page."""
+"""backedge.recovery.spark.report: what an audit found, as data, as JSON and as a page."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recovery.spark.report.markup import Markup, element
+from backedge.recovery.spark.report.markup import Markup, element
 
 _MARKS = {"consistent": "✓", "violated": "✗", "unaudited": "○"}
 

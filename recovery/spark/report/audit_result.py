@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
-from graphs.wording import counted
-from recovery.spark.audit.channel_checks import CHANNEL_STATEMENTS
-from recovery.spark.audit.file_verification import manifest_sizes
-from recovery.spark.audit.manifest_checks import CutDocuments
-from recovery.spark.audit.operator_findings import OperatorCounts, records_of
-from recovery.spark.cut_tables.lineage import Place
-from recovery.spark.cut_tables.manifest_tables import layered_files
-from recovery.spark.report.verdict import (
+from backedge.graphs.wording import counted
+from backedge.recovery.spark.audit.channel_checks import CHANNEL_STATEMENTS
+from backedge.recovery.spark.audit.file_verification import manifest_sizes
+from backedge.recovery.spark.audit.manifest_checks import CutDocuments
+from backedge.recovery.spark.audit.operator_findings import OperatorCounts, records_of
+from backedge.recovery.spark.cut_tables.lineage import Place
+from backedge.recovery.spark.cut_tables.manifest_tables import layered_files
+from backedge.recovery.spark.report.verdict import (
     FINDINGS_MAX,
     STATEMENTS,
     CutVerdict,

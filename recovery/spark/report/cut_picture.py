@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from graphs.picture_layout import Arrangement, Spot, arrange
-from recovery.spark.report.edge_figures import EdgeFigures, describe_in_flight, figures_of_edges, label_of
-from recovery.spark.report.markup import Markup, element
+from backedge.graphs.picture_layout import Arrangement, Spot, arrange
+from backedge.recovery.spark.report.edge_figures import EdgeFigures, describe_in_flight, figures_of_edges, label_of
+from backedge.recovery.spark.report.markup import Markup, element
 
 BOX_HEIGHT = 46.0
 BEND_HEIGHT = 14.0

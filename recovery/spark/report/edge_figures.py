@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphs.wording import counted
+from backedge.graphs.wording import counted
 
 
 @dataclass(frozen=True)

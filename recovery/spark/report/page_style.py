@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recovery.spark.report.markup import Markup
+from backedge.recovery.spark.report.markup import Markup
 
 STYLE = Markup("""
 :root {

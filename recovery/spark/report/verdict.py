@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from graphs.wording import counted, printable
+from backedge.graphs.wording import counted, printable
 
 VERSION = 2
 """Version of the JSON. It changes when a name is removed or changes its meaning."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from recovery.spark.report.verdict import CutVerdict, Finding, Verdict
-from recovery.stores.names import encoded
-from recovery.stores.parquet_tables import from_rows, pa, parquet, schema
+from backedge.recovery.spark.report.verdict import CutVerdict, Finding, Verdict
+from backedge.recovery.stores.names import encoded
+from backedge.recovery.stores.parquet_tables import from_rows, pa, parquet, schema
 
 NO_EPOCH = "__HIVE_DEFAULT_PARTITION__"
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphs.wording import counted
-from recovery.spark.report.attempt_history import strip_of_history
-from recovery.spark.report.cut_picture import picture_of_cut
-from recovery.spark.report.edge_figures import in_flight_of, name_of_channel, violated_channels
-from recovery.spark.report.markup import Markup, element
-from recovery.spark.report.page_style import STYLE
+from backedge.graphs.wording import counted
+from backedge.recovery.spark.report.attempt_history import strip_of_history
+from backedge.recovery.spark.report.cut_picture import picture_of_cut
+from backedge.recovery.spark.report.edge_figures import in_flight_of, name_of_channel, violated_channels
+from backedge.recovery.spark.report.markup import Markup, element
+from backedge.recovery.spark.report.page_style import STYLE
 
 OPEN_MAX = 3
 """Cuts that are expanded initially."""

@@ -1,1 +1,1 @@
-"""recovery.spark.sessions: Spark sessions that start quietly and leave no process behind."""
+"""backedge.recovery.spark.sessions: Spark sessions that start quietly and leave no process behind."""

@@ -18,7 +18,7 @@ from subprocess import TimeoutExpired
 from threading import Event, Thread
 from typing import Any
 
-from recovery.spark.spark_errors import SparkJobError
+from backedge.recovery.spark.spark_errors import SparkJobError
 
 _NOISE = (
     "Using incubator modules",

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 
-from recovery.spark.spark_errors import JavaError
+from backedge.recovery.spark.spark_errors import JavaError
 
 VERSION_MIN = 17
 

@@ -29,9 +29,10 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from recovery.spark.sessions.gateway import end_gateway, start_gateway
-from recovery.spark.sessions.java import check_java
-from recovery.spark.spark_errors import SparkJobError
+from backedge.graphs.public import public
+from backedge.recovery.spark.sessions.gateway import end_gateway, start_gateway
+from backedge.recovery.spark.sessions.java import check_java
+from backedge.recovery.spark.spark_errors import SparkJobError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 CONNECT_PACKAGES = {"pandas": "pandas", "grpc": "grpcio", "grpc_status": "grpcio-status", "zstandard": "zstandard"}
 """Modules that PySpark imports to connect to a server -> the packages that provide them."""
 
-_HOME = str(Path(__file__).resolve().parents[3])
+_HOME = str(Path(__file__).absolute().parents[4])
 _lock = Lock()
 
 
@@ -56,6 +57,7 @@ _opened: list[_Opened] = []
 """Empty or one entry: a process has at most one session."""
 
 
+@public
 def open_session(name: str = "backedge", *, master: str | None = None, remote: str | None = None) -> SparkSession:
     """Return the current session or start one: local, on a cluster (`master`), or on a Connect server (`remote`).
 
@@ -75,6 +77,7 @@ def open_session(name: str = "backedge", *, master: str | None = None, remote: s
         return opened.session
 
 
+@public
 def close_session(spark: SparkSession) -> None:
     """Release a session; the last release ends it and its Java process."""
     with _lock:
@@ -253,7 +256,7 @@ def _start(name: str, master: str | None) -> _Opened:
 def _supplied(opened: _Opened) -> _Opened:
     """Ship our packages to the session's tasks if they run elsewhere."""
     if not is_local(opened.session):
-        import_module("recovery.spark.cut_tables.spark_source").ship(opened.session)
+        import_module("backedge.recovery.spark.cut_tables.spark_source").ship(opened.session)
     return opened
 
 

@@ -1,0 +1,1 @@
+../backedge_command.py
