@@ -19,7 +19,17 @@ import pytest
 from backedge.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("src", "backedge_command.py", "backedge", "engine", "graphs", "recovery", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = (
+    "src",
+    "backedge_command.py",
+    "backedge",
+    "engine",
+    "graphs",
+    "recovery",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+)
 
 OFFLINE = ("--no-deps", "--no-index", "--no-build-isolation")
 

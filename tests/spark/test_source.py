@@ -77,8 +77,9 @@ def test_what_is_shipped_imports_where_nothing_of_ours_is_installed(tmp_path: Pa
     folders = {name.split("/")[1] for name in names if name.count("/") > 1}
     assert folders == {"graphs", "recovery"}
     # -I leaves out what is installed by a path of its own, as a checkout is; packages of others stay.
+    checkout = str(Path(__file__).parents[2] / "src")
     script = (
-        f"import sys; sys.path = [p for p in sys.path if p != {str(Path(__file__).parents[2] / "src")!r}]\n"
+        f"import sys; sys.path = [p for p in sys.path if p != {checkout!r}]\n"
         f"sys.meta_path = [m for m in sys.meta_path if 'editable' not in repr(m)]\n"
         f"sys.path.insert(0, {str(tmp_path / 'ours.zip')!r})\n"
         "from backedge.recovery.spark.cut_tables import cut_tables, spark_source\nprint(spark_source.__file__)"
