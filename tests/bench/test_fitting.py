@@ -60,8 +60,3 @@ def test_parameters_that_differ_are_refused(tmp_path: Path):
         np.save(workload.result(name), np.array([1.0, second]))
     with pytest.raises(BenchError, match="the parameters of ours and ray differ"):
         check_parameters(workload, "ours", "ray")
-
-
-def test_rows_that_cannot_be_halved_in_mini_batches_are_refused(tmp_path: Path):
-    with pytest.raises(ValueError, match="multiple of 8"):
-        write_rows(str(tmp_path), 401, 1)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -12,22 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from backedge.graphs.routing import key_group, task_of_group
 from bench import recover
 from bench.notes import note, read_notes
-from bench.peers import PeerError, count_bare, count_bytewax, loop_bare, peers, snapshot_dict_copy
+from bench.peers import PeerError, count_bare, loop_bare, peers, snapshot_dict_copy
 from bench.workloads import (
     CopyWorkload,
     CountWorkload,
-    HopWorkload,
     LoopWorkload,
     climb,
-    hop,
     is_done,
     is_told,
     loop_key,
     tally,
-    us_a_hop,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,13 +43,6 @@ def written(folder: Path, source: str) -> str:
 # -- a stranger's peer -------------------------------------------------------------------------------------------
 
 
-def test_a_file_stands_in_for_the_first_peer(tmp_path: Path):
-    path = written(tmp_path, "def run(workload):\n    return workload.records\n")
-    known = peers({"bare": loop_bare.run, "other": loop_bare.run}, path)
-    assert known["bare"](LoopWorkload(records=7)) == 7.0
-    assert known["other"] is loop_bare.run
-
-
 def test_a_file_stands_in_for_the_peer_that_it_names(tmp_path: Path):
     path = written(tmp_path, "PEER = 'other'\ndef run(workload):\n    return 1\n")
     known = peers({"bare": loop_bare.run, "other": loop_bare.run}, path)
@@ -75,26 +62,11 @@ def test_a_file_that_is_no_peer_is_refused_at_once(source: str, complaint: str, 
     assert complaint in str(refused.value)
 
 
-def test_a_file_called_like_a_module_that_is_there_is_refused(tmp_path: Path):
-    (tmp_path / "json.py").write_text("def run(workload):\n    return 1\n")
-    with pytest.raises(PeerError, match="another module is called 'json'"):
-        peers({"bare": loop_bare.run}, str(tmp_path / "json.py"))
-    assert json.loads("1") == 1
-
-
 @pytest.mark.parametrize("figure", ["0", "-1.0", "None", "'fast'"])
 def test_a_peer_that_gives_no_figure_is_refused(figure: str, tmp_path: Path):
     known = peers({"bare": loop_bare.run}, written(tmp_path, f"def run(workload):\n    return {figure}\n"))
     with pytest.raises(PeerError, match="return a figure above 0"):
         known["bare"](None)
-
-
-@pytest.mark.slow
-def test_a_wrong_peer_ends_the_command_with_one_line(tmp_path: Path):
-    command = [sys.executable, "-m", "bench", "hop", "--peer", written(tmp_path, "")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and "has no run(workload)" in done.stderr
 
 
 # -- the workloads -----------------------------------------------------------------------------------------------
@@ -113,21 +85,6 @@ def test_a_record_of_the_loop_makes_its_hops_and_no_more():
     assert workload.start() == workload.start() != LoopWorkload(records=3, rounds=4, seed=6).start()
 
 
-def test_half_of_the_hops_of_the_loop_lead_to_the_other_task_of_two():
-    starts = LoopWorkload(records=1_000).start()
-    tasks = [[task_of_group(key_group(loop_key((id, hop))), 2) for hop in range(20)] for id, _ in starts]
-    crossing = sum(here != there for way in tasks for here, there in itertools.pairwise(way))
-    assert crossing / (19 * len(starts)) == pytest.approx(0.5, abs=0.02)
-
-
-def test_the_record_of_the_ping_pong_counts_behind_the_warm_up():
-    record = HopWorkload().start()
-    for _ in range(2_100):
-        record = hop(record)
-    assert record[0] == 100
-    assert 0 < us_a_hop(record) < 100_000
-
-
 # -- the peers ---------------------------------------------------------------------------------------------------
 
 
@@ -140,11 +97,6 @@ def test_the_count_by_hand_counts():
     assert counting.states == Counter(words)
     assert sorted(counting.told) == sorted((word, times) for word in set(words) for times in (1_000, 2_000))
     assert all(map(is_told, counting.told)) and counting.records == 6_000
-
-
-def test_what_bytewax_reads_is_counted_between_the_warm_up_and_the_end():
-    read = [at_tenths / 10 for at_tenths in range(60)]
-    assert count_bytewax.rate(read, warm_up_s=2.0, seconds=3.0) == pytest.approx(10)
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from backedge.engine.state import decode_entries
 from backedge.graphs.ids import Epoch
 from backedge.recovery.stores.cut_store import CutStore
 from bench import restore
-from bench.measuring import Samples
 from bench.options import Options
 from bench.peers import restore_bare
 from bench.workloads import RestoreWorkload
@@ -38,21 +37,3 @@ def test_a_small_restore_is_measured(local_ray: None):
     assert told["bench"] == "restore" and told["ours"] > 0 and told["rescaled"] > 0 and told["peers"]["bare"] > 0
     assert told["ratios"].keys() == {"decode", "decode_rescaled"}
     assert 20 < told["supervisor_mb"] < restore.SUPERVISOR_MB_MAX
-
-
-@pytest.mark.parametrize(
-    ("same", "rescaled", "supervisor_mb", "missed"),
-    [
-        (70.0, 50.0, 400.0, []),
-        (69.0, 50.0, 400.0, ["ratios.decode: 0.69, at least 0.7"]),
-        (70.0, 49.0, 400.0, ["ratios.decode_rescaled: 0.49, at least 0.5"]),
-        (70.0, 50.0, 401.0, ["supervisor_mb: 401, at most 400"]),
-    ],
-)
-def test_a_slow_restore_or_a_large_supervisor_misses(
-    same: float, rescaled: float, supervisor_mb: float, missed: list[str]
-):
-    figures = {"same": same, "rescaled": rescaled, "bare": 100.0}
-    found = {name: Samples((figure,) * 5) for name, figure in figures.items()}
-    report = restore.compare(found, RestoreWorkload((), 3.0), KEYS, supervisor_mb)
-    assert [limit.claim for limit in report.limits if not limit.holds] == missed

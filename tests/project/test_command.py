@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -64,27 +65,25 @@ def test_version(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.parametrize(
-    ("form", "mark"), [("text", "again"), ("mermaid", "flowchart"), ("dot", "digraph"), ("svg", "<svg")]
+    ("words", "mark"),
+    [
+        (["{}:flow"], "flow retries"),
+        (["{}:made"], "flow retries"),
+        (["./{}:flow"], "flow retries"),
+        (["{}.py:flow"], "flow retries"),
+        (["./{}.py:flow"], "flow retries"),
+        (["{}:flow", "--format", "text"], "flow retries"),
+        (["{}:flow", "--format", "mermaid"], "flowchart"),
+        (["{}:flow", "--format", "dot"], "digraph"),
+        (["{}:flow", "--format", "svg"], "<svg"),
+    ],
 )
-def test_graph_draws_the_flow_in_each_format(module: str, form: str, mark: str, capsys: pytest.CaptureFixture[str]):
-    assert main(["graph", f"{module}:flow", "--format", form]) == 0
+def test_graph_draws_a_flow_or_what_a_function_gives_in_each_format(
+    module: str, words: list[str], mark: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["graph", *(word.format(module) for word in words)]) == 0
     drawn = capsys.readouterr().out
-    assert mark in drawn
-    assert "attempt" in drawn
-
-
-def test_graph_draws_text_unless_told_otherwise(module: str, capsys: pytest.CaptureFixture[str]):
-    assert main(["graph", f"{module}:flow", "--format", "text"]) == 0
-    text = capsys.readouterr().out
-    assert main(["graph", f"{module}:flow"]) == 0
-    assert capsys.readouterr().out == text
-
-
-def test_graph_draws_what_a_function_gives(module: str, capsys: pytest.CaptureFixture[str]):
-    assert main(["graph", f"{module}:flow"]) == 0
-    text = capsys.readouterr().out
-    assert main(["graph", f"{module}:made"]) == 0
-    assert capsys.readouterr().out == text
+    assert mark in drawn and "attempt" in drawn
 
 
 def test_graph_that_cannot_run_is_refused_with_the_reason(module: str, capsys: pytest.CaptureFixture[str]):
@@ -98,31 +97,29 @@ def test_graph_that_cannot_run_is_refused_with_the_reason(module: str, capsys: p
 @pytest.mark.parametrize(
     ("where", "complaint"),
     [
-        ("flow", "'flow' names no flow: write MODULE:NAME"),
-        (":flow", "':flow' names no flow: write MODULE:NAME"),
-        ("no_such_module:flow", "no module 'no_such_module' here or among the installed ones"),
-        ("../module_with_flows:flow", "'../module_with_flows' names no module: run the command in the folder"),
-        ("module_with_flows:flaw", "is not there; its flows are flow, open_loop and its functions are made, made_of"),
-        ("module_with_flows:number", "'number' in module_with_flows is of type int, not a Flow"),
-        ("module_with_flows:made_wrong", "'made_wrong' in module_with_flows returns something of type int, not a Flow"),
-        ("module_with_flows:made_of", "made_of is a function that needs parts: give --set parts=VALUE"),
-        ("os:getcwd", "'getcwd' in os is of type builtin_function_or_method, not a Flow; its functions are "),
+        ("flow", r"'flow'.*MODULE:NAME"),
+        (":flow", r"':flow'.*MODULE:NAME"),
+        ("no_such_module:flow", r"'no_such_module'"),
+        ("../module_with_flows:flow", r"'\.\./module_with_flows'.*folder"),
+        ("module_with_flows:flaw", r"flow, open_loop\b.*made, made_of"),
+        ("module_with_flows:number", r"'number'.*\bint\b.*\bFlow\b"),
+        ("module_with_flows:made_wrong", r"'made_wrong'.*\bint\b.*\bFlow\b"),
+        ("module_with_flows:made_of", r"made_of\b.*--set parts=VALUE"),
+        ("os:getcwd", r"'getcwd'.*\bFlow\b"),
     ],
 )
 def test_wrong_call_says_what_is_wrong(module: str, where: str, complaint: str, capsys: pytest.CaptureFixture[str]):
     assert main(["graph", where]) == 2
-    assert complaint in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert re.search(complaint, said), said
 
 
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [
-        (
-            "import missing_here\n",
-            "raises ModuleNotFoundError: No module named 'missing_here', at faulty.py:1: fix the module",
-        ),
-        ("\nflow = (\n", "raises SyntaxError: '(' was never closed, at faulty.py:2: fix the module"),
-        ("import json\njson.loads('}')\n", "(char 0), at faulty.py:2: fix the module"),
+        ("import missing_here\n", r"ModuleNotFoundError.*'missing_here'.* faulty\.py:1\b"),
+        ("\nflow = (\n", r"SyntaxError.* faulty\.py:2\b"),
+        ("import json\njson.loads('}')\n", r" faulty\.py:2\b"),
     ],
 )
 def test_a_module_that_cannot_be_imported_is_told_in_a_line_with_its_place(
@@ -131,20 +128,7 @@ def test_a_module_that_cannot_be_imported_is_told_in_a_line_with_its_place(
     (tmp_path / "faulty.py").write_text(source)
     assert main(["graph", "faulty:flow"]) == 2
     said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert complaint in said
-
-
-@pytest.mark.parametrize("where", ["./{}:flow", "{}.py:flow", "./{}.py:flow"])
-def test_a_path_is_taken_for_the_module_there(module: str, where: str, capsys: pytest.CaptureFixture[str]):
-    assert main(["graph", where.format(module)]) == 0
-    assert "flow retries" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_command_runs_as_a_module():
-    said = subprocess.run([sys.executable, "-m", "backedge", "--version"], capture_output=True, text=True, check=True)
-    assert said.stdout == f"backedge {VERSION}\n"
+    assert said.count("\n") == 1 and re.search(complaint, said), said
 
 
 @pytest.mark.slow

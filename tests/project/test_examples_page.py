@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import import_module
 
 import pytest
 
@@ -22,14 +21,6 @@ def test_the_page_is_what_its_examples_say_of_themselves():
 def test_every_example_has_its_place_on_the_page():
     files = {file.stem for file in FOLDER.glob("*.py")} - APPARATUS - {"__init__"}
     assert files == {*ENTRIES, *SMALLER}
-
-
-@pytest.mark.parametrize("name", ENTRIES)
-def test_an_example_has_a_reference_and_shows_a_person_what_came_of_it(name: str):
-    module = import_module(f"examples.cyclic.{name}")
-    assert callable(module.reference)
-    assert callable(module.show)
-    assert f"python -m examples.cyclic.{name}" in str(module.__doc__)
 
 
 @pytest.mark.slow

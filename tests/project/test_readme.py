@@ -18,7 +18,6 @@ from backedge import RunOptions
 from backedge.engine.on_ray import cluster
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "CONTRIBUTING.md")
 
 
 @pytest.fixture
@@ -77,19 +76,6 @@ def test_the_picture_is_drawn_from_a_run_that_is_killed_and_loses_nothing(tmp_pa
         said = " ".join(ElementTree.parse(picture).getroot().itertext())
         assert "SIGKILL" in said and "each exactly once" in said
         assert re.search(r"all tasks run again from cut \d+,.* with the [1-9]\d* orders", said, flags=re.DOTALL)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_make_target_named_exists(page: str):
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    named = set(re.findall(r"(?:`|^    |PYTHON=\S+ )make ([a-z-]+)", (ROOT / page).read_text(), flags=re.MULTILINE))
-    assert named, f"{page} names no target: the pattern has gone blind"
-    assert named <= targets
-
-
-def test_continuous_integration_runs_the_test_command_of_the_readme():
-    assert re.search(r"^    make test ", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
-    assert "make test" in (ROOT / ".ci" / "run").read_text()
 
 
 @pytest.mark.parametrize("extra", ["connect"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -13,11 +12,11 @@ from typing import Any
 import pytest
 
 from backedge.engine.task import TaskCore
-from backedge.graphs.ids import Attempt, ChannelId, Epoch
+from backedge.graphs.ids import Attempt, ChannelId
 from backedge.recovery.effects import Effect
 from backedge.recovery.messages import Data, Item
 from bench import core, schedules
-from bench.__main__ import BENCHES, main
+from bench.__main__ import main
 from bench.measuring import Limit, Report, Samples, interleaved
 from proof.runner import processes
 
@@ -29,11 +28,6 @@ def report(*limits: Limit) -> Report:
 
 
 # -- the command -------------------------------------------------------------------------------------------------
-
-
-def test_every_benchmark_listed_is_a_file_with_a_run():
-    for name in BENCHES:
-        assert callable(importlib.import_module(f"bench.{name}").run)
 
 
 @pytest.mark.parametrize(
@@ -114,22 +108,6 @@ def test_every_batch_is_sent_received_and_processed(kind: str):
     assert (passage.receiver.rounds is not None) == (kind == "round")
 
 
-def test_every_batch_is_in_the_log_that_is_open():
-    passage = core.Passage("open log", "slice")
-    passage.pass_on(b"a batch", 100)
-    log = passage.receiver.logs.epochs[Epoch(1)]
-    assert [entry.seq for entry in log.entries[passage.channel]] == list(range(1, 101))
-
-
-def test_a_digest_is_taken_across_actors_alone():
-    within, across = core.Passage("batch", "slice"), core.Passage("batch", "task")
-    for passage in (within, across):
-        passage.pass_on(b"a batch", 3)
-    assert within.receiver.inboxes[within.channel].received_digest == 0
-    digest = across.receiver.inboxes[across.channel].received_digest
-    assert digest == across.sender.outlets[across.channel].digest != 0
-
-
 class CountsRecords(TaskCore):
     """Does what no core may: it looks at every record."""
 
@@ -164,26 +142,12 @@ def test_a_slow_core_misses_the_limit():
 # -- schedules ---------------------------------------------------------------------------------------------------
 
 
-def test_every_topology_is_small_or_in_rounds():
-    assert len(schedules.SMALL) == 11 and len(schedules.ROUNDS) == 4
-    assert not set(schedules.SMALL) & set(schedules.ROUNDS)
-
-
 @pytest.mark.slow
 def test_schedules_are_measured_on_two_processes():
     with processes(schedules.PROCESSES) as pool:
         found = interleaved(schedules.cases(schedules.Crew(pool), seed=0, small=4, in_rounds=2), turns=1)
     assert found.keys() == {"small_per_s", schedules.STEP, "in_rounds_per_s", schedules.PEER}
     assert all(samples.median > 0 for samples in found.values())
-
-
-def test_the_cost_of_a_step_is_that_of_the_schedules_and_not_of_the_peer():
-    with processes(schedules.PROCESSES) as pool:
-        crew = schedules.Crew(pool)
-        crew.rate(schedules.run_schedules, schedules.SMALL, 0, 4)
-        step_us = crew.step_us
-        crew.rate(schedules.run_plain, schedules.SMALL, 0, 4)
-    assert crew.step_us == step_us > 0
 
 
 def test_a_slow_simulator_misses_the_limit():

@@ -1,0 +1,85 @@
+"""The graphs of the benchmarks, and the comparison of what was computed on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.debian_graph import write_debian
+from bench.graph_input import Homes, read_graph, read_weights, write_graph, write_grid
+from bench.ours import BenchError
+from bench.pagerank import check_ranks
+from bench.spreading import check_values
+from bench.workloads import RankWorkload, SpreadWorkload
+
+INDEX = """Package: less
+Source: pager (2:590-2)
+Depends: libc6 (>= 2.34), debconf | debconf-2.0:any
+Tag: role::program,
+ use::viewing
+Description: pager program, a pager
+
+Package: libc6
+Section: libs
+"""
+
+
+def test_a_graph_has_distinct_edges_and_every_page_has_links(tmp_path: Path):
+    edges = write_graph(str(tmp_path), scale=8, seed=1)
+    sources, targets = read_graph(str(tmp_path))
+    assert len(sources) == len(set(zip(sources.tolist(), targets.tolist(), strict=True))) == edges > 1000
+    assert set(sources.tolist()) == set(range(256)) >= set(targets.tolist())
+
+
+def test_a_grid_leads_to_the_right_and_down(tmp_path: Path):
+    edges = write_grid(str(tmp_path), 3, seed=1)
+    sources, targets = read_graph(str(tmp_path))
+    assert edges == len(sources) == len(read_weights(str(tmp_path))) == 12
+    assert sorted(set((targets - sources).tolist())) == [1, 3]
+    assert (2, 3) not in set(zip(sources.tolist(), targets.tolist(), strict=True))
+
+
+def test_an_entry_of_debians_index_leads_once_to_each_thing_that_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(BenchError, match="Debian"):
+        write_debian(str(tmp_path))
+    program, index = tmp_path / "bin" / "apt-cache", tmp_path / "index"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nwhile IFS= read -r line; do printf '%s\\n' \"$line\"; done < {index}\n")
+    program.chmod(0o755)
+    index.touch()
+    with pytest.raises(BenchError, match="apt-get update"):
+        write_debian(str(tmp_path))
+    index.write_text(INDEX)
+    assert write_debian(str(tmp_path)) == (11, 10)
+    sources, targets = map(list, read_graph(str(tmp_path)))
+    assert sorted(map(sources.count, set(sources))) == [1, 9]
+    assert set(sources) | set(targets) == set(range(11))
+    assert len(set(sources) & set(targets)) == 1, "libc6 is the same vertex in both entries"
+
+
+def test_pages_have_rows_of_their_own_at_their_task():
+    homes = Homes(100, 3)
+    assert [homes.rows[pages].tolist() for pages in homes.pages] == [[*range(len(pages))] for pages in homes.pages]
+    assert sorted(np.concatenate(homes.pages).tolist()) == [*range(100)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "check"),
+    [
+        (RankWorkload, {"pages": 2, "edges": 2, "rounds": 1}, check_ranks),
+        (SpreadWorkload, {"vertices": 2, "edges": 1}, check_values),
+    ],
+)
+def test_values_that_differ_are_refused(kind: Any, sizes: dict[str, int], check: Any, tmp_path: Path):
+    workload = kind(str(tmp_path), **sizes)
+    for name, second in (("ours", 1.0), ("scipy", 1.0), ("ray", 1.001)):
+        np.save(workload.result(name), np.array([1.0, second]))
+    check(workload, "ours", "scipy")
+    with pytest.raises(BenchError, match="ours and ray"):
+        check(workload, "ours", "scipy", "ray")
