@@ -250,7 +250,6 @@ class Bench:
         states: Mapping[str, Any] | None = None,
         *,
         restored: Cut | None = None,
-        cores: Mapping[str, type[TaskCore]] | None = None,
         attempt: int = 1,
         writes_at_once: bool = True,
         rounds: int = 1,
@@ -268,11 +267,7 @@ class Bench:
             whole = part.operators[id.name].whole
             if whole is not None:
                 self.states[id], self.gathered[id] = pickle.loads(whole)
-        chosen = dict(cores or {})
-        self.cores = {
-            id: chosen.get(id.name, TaskCore)(task, self.attempt, encode, parts.get(id))
-            for id, task in deployment.tasks.items()
-        }
+        self.cores = {id: TaskCore(task, self.attempt, encode, parts.get(id)) for id, task in deployment.tasks.items()}
         self.wires: dict[ChannelId, deque[Item]] = {channel: deque() for channel in deployment.channels}
         self.processed: dict[TaskId, list[Any]] = {id: [] for id in deployment.tasks}
         self.round_ends: dict[TaskId, list[tuple[int, ...]]] = {id: [] for id in deployment.tasks}

@@ -38,29 +38,12 @@ def assert_goes_on(bench: Bench, epoch: int) -> None:
     assert bench.core("head").alignment.held == {} and bench.core("head").logs.epochs == {}
 
 
-def test_epoch_numbers_may_have_gaps():
-    bench = loop_bench()
-    for epoch in (3, 4, 90):
-        run_epoch(bench, epoch)
-        assert bench.is_complete(epoch)
-
-
 def test_an_abort_before_trigger_and_barriers_leaves_the_epoch_uncaptured():
     bench = loop_bench()
     for task in ("items", "head", "body"):
         bench.abort(task, 1)
     run_epoch(bench, 1)
     assert bench.captured == {}
-    assert_goes_on(bench, 2)
-
-
-def test_an_abort_between_trigger_and_barrier_takes_the_trigger_back():
-    bench = loop_bench()
-    bench.trigger("head", 1)
-    bench.abort("head", 1)
-    bench.trigger("items", 1)
-    bench.run()
-    assert not bench.has_captured(1, "head") and not bench.has_captured(1, "body")
     assert_goes_on(bench, 2)
 
 
@@ -109,21 +92,6 @@ def test_an_abort_after_the_capture_stops_the_log_and_discards():
     assert_goes_on(bench, 2)
 
 
-def test_an_abort_that_is_said_twice_does_no_more_than_once():
-    twice, once = loop_bench(), loop_bench()
-    for bench, times in ((twice, 2), (once, 1)):
-        bench.trigger("items", 1)
-        bench.deliver("items->head")
-        for _ in range(times):
-            for task in ("items", "head", "body"):
-                bench.abort(task, 1)
-        bench.trigger("head", 1)
-        bench.run()
-        assert not bench.has_captured(1, "head")
-        assert_goes_on(bench, 2)
-    assert twice.records == once.records
-
-
 def test_an_abort_that_is_said_twice_after_the_capture_forgets_only_that_epoch():
     bench = loop_bench()
     for epoch in (1, 2):
@@ -136,28 +104,6 @@ def test_an_abort_that_is_said_twice_after_the_capture_forgets_only_that_epoch()
     bench.run()
     assert not bench.is_sealed(1, "head")
     assert bench.log(2, "body->head") == ["in flight"]
-
-
-def test_the_barriers_of_an_aborted_epoch_are_consumed_without_effect():
-    bench = loop_bench()
-    bench.abort("head", 1)
-    bench.trigger("items", 1)
-    bench.emit("items->head", "behind")
-    bench.deliver("items->head", 2)
-    bench.take("items->head")
-    assert bench.seen("head") == ["behind"]
-    assert bench.on_wire("head->body") == []
-
-
-def test_an_abort_of_the_earlier_of_two_overlapping_epochs_leaves_the_later_one_alone():
-    bench = Bench(JOIN)
-    bench.trigger("left", 1)
-    bench.trigger("left", 2)
-    bench.deliver("left->join", 2)
-    bench.abort("join", 1)
-    bench.trigger("right", 2)
-    bench.deliver("right->join")
-    assert bench.has_captured(2, "join") and not bench.has_captured(1, "join")
 
 
 def test_an_abort_of_the_later_of_two_overlapping_epochs_leaves_the_earlier_one_alone():

@@ -50,18 +50,6 @@ def test_a_capture_in_the_middle_of_a_batch_logs_all_of_it_and_how_much_is_done(
     assert entry.digest_after == bench.core("head").inboxes[record.channel].consumed_digest, "of the whole batch"
 
 
-def test_a_restored_run_goes_on_behind_the_records_that_are_done():
-    bench = bench_in_the_middle_of_a_batch()
-    for task in ("items", "head"):
-        bench.trigger(task, 1)
-    bench.deliver("items->head")
-    bench.deliver("head->body")
-    bench.deliver("body->head")
-    again = Bench(LOOP, restored=bench.cut(1), attempt=2)
-    again.take("body->head (restored)")
-    assert again.seen("head") == [2, 3, 4]
-
-
 def test_a_second_cut_in_a_restored_batch_counts_from_its_start():
     bench = bench_in_the_middle_of_a_batch()
     for task in ("items", "head"):
@@ -108,14 +96,6 @@ def bench_in_the_middle_of_a_batch_set_aside() -> Bench:
     return bench
 
 
-def test_a_batch_that_is_set_aside_for_a_later_round_may_be_processed_in_parts():
-    bench = bench_in_the_middle_of_a_batch_set_aside()
-    assert bench.seen("body") == [1, 2]
-    bench.take("head->body")
-    assert bench.seen("body") == [1, 2, 3]
-    assert bench.core("body").ready() == []
-
-
 def test_a_cut_in_the_middle_of_a_batch_set_aside_restores_the_rest():
     bench = bench_in_the_middle_of_a_batch_set_aside()
     for task in ("items", "head"):
@@ -144,9 +124,3 @@ def test_a_part_without_records_is_refused_and_changes_nothing(until: int):
     with pytest.raises(ProtocolError, match="can be taken"):
         bench.core("head").take(bench.channel("body->head"), until)
     assert bench.core("head").inboxes[bench.channel("body->head")].skip == 1
-
-
-def test_a_part_of_a_channel_in_which_nothing_is_due_is_refused():
-    bench = Bench(LOOP)
-    with pytest.raises(ProtocolError, match="can be taken"):
-        bench.core("head").take(bench.channel("body->head"), 1)

@@ -6,15 +6,11 @@ Two processes P and Q with a channel each way. Q's channel to P is the back edge
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 
-from backedge.engine.simulation.breaks.broken_alignment import BlockingVariant
-from backedge.engine.task import TaskCore
-from backedge.graphs.ids import Epoch, TaskId
-from backedge.recovery.effects import Capture, Effect, Send
-from backedge.recovery.messages import Barrier, Mode
+from backedge.graphs.ids import TaskId
+from backedge.recovery.messages import Mode
 from tests.protocol.bench_of_cores import Bench, Sends, graph
 from tests.protocol.schedules import Move, every_state
 
@@ -37,10 +33,10 @@ def send_token(bench: Bench, holder: TaskId) -> None:
     bench.emit(f"{holder.name}->{OTHER[holder]}", state["hops"] - 1)
 
 
-def token_bench(**cores: type[TaskCore]) -> Bench:
+def token_bench() -> Bench:
     """P has the token, which may travel three times."""
     states = {"P": {"tokens": 1, "hops": 3}, "Q": {"tokens": 0, "hops": 0}}
-    return Bench(PAIR, {"P": receive_token, "Q": receive_token}, states, cores=cores)
+    return Bench(PAIR, {"P": receive_token, "Q": receive_token}, states)
 
 
 def sends(bench: Bench) -> list[Move]:
@@ -77,94 +73,6 @@ def test_every_cut_of_every_schedule_holds_the_single_token_once(
             assert len(tokens) == 1
             found.update(tokens)
     assert found == places
-
-
-# -- the two wrong captures ------------------------------------------------------------------------------------------
-
-
-class BarrierComesLate(TaskCore):
-    """Records the state at once, and sends the barrier only behind the next batch."""
-
-    def _capture(self, epoch: Epoch, mode: Mode, effects: list[Effect]) -> None:
-        found: list[Effect] = []
-        super()._capture(epoch, mode, found)
-        self.withheld = [e.channel for e in found if isinstance(e, Send)]
-        effects += [e for e in found if not isinstance(e, Send)]
-
-    def barriers(self, epoch: Epoch, mode: Mode) -> list[Effect]:
-        outlets = [self.outlets[channel] for channel in self.withheld]
-        return [Send(outlet.id, Barrier(epoch, mode, outlet.sent, outlet.digest)) for outlet in outlets]
-
-
-class StateComesLate(TaskCore):
-    """Sends the barrier at once, and records the state only behind the next batch."""
-
-    def _capture(self, epoch: Epoch, mode: Mode, effects: list[Effect]) -> None:
-        found: list[Effect] = []
-        super()._capture(epoch, mode, found)
-        effects += [e for e in found if not isinstance(e, Capture)]
-
-    def state_now(self, epoch: Epoch) -> list[Effect]:
-        return [Capture(epoch)]
-
-
-def test_a_state_recorded_before_the_token_leaves_and_a_channel_after_hold_it_twice():
-    bench = token_bench(P=BarrierComesLate)
-    bench.trigger("Q", 1, Mode.UNALIGNED)
-    bench.deliver("Q->P")
-    send_token(bench, P)
-    core: Any = bench.core("P")
-    for effect in core.barriers(Epoch(1), Mode.UNALIGNED):
-        bench.wires[effect.channel].append(effect.item)
-    bench.run()
-    assert places_of_tokens(bench) == ["P", "P->Q"]
-
-
-def test_a_channel_recorded_before_the_token_leaves_and_a_state_after_hold_it_nowhere():
-    bench = token_bench(P=StateComesLate)
-    bench.writes_at_once = False
-    bench.trigger("P", 1, Mode.UNALIGNED)
-    send_token(bench, P)
-    core: Any = bench.core("P")
-    bench.perform(P, core.state_now(Epoch(1)))
-    bench.run()
-    assert places_of_tokens(bench) == []
-
-
-def test_the_same_two_stories_with_the_right_capture_hold_it_once():
-    at_q, at_p = token_bench(), token_bench()
-    at_q.trigger("Q", 1, Mode.UNALIGNED)
-    at_q.deliver("Q->P")
-    send_token(at_q, P)
-    at_q.run()
-    at_p.trigger("P", 1, Mode.UNALIGNED)
-    send_token(at_p, P)
-    at_p.run()
-    assert places_of_tokens(at_q) == places_of_tokens(at_p) == ["P"]
-
-
-# -- the blocking variant of the literature --------------------------------------------------------------------------
-
-
-def test_the_blocking_variant_loses_the_token_that_the_head_sends_behind_its_barrier():
-    bench = token_bench(P=BlockingVariant)
-    bench.trigger("P", 1)
-    assert bench.on_wire("P->Q") == ["barrier 1"] and not bench.has_captured(1, "P")
-    send_token(bench, P)
-    bench.deliver("P->Q")
-    assert bench.has_captured(1, "Q")
-    bench.deliver("Q->P")
-    assert bench.is_complete(1)
-    assert places_of_tokens(bench) == []
-
-
-def test_the_blocking_variant_is_right_on_some_schedules_and_loses_the_token_on_others():
-    found: set[tuple[str, ...]] = set()
-    start = token_bench(P=BlockingVariant)
-    for bench in every_state(start, lambda b: [*sends(b), *starts(b, Mode.ALIGNED, (P,))]):
-        if bench.is_complete(1):
-            found.add(tuple(places_of_tokens(bench)))
-    assert () in found and ("P",) in found
 
 
 # -- the system that is not deterministic ----------------------------------------------------------------------------

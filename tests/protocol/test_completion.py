@@ -6,17 +6,12 @@ import pytest
 
 from backedge.graphs.ids import Epoch
 from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Abort, Complete, FailAttempt, Finished, GivenUp, Trigger, WriteManifest
+from backedge.recovery.orders import Abort, Complete, FailAttempt, Finished, GivenUp, WriteManifest
 from tests.protocol.bench_of_cores import graph, task_id
-from tests.protocol.desk import ATTEMPT, Desk, kinds, manifest_in, tasks_of
+from tests.protocol.desk import ATTEMPT, Desk, kinds, manifest_in
 
 PIPE = graph("source -> sink")
 SOURCE, SINK = task_id("source"), task_id("sink")
-
-
-def test_an_epoch_is_triggered_at_sources_and_heads():
-    desk = Desk(graph("items -> head", "head -> body", "body => head"))
-    assert desk.request() == [Trigger(task_id(t), 1, Mode.ALIGNED) for t in ("items", "head")]
 
 
 def test_the_manifest_is_written_when_every_task_has_acknowledged():
@@ -80,14 +75,6 @@ def test_a_declined_epoch_is_aborted_at_every_task():
     assert desk.open_epochs() == []
 
 
-def test_an_epoch_that_stands_still_is_aborted_and_the_run_goes_on():
-    desk = Desk(PIPE, interval_ms=1000, timeout_ms=300)
-    desk.request()
-    assert desk.wait(299) == []
-    assert tasks_of(kinds(desk.wait(1), Abort)) == [SOURCE, SINK]
-    assert kinds(desk.wait(700), Trigger) == [Trigger(SOURCE, 2, Mode.ALIGNED)]
-
-
 def test_an_epoch_whose_manifest_is_being_written_is_neither_timed_out_nor_declined():
     desk = Desk(PIPE, timeout_ms=300, interval_ms=10_000)
     desk.request()
@@ -95,14 +82,6 @@ def test_an_epoch_whose_manifest_is_being_written_is_neither_timed_out_nor_decli
     assert desk.wait(301) == []
     assert desk.decline("sink", 1) == []
     assert kinds(desk.write_manifest(1), Complete)
-
-
-def test_an_epoch_whose_manifest_cannot_be_written_is_aborted():
-    desk = Desk(PIPE)
-    desk.request()
-    desk.acknowledge_all(1)
-    assert tasks_of(kinds(desk.fail_manifest(1), Abort)) == [SOURCE, SINK]
-    assert desk.open_epochs() == []
 
 
 def test_a_late_acknowledgement_of_an_aborted_epoch_is_not_heard():
@@ -151,17 +130,6 @@ def test_failures_of_all_kinds_are_counted_together():
     assert kinds(desk.fail_manifest(3), FailAttempt)
 
 
-def test_transactions_of_an_aborted_epoch_are_listed_by_the_next_complete_cut():
-    desk = Desk(PIPE)
-    desk.request()
-    desk.acknowledge("sink", 1, "tx-1")
-    desk.decline("source", 1)
-    desk.request()
-    desk.acknowledge("source", 2)
-    assert manifest_in(desk.acknowledge("sink", 2, "tx-1", "tx-2")).transactions[SINK] == ("tx-1", "tx-2")
-    assert Complete(SINK, 2, ("tx-1", "tx-2")) in desk.write_manifest(2)
-
-
 def test_when_all_tasks_have_ended_their_last_states_are_the_final_cut():
     desk = Desk(PIPE)
     desk.end("source")
@@ -180,16 +148,6 @@ def test_the_run_is_finished_when_the_output_of_the_final_cut_is_published():
     assert desk.commit("source", 1) == []
     assert desk.commit("sink", 1) == [Finished(1)]
     assert desk.commit("sink", 1) == []
-
-
-def test_tasks_are_told_once_to_publish_for_an_order_is_never_lost():
-    desk = Desk(PIPE)
-    desk.end("source")
-    desk.end("sink", "last")
-    desk.wait(0)
-    desk.write_manifest(1)
-    desk.commit("source", 1)
-    assert desk.wait(10) == []
 
 
 def test_the_final_cut_waits_for_an_epoch_that_is_still_open():
@@ -212,17 +170,6 @@ def test_a_final_cut_that_could_not_be_written_is_tried_again():
     desk.fail_manifest(1)
     assert manifest_in(desk.wait(0)).epoch == 2
     assert kinds(desk.write_manifest(2), Complete)
-
-
-def test_a_run_that_is_told_to_stop_ends_with_that_cut():
-    desk = Desk(PIPE)
-    desk.request()
-    desk.acknowledge_all(1)
-    desk.write_manifest(1)
-    assert desk.coordinator.on_stop(1) == []
-    assert desk.commit("source", 1) == []
-    assert desk.commit("sink", 1) == [Finished(1)]
-    assert kinds(desk.wait(10**6), Trigger) == []
 
 
 @pytest.fixture

@@ -18,24 +18,6 @@ def end_of(bench: Bench, task: str) -> AcknowledgeEnd:
     return next(effect for effect in bench.tells(task) if isinstance(effect, AcknowledgeEnd))
 
 
-def test_a_source_ends_when_it_is_exhausted():
-    bench = Bench(JOIN)
-    bench.emit("left->join", "last")
-    bench.exhaust("left")
-    assert bench.on_wire("left->join") == ["last", "END"]
-    assert bench.has_ended("left")
-
-
-def test_a_task_ends_when_all_its_inputs_have():
-    bench = Bench(JOIN)
-    bench.exhaust("left")
-    bench.run()
-    assert not bench.has_ended("join")
-    bench.exhaust("right")
-    bench.run()
-    assert bench.has_ended("join") and bench.has_ended("out")
-
-
 def test_a_task_with_unprocessed_batches_does_not_end_before_it_has_processed_them():
     bench = Bench(JOIN)
     bench.emit("left->join", "last")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Abort, DropCut, Trigger
+from backedge.recovery.orders import DropCut, Trigger
 from tests.protocol.bench_of_cores import graph, task_id
 from tests.protocol.desk import Desk, kinds
 
@@ -37,14 +37,6 @@ def test_an_epoch_that_starts_late_does_not_put_off_the_next():
     desk.complete(3)
     assert started(desk.wait(49)) == [], "half of the interval is left in any case"
     assert started(desk.wait(1)) == [4]
-
-
-def test_with_one_open_epoch_the_next_starts_when_it_completes():
-    desk = Desk(PIPE, interval_ms=100)
-    desk.wait(100)
-    assert started(desk.wait(500)) == []
-    desk.complete(1)
-    assert started(desk.wait(0)) == [2]
 
 
 @pytest.mark.parametrize("epochs_max", [1, 2, 3])
@@ -94,33 +86,13 @@ def test_no_periodic_epoch_starts_while_a_cut_between_rounds_is_open():
     assert started(desk.wait(0)) == [2]
 
 
-def test_completing_an_epoch_discards_the_open_ones_before_it():
-    desk = Desk(PIPE, interval_ms=10, open_epochs_max=3)
-    for _ in range(3):
-        desk.wait(10)
-    desk.acknowledge_all(2)
-    orders = desk.write_manifest(2)
-    assert {order.epoch for order in kinds(orders, Abort)} == {1}
-    assert desk.open_epochs() == [3]
-
-
 def test_a_discarded_epoch_is_no_failure():
     desk = Desk(PIPE, interval_ms=10, open_epochs_max=2, failures_tolerated=0)
     desk.wait(10)
     desk.wait(10)
     desk.acknowledge_all(2)
     desk.write_manifest(2)
-    assert desk.coordinator.failures == 0
-
-
-def test_so_many_cuts_are_kept_and_the_oldest_dropped():
-    desk = Desk(PIPE, keep=2)
-    dropped: list[int] = []
-    for epoch in (1, 2, 3, 4):
-        desk.request()
-        dropped += [order.epoch for order in kinds(desk.complete(epoch), DropCut)]
-    assert dropped == [1, 2]
-    assert desk.coordinator.completed == [3, 4]
+    assert desk.open_epochs() == [] and desk.coordinator.failures == 0
 
 
 def test_savepoints_are_kept_whatever_the_retention():
@@ -137,17 +109,3 @@ def test_cuts_of_earlier_attempts_are_dropped_in_their_turn():
     desk = Desk(PIPE, completed=[4, 6], keep=2)
     assert started(desk.request()) == [7]
     assert kinds(desk.complete(7), DropCut) == [DropCut(4)]
-
-
-def test_an_ended_source_is_not_triggered():
-    desk = Desk(graph("left -> join", "right -> join"))
-    desk.end("left")
-    assert [order.task for order in desk.request()] == [task_id("right")]
-
-
-def test_nothing_starts_after_the_final_cut():
-    desk = Desk(PIPE, interval_ms=100)
-    desk.end("source")
-    desk.end("sink")
-    desk.wait(0)
-    assert kinds(desk.wait(1000), Trigger) == []

@@ -113,14 +113,6 @@ def test_two_operators_that_swap_their_names_swap_their_state():
     assert states["a"] == {0: b"b"} and states["b"] == {0: b"a"}
 
 
-def test_records_in_a_loop_of_a_renamed_operator_stay_in_the_loop():
-    plan = counting(name="count").plan()
-    parts = restored(cut_of(FORMER, logged(5, 6)), plan, change_of(FORMER, {"grow": "count"}))
-    (log,) = [log for part in parts.values() for log in part.logs]
-    assert log.channel.edge == next(edge.name for edge in plan.edges if edge.is_back)
-    assert [record for payload in log.payloads for record in decode(payload).records] == [5, 6]
-
-
 def test_a_renamed_operator_and_another_parallelism_go_together():
     plan = counting(name="count").plan()
     cut = cut_of(FORMER, logged(5, 6), parallelism=2)
@@ -340,11 +332,6 @@ def test_the_cut_of_a_graph_that_another_run_has_put_in_its_place_is_refused():
     cut = outline_of(replace(cut_of(FORMER), graph_hash="foreign"))
     with pytest.raises(GraphMismatchError, match="another run has changed the job meanwhile"):
         fitted(cut, counting(name="count").plan(), change_of(FORMER, {"grow": "count"}))
-
-
-def test_the_same_graph_needs_no_change():
-    outline = outline_of(cut_of(FORMER))
-    assert fitted(outline, FORMER, None) is outline
 
 
 def test_the_difference_names_everything_that_changed():

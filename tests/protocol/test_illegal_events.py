@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from backedge.engine.batch import encode
 from backedge.engine.task_driver import TaskDriver
 from backedge.engine.task_life import TRANSITIONS, Life
-from backedge.graphs.ids import ChannelId, Epoch
-from backedge.recovery.channels import Inbox
+from backedge.graphs.ids import Epoch
 from backedge.recovery.effects import Effect, RunDecide, RunEnd, RunRoundEnd
 from backedge.recovery.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
 from backedge.recovery.protocol_errors import ChannelIntegrityError, ProtocolError
@@ -306,42 +304,6 @@ def test_an_illegal_event_raises_and_changes_nothing(name: str):
     with pytest.raises(ProtocolError, match=illegal.says):
         illegal.event(bench, core)
     assert dump(core) == before
-
-
-@pytest.mark.parametrize("name", ILLEGAL)
-def test_after_an_illegal_event_the_run_goes_on_as_if_it_had_not_been(name: str):
-    illegal = ILLEGAL[name]
-    bench, undisturbed = illegal.before(), illegal.before()
-    with pytest.raises(ProtocolError):
-        illegal.event(bench, bench.core(illegal.task))
-    for each in (bench, undisturbed):
-        if "marker" not in name:
-            each.run()
-    assert bench.processed == undisturbed.processed
-    assert bench.told == undisturbed.told
-    assert bench.records == undisturbed.records
-
-
-def inbox() -> Inbox:
-    ends = task_id("sender"), task_id("receiver")
-    return Inbox(ChannelId("edge", *ends), is_back=False, depth=0, within_actor=False, encode=encode)
-
-
-def test_an_inbox_with_nothing_in_it_has_nothing_to_consume():
-    empty = inbox()
-    before = dump(empty)
-    with pytest.raises(ProtocolError, match="is not ready"):
-        empty.consume()
-    assert dump(empty) == before
-
-
-def test_an_inbox_with_a_mark_at_its_front_keeps_it():
-    marked = inbox()
-    marked.queue.append(Barrier(Epoch(1), Mode.ALIGNED, 0, 0))
-    before = dump(marked)
-    with pytest.raises(ProtocolError, match="is not ready"):
-        marked.consume()
-    assert dump(marked) == before
 
 
 def test_damage_and_misuse_are_two_kinds_of_error():

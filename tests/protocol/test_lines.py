@@ -6,10 +6,8 @@ import random
 
 import pytest
 
-from backedge.graphs.ids import Epoch
 from backedge.recovery.lines import REPEAT_MS, REPEATED_MAX, LineEnd, Said
-from backedge.recovery.messages import Mode
-from tests.protocol.bench_of_cores import Bench, graph, task_id
+from tests.protocol.bench_of_cores import Bench, graph
 
 
 def test_a_message_that_is_not_confirmed_in_time_is_sent_again_with_all_behind_it():
@@ -31,16 +29,6 @@ def test_what_is_confirmed_is_not_sent_again():
     assert end.due(10 * REPEAT_MS) == []
 
 
-def test_an_old_confirmation_does_no_harm():
-    end = LineEnd()
-    end.say("first", 0)
-    end.on_confirmed(1, 10)
-    third = end.say("second", 20)
-    end.on_confirmed(0, 30)
-    end.on_confirmed(1, 30)
-    assert end.due(20 + REPEAT_MS) == [third]
-
-
 def test_only_the_next_message_is_accepted_and_the_others_are_counted():
     end = LineEnd()
     assert not end.accepts(Said(2, "second"))
@@ -48,16 +36,6 @@ def test_only_the_next_message_is_accepted_and_the_others_are_counted():
     assert not end.accepts(Said(1, "first"))
     assert end.accepts(Said(2, "second"))
     assert (end.heard, end.repeated, end.early) == (2, 1, 1)
-
-
-def test_a_repetition_is_confirmed_again_for_its_confirmation_may_be_lost():
-    end = LineEnd()
-    end.accepts(Said(1, "first"))
-    assert end.owes_confirmation()
-    assert end.confirm() == 1
-    assert not end.owes_confirmation()
-    end.accepts(Said(1, "first"))
-    assert end.owes_confirmation()
 
 
 def test_a_long_backlog_is_sent_again_in_parts():
@@ -104,11 +82,3 @@ def test_a_head_that_is_told_to_end_twice_ends_once():
     core = bench.core("head")
     assert core.ended
     assert list(core.on_told_to_end()) == []
-
-
-def test_a_task_that_is_triggered_twice_captures_once():
-    bench = Bench(graph("items -> sink"))
-    core = bench.core("items")
-    assert core.on_trigger(Epoch(1), Mode.ALIGNED)
-    bench.perform(task_id("items"), [])
-    assert list(core.on_trigger(Epoch(1), Mode.ALIGNED)) == []

@@ -24,18 +24,6 @@ def declined(bench: Bench, epoch: int) -> list[Decline]:
     return [told for task, told in bench.told if task == task_id("head") and isinstance(told, Decline)]
 
 
-def test_a_log_within_its_budget_is_written():
-    bench = Bench(LOOP)
-    bench.core("head").limit_logs(2 * BATCH_BYTES)
-    bench.emit("body->head", "a")
-    bench.deliver("body->head")
-    captured_head(bench)
-    bench.emit("body->head", "b")
-    bench.run()
-    assert bench.log(1, "body->head") == ["a", "b"]
-    assert declined(bench, 1) == []
-
-
 def test_a_batch_that_exceeds_the_budget_while_the_log_is_open_declines_the_epoch_once():
     bench = Bench(LOOP)
     bench.core("head").limit_logs(2 * BATCH_BYTES)

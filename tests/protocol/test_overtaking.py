@@ -136,12 +136,6 @@ def test_a_task_that_aligns_in_time_overtakes_nothing():
     assert bench.log(1, "items->slow") == []
 
 
-def test_an_epoch_without_patience_waits():
-    bench = bench_with_a_barrier_behind_a_queue(patience_ms=None)
-    bench.tick("slow", 10**9)
-    assert not bench.has_captured(1, "slow")
-
-
 @pytest.mark.parametrize("mode", [Mode.BETWEEN_ROUNDS, Mode.PROBE])
 def test_cuts_between_rounds_and_probes_are_never_overtaken(mode: Mode):
     bench = Bench(LINE)
@@ -179,18 +173,6 @@ def test_an_epoch_before_the_one_that_is_due_is_captured_first():
     bench.tick("slow", PATIENCE_MS)
     assert bench.acknowledged("slow") == [1, 2]
     assert bench.log(1, "items->slow") == bench.log(2, "items->slow") == [1]
-
-
-def test_a_run_restored_from_a_cut_that_overtook_takes_each_record_once():
-    bench = bench_with_a_barrier_behind_a_queue()
-    bench.take("items->slow")
-    bench.tick("slow", PATIENCE_MS)
-    bench.deliver("slow->sink")
-    again = Bench(LINE, restored=bench.cut(1), attempt=2)
-    again.emit("items->slow", 4)
-    again.deliver("items->slow")
-    again.run()
-    assert again.seen("slow") == [2, 3, 4]
 
 
 def test_the_coordinator_gives_patience_to_aligned_epochs_alone():

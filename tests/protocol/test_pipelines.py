@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch, TaskId
@@ -19,7 +18,6 @@ from backedge.recovery.orders import (
     RestoreTasks,
     Sweep,
     Trigger,
-    WriteManifest,
 )
 from backedge.recovery.pipelines import Pipeline
 from backedge.recovery.supervisor import Stage, Supervisor, claimant_of
@@ -64,12 +62,6 @@ def test_each_pipeline_continues_from_its_own_last_entry():
     for pipeline, epoch in ((ORDERS, 4), (PRICES, 3)):
         supervisor = Supervisor(SUCCESSOR, pipeline=pipeline)
         assert supervisor.begin(numbered(*chain)) == [AppendEntry(6, start(pipeline, 3, epoch, SUCCESSOR))]
-
-
-def test_an_attempt_has_the_next_number_of_the_whole_chain():
-    supervisor, _ = running(ORDERS)
-    chain = (start(ORDERS, 1), start(PRICES, 2), start(PRICES, 3))
-    assert supervisor.on_failure("a process died", numbered(*chain), 0) == [AppendEntry(4, start(ORDERS, 4))]
 
 
 def test_an_entry_of_another_pipeline_moves_an_entry_to_the_next_number_and_changes_no_attempt():
@@ -139,13 +131,6 @@ def test_a_pipeline_removes_nothing_of_the_attempts_of_others():
         assert sweep.removes_note("a", Attempt(attempt), Epoch(9)) is is_removed
 
 
-def test_retention_of_one_pipeline_leaves_the_cuts_of_others_alone():
-    chain = (start(ORDERS, 1), start(PRICES, 2), cut(PRICES, 3, 2, kept=(3,)), cut(ORDERS, 4, 1, kept=(4,)))
-    reader = Supervisor("", pipeline=PRICES)
-    reader.read(numbered(*chain))
-    assert reader.cuts == [3]
-
-
 def test_pipelines_are_dealt_the_numbers_of_epochs_in_turns():
     chain = numbered(start(ORDERS, 1), start(PRICES, 2), cut(PRICES, 7, 2))
     numbers: dict[str, list[Epoch]] = {}
@@ -202,12 +187,3 @@ def test_every_later_run_names_a_pipeline_that_was_given_up_until_it_begins_agai
     (moved,) = later.on_taken(append, [*numbered(*chain), begun])
     assert isinstance(moved, AppendEntry) and moved.entry.given_up == ()
     assert later.sweep().others == {4}
-
-
-@pytest.mark.parametrize("pipeline", [ORDERS, PRICES])
-def test_every_entry_names_its_pipeline(pipeline: Pipeline):
-    supervisor, _ = running(pipeline)
-    unnamed = replace(cut(pipeline, 2, 1), pipeline=None)
-    (append,) = supervisor.append(unnamed)
-    assert isinstance(append, AppendEntry) and append.entry.pipeline == pipeline.name
-    assert WriteManifest(unnamed).manifest.pipeline is None

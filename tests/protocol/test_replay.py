@@ -57,13 +57,6 @@ def test_live_batches_wait_behind_the_restored_ones():
     assert bench.seen("head") == [*LOGGED, "live"]
 
 
-def test_regular_inputs_do_not_wait_for_the_replay():
-    bench = with_log(*LOGGED)
-    bench.pass_on("items->head", "new")
-    bench.run()
-    assert bench.seen("head") == ["new", *LOGGED]
-
-
 def test_a_snapshot_half_way_through_a_replay_logs_exactly_the_rest():
     bench = with_log(*LOGGED)
     bench.take(RESTORED)
@@ -78,35 +71,6 @@ def test_a_snapshot_half_way_through_a_replay_logs_exactly_the_rest():
     again.run()
     assert again.states[task_id("head")] == ["one", "two", "three", "live"]
     assert again.seen("head") == ["two", "three", "live"]
-
-
-def test_a_snapshot_before_the_replay_logs_all_of_it_again_and_so_on():
-    bench = with_log(*LOGGED)
-    for epoch in (2, 3, 4):
-        start_epoch(bench, epoch)
-        bench.deliver("head->body")
-        bench.deliver(BACK)
-        bench = Bench(LOOP, {"head": keep}, restored=bench.cut(epoch), attempt=epoch + 1)
-    bench.run()
-    assert bench.states[task_id("head")] == LOGGED
-
-
-def test_a_snapshot_after_the_replay_logs_nothing_of_it():
-    bench = with_log(*LOGGED)
-    bench.run()
-    start_epoch(bench, 2)
-    bench.run()
-    assert bench.log(2, RESTORED) == bench.log(2, BACK) == []
-    assert bench.state(2, "head") == LOGGED
-
-
-def test_an_unaligned_snapshot_half_way_through_a_replay_logs_exactly_the_rest_too():
-    bench = with_log(*LOGGED)
-    bench.take(RESTORED)
-    start_epoch(bench, 2, Mode.UNALIGNED)
-    bench.run()
-    assert bench.state(2, "head") == ["one"]
-    assert bench.log(2, RESTORED) == ["two", "three"]
 
 
 def test_a_probe_half_way_through_a_replay_counts_the_rest_as_in_flight():
@@ -130,15 +94,6 @@ def test_a_barrier_on_the_live_channel_waits_behind_the_restored_one():
     assert bench.log(2, RESTORED) == LOGGED and bench.log(2, BACK) == []
 
 
-def test_numbering_starts_afresh_with_the_attempt():
-    bench = with_log(*LOGGED)
-    bench.emit(BACK, "first of this attempt")
-    item = bench.wires[bench.channel(BACK)][0]
-    assert isinstance(item, Data) and item.seq == 1
-    bench.run()
-    assert bench.core("head").inboxes[bench.channel(BACK)].consumed == 1
-
-
 def test_what_an_earlier_attempt_still_sends_is_counted_and_dropped():
     bench = with_log()
     first = Bench(LOOP)
@@ -158,11 +113,3 @@ def test_what_comes_from_a_later_attempt_is_dropped_too():
     bench.receive(BACK, Data(7, b"", None), attempt=2)
     assert bench.core("head").stale_items == 1
     assert bench.core("head").attempt == Attempt(1)
-
-
-def test_a_restored_log_seals_itself_and_needs_no_barrier():
-    bench = with_log(*LOGGED)
-    start_epoch(bench, 2)
-    bench.deliver("head->body")
-    bench.deliver(BACK)
-    assert bench.is_sealed(2, "head")

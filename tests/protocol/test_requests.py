@@ -71,21 +71,6 @@ def test_a_requested_cut_without_a_name_is_answered_and_gives_way_to_later_cuts(
     assert kinds(desk.write_manifest(2), DropCut) == [DropCut(Epoch(1))]
 
 
-def test_a_requested_cut_is_taken_beside_a_periodic_one():
-    desk = Desk(LOOP, interval_ms=10)
-    desk.wait(10)
-    desk.coordinator.requests.ask(CUT)
-    desk.wait(1)
-    assert desk.open_epochs() == [1, 2]
-
-
-def test_the_final_cut_of_a_stop_answers_a_requested_cut():
-    desk = desk_with(STOP)
-    desk.coordinator.requests.ask(CUT)
-    desk.complete(1)
-    assert answer_of(desk, CUT) == Reply(Epoch(1))
-
-
 def test_a_request_that_is_repeated_opens_no_second_epoch():
     desk = desk_with(MINE)
     answer_of(desk, MINE)
@@ -97,15 +82,6 @@ def test_a_request_that_is_repeated_opens_no_second_epoch():
     assert desk.open_epochs() == []
 
 
-def test_a_savepoint_that_is_declined_is_taken_with_the_next_epoch():
-    desk = desk_with(MINE)
-    desk.decline("head", 1)
-    desk.wait(10)
-    assert desk.open_epochs() == [2]
-    desk.complete(2)
-    assert answer_of(desk, MINE) == Reply(Epoch(2))
-
-
 def test_a_savepoint_that_a_later_cut_overtakes_is_taken_again():
     desk = desk_with(MINE)
     desk.request()
@@ -113,14 +89,6 @@ def test_a_savepoint_that_a_later_cut_overtakes_is_taken_again():
     assert desk.open_epochs() == []
     desk.wait(10)
     assert desk.open_epochs() == [3]
-
-
-def test_a_savepoint_whose_manifest_cannot_be_written_is_taken_again():
-    desk = desk_with(MINE)
-    desk.acknowledge_all(1)
-    desk.fail_manifest(1)
-    desk.wait(10)
-    assert desk.open_epochs() == [2]
 
 
 def test_a_request_that_fails_too_often_gets_an_error_with_the_last_reason():
@@ -149,14 +117,14 @@ def test_a_stop_ends_the_run_with_its_cut_once_its_output_is_published():
 def test_a_stop_supersedes_a_savepoint_that_waits_and_answers_another_stop():
     again = replace(STOP, id="s2")
     desk = desk_with(STOP)
-    desk.coordinator.requests.ask(MINE)
-    desk.coordinator.requests.ask(again)
+    for request in (MINE, again, CUT):
+        desk.coordinator.requests.ask(request)
     desk.wait(10)
     desk.complete(1)
     answer = answer_of(desk, MINE)
     assert answer is not None and answer.error is not None and "was superseded by a stop" in answer.error
     assert answer.is_for_good
-    assert answer_of(desk, again) == Reply(Epoch(1))
+    assert answer_of(desk, again) == answer_of(desk, CUT) == Reply(Epoch(1))
 
 
 def test_the_final_cut_stands_for_savepoints_and_stops_that_wait():
@@ -197,14 +165,6 @@ def coordinator_of(supervisor: Supervisor, restored: int | None = None) -> Coord
     )
 
 
-def test_a_request_made_during_a_restore_is_served_by_the_next_coordinator():
-    supervisor = running()
-    assert supervisor.requests.ask(MINE) is None
-    coordinator = coordinator_of(supervisor)
-    coordinator.on_tick(10)
-    assert [cut.request for cut in coordinator.open.values()] == [MINE]
-
-
 def test_an_open_request_waits_again_when_its_attempt_fails():
     supervisor = running()
     supervisor.requests.ask(MINE)
@@ -216,25 +176,10 @@ def test_an_open_request_waits_again_when_its_attempt_fails():
     assert [cut.request for cut in coordinator.open.values()] == [MINE]
 
 
-def test_a_savepoint_whose_cut_is_found_in_the_chain_after_a_failure_is_answered_from_there():
-    supervisor = running()
-    supervisor.requests.ask(MINE)
-    coordinator_of(supervisor).on_tick(10)
-    supervisor.on_failure("a process died", chain(AttemptStart(Attempt(1), None), manifest(1, "a1")), 0)
-    assert supervisor.requests.ask(MINE) == Reply(Epoch(1))
-    assert not supervisor.requests.waiting
-
-
 def test_another_supervisor_finds_the_cut_of_a_repeated_request_in_the_chain():
     supervisor = Supervisor("ours")
     supervisor.begin(chain(AttemptStart(Attempt(1), None), manifest(1, "a1"), manifest(2)))
     assert supervisor.requests.ask(MINE) == Reply(Epoch(1))
-
-
-def test_the_manifest_of_a_stop_says_so():
-    desk = desk_with(STOP)
-    assert manifest_in(desk.acknowledge_all(1)).stops
-    assert not manifest_in(desk_with(MINE).acknowledge_all(1)).stops
 
 
 def stopped(run: str) -> Manifest:
@@ -371,6 +316,7 @@ def test_a_cut_between_two_rounds_that_is_declined_waits_a_moment_and_is_no_fail
     between = replace(MINE, mode=Mode.BETWEEN_ROUNDS)
     desk = desk_with(between, failures_tolerated=0)
     for epoch in range(1, TRIES_MAX):
+        assert {cut.mode for cut in desk.coordinator.open.values()} == {Mode.BETWEEN_ROUNDS}
         orders = desk.decline("body", epoch)
         assert not any(isinstance(order, FailAttempt) for order in orders)
         desk.wait(RETRY_PAUSE_MS - 10)

@@ -187,14 +187,6 @@ def test_under_the_same_parallelism_each_log_goes_in_front_of_its_own_channel():
     }
 
 
-def test_a_restored_rest_goes_in_front_of_what_was_logged_live_behind_it():
-    deployment = expand(PLAN, 1)
-    channel = back_channel(deployment, 0, 0)
-    logs = {channel: ["live"], channel._replace(restored=True): ["rest"]}
-    restored = restored_parts(cut_of(deployment, logs=logs), deployment, reroute, leave_whole)
-    assert records_in(restored, TaskId("count", 0)) == ["rest", "live"]
-
-
 def test_the_rest_of_a_rerouted_log_goes_in_front_of_all_live_channels_of_its_edge():
     deployment = expand(PLAN, 2)
     routed = ChannelId(BACK.name, RESTORED_SENDER, TaskId("count", 0), True)
@@ -383,14 +375,6 @@ def test_a_cut_between_two_rounds_goes_on_with_the_next_round_under_another_para
     bench = Bench(wider, {"body": send_back}, restored=cut_of_rounds(Mode.BETWEEN_ROUNDS), attempt=2, rounds=5)
     bench.run()
     assert bench.round_ends[TaskId("body", 0)] == bench.round_ends[TaskId("body", 1)] == [(2,), (3,), (4,)]
-    assert bench.seen("out") == [1]
-
-
-def test_under_the_same_parallelism_a_cut_in_the_middle_of_a_round_is_restored_in_that_round():
-    same = graph(*REPEAT, iterations=["repeat"])
-    bench = Bench(same, {"body": send_back}, restored=cut_of_rounds(Mode.ALIGNED), attempt=2, rounds=5)
-    bench.run()
-    assert bench.round_ends[TaskId("body", 0)] == [(0,), (1,), (2,), (3,), (4,)]
     assert bench.seen("out") == [1]
 
 

@@ -65,13 +65,6 @@ def test_the_cut_of_a_rescale_ends_its_attempt_last_of_all():
     assert desk.coordinator.requests.ask(ASKED) is None, "it is answered when the new tasks run"
 
 
-def test_a_rescale_whose_cut_is_declined_takes_another():
-    desk = desk_with(ASKED)
-    desk.decline("head", 1)
-    desk.wait(1000)
-    assert desk.open_epochs() == [2]
-
-
 def test_a_rescale_to_what_there_is_already_takes_no_cut():
     same = Request("r2", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, NOW)
     desk = desk_with(same)

@@ -95,22 +95,6 @@ def test_so_many_rounds_are_run_and_the_result_is_what_the_body_returned_last():
     assert all(bench.has_ended(task) for task in ("items", "repeat", "body", "out"))
 
 
-def test_the_start_goes_into_the_body_as_it_comes_and_its_marker_follows_the_end():
-    bench = one()
-    bench.pass_on("items->repeat", 1)
-    assert bench.on_wire("repeat->body") == [1]
-    bench.exhaust("items")
-    bench.deliver("items->repeat")
-    assert bench.on_wire("repeat->body") == [1, (0,)]
-
-
-def test_the_body_runs_its_hooks_when_the_marker_has_come_and_then_passes_it_on():
-    bench = started_one()
-    pass_all(bench, "repeat->body")
-    assert bench.round_ends[task_id("body")] == [(0,)]
-    assert bench.on_wire("body->repeat") == [11, 12, (0,)]
-
-
 def test_what_the_body_returns_is_gathered_until_the_round_is_decided():
     bench = started_one()
     pass_all(bench, "repeat->body")
@@ -120,20 +104,6 @@ def test_what_the_body_returns_is_gathered_until_the_round_is_decided():
     assert bench.on_wire("repeat->body") == []
     pass_all(bench, "body->repeat")
     assert bench.on_wire("repeat->body") == [11, 12, (1,)]
-
-
-def test_an_iteration_over_an_empty_start_runs_its_rounds_over_nothing():
-    bench = one()
-    bench.exhaust("items")
-    bench.run()
-    assert bench.round_ends[task_id("body")] == [(0,), (1,), (2,)]
-    assert bench.seen("out") == [] and bench.has_ended("out")
-
-
-def test_markers_do_not_leave_by_the_exits():
-    bench = started_one()
-    pass_all(bench, "repeat->body", "body->repeat")
-    assert bench.on_wire("repeat->out") == []
 
 
 def test_a_task_whose_records_wait_for_an_answer_does_not_complete_its_round():
@@ -192,14 +162,6 @@ def ahead(bench: Bench) -> None:
     bench.take("body/0->repeat/1")
 
 
-def test_what_comes_for_a_later_round_is_set_aside():
-    bench = slower_head()
-    before = list(bench.gathered[task_id("repeat/1")])
-    ahead(bench)
-    assert bench.gathered[task_id("repeat/1")] == before
-    assert bench.core("repeat/1").rounds.aside.keys() == {bench.channel("body/0->repeat/1")}
-
-
 def test_a_batch_that_was_spilled_and_then_set_aside_is_in_the_cut():
     """What waits on disk is encoded already, and was encoded once more."""
     bench = slower_head()
@@ -222,19 +184,6 @@ def test_what_was_set_aside_is_processed_in_its_round():
     assert bench.gathered[task_id("repeat/1")] == [77]
     bench.run()
     assert sorted(bench.seen("out")) == [31, 32, 87]
-
-
-def test_what_is_set_aside_is_state_and_comes_back():
-    bench = slower_head()
-    ahead(bench)
-    for head in ("repeat/0", "repeat/1"):
-        bench.trigger(head, 1)
-    bench.run()
-    expected = sorted(bench.seen("out"))
-    again = Bench(TWO, {"body": send_across}, restored=bench.cut(1), attempt=2, rounds=3)
-    assert again.core("repeat/1").rounds.aside.keys() == {again.channel("body/0->repeat/1")}
-    again.run()
-    assert sorted(again.seen("out")) == expected
 
 
 def test_what_is_set_aside_and_what_is_logged_of_a_channel_come_once_to_a_driver_that_takes_all_that_is_ready():
@@ -273,18 +222,6 @@ def test_a_channel_that_is_ahead_is_not_held():
     assert bench.has_captured(1, "body/0")
     bench.run()
     assert bench.is_complete(1) and bench.has_ended("out")
-
-
-def test_a_round_marker_is_logged_and_replayed_like_data():
-    bench = started_one()
-    pass_all(bench, "repeat->body")
-    bench.trigger("repeat", 1)
-    bench.run()
-    assert bench.log(1, "body->repeat") == [11, 12, (0,)]
-    again = one(restored=bench.cut(1), attempt=2)
-    again.run()
-    assert again.seen("out") == [31, 32]
-    assert again.round_ends[task_id("body")] == [(1,), (2,)]
 
 
 def test_a_cut_at_any_moment_restores_to_the_same_result():
@@ -461,21 +398,6 @@ def test_an_inner_iteration_runs_anew_in_every_round_of_the_outer_one():
     assert bench.round_ends[task_id("body")] == [(0, 0), (0, 1), (0,), (1, 0), (1, 1), (1,)]
     assert bench.seen("tail") == [21, 141]
     assert bench.seen("out") == [241]
-
-
-def test_the_marker_of_the_outer_round_goes_round_the_inner_body_once_and_leaves_behind_the_result():
-    bench = nested()
-    bench.pass_on("items->outer", 1)
-    bench.exhaust("items")
-    bench.deliver("items->outer")
-    pass_all(bench, "outer->inner")
-    for _ in range(2):
-        pass_all(bench, "inner->body", "body->inner")
-    assert bench.on_wire("inner->body") == [(0,)]
-    assert bench.on_wire("inner->tail") == []
-    pass_all(bench, "inner->body", "body->inner")
-    assert bench.on_wire("inner->tail") == [21, (0,)]
-    assert bench.on_wire("inner->body") == []
 
 
 def test_a_nested_iteration_restores_from_a_cut_at_any_moment():

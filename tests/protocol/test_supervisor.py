@@ -67,21 +67,9 @@ def running(chain: list[Entry]) -> Supervisor:
     return supervisor
 
 
-def test_the_first_attempt_starts_from_nothing():
-    supervisor, orders = claimed([])
-    assert orders == [RestoreTasks(Attempt(1), None)]
-    assert supervisor.next_epoch == 1
-
-
 def test_a_claim_is_an_entry_of_the_chain_and_names_the_cut_it_starts_from():
     chain: list[Entry] = [start(1), manifest(3), manifest(5)]
     assert Supervisor(OURS).begin(numbered(chain)) == [AppendEntry(4, ours(start(2, restored=5)))]
-
-
-def test_the_latest_cut_is_restored_and_numbers_go_on_behind_it():
-    supervisor, orders = claimed([start(1), manifest(3), manifest(5)])
-    assert orders == [RestoreTasks(Attempt(2), Epoch(5))]
-    assert supervisor.next_epoch == 6
 
 
 def test_an_earlier_cut_is_restored_if_it_is_asked_for_and_numbers_still_grow():
@@ -98,10 +86,6 @@ def check_refused(chain: list[Entry], epoch: Epoch, there: str) -> None:
     (fail,) = supervisor.begin(numbered(chain), epoch)
     assert isinstance(fail, FailRun) and f"epoch {epoch} " in fail.reason and there in fail.reason
     assert supervisor.stage is Stage.OVER
-
-
-def test_a_cut_that_is_not_there_is_refused_with_those_that_are():
-    check_refused([start(1), manifest(3), manifest(5)], Epoch(4), there="(3, 5)")
 
 
 def went_back(chain: list[Entry], *, dropped: Iterable[str] = ()) -> tuple[Supervisor, list[Order]]:
@@ -166,16 +150,8 @@ def test_no_task_runs_before_all_are_restored():
     supervisor.on_placed([A, B])
     assert supervisor.on_restored(A, Attempt(1)) == []
     assert supervisor.on_restored(A, Attempt(1)) == []
+    assert supervisor.on_restored(B, Attempt(2)) == [] and supervisor.stage is Stage.RESTORING
     assert supervisor.on_restored(B, Attempt(1)) == [StartTasks(Attempt(1))]
-
-
-def test_a_task_that_was_restored_for_an_earlier_attempt_does_not_count():
-    chain: list[Entry] = [start(1)]
-    supervisor, _ = claimed(chain)
-    supervisor.on_placed([A, B])
-    supervisor.on_restored(A, Attempt(2))
-    assert supervisor.on_restored(B, Attempt(1)) == []
-    assert supervisor.stage is Stage.RESTORING
 
 
 def test_a_claim_whose_place_is_taken_is_tried_behind_it():
@@ -202,23 +178,6 @@ def test_a_claim_from_an_earlier_cut_that_is_tried_again_keeps_to_that_cut():
     ]
 
 
-def test_a_coordinator_that_wakes_late_finds_its_place_taken_and_stops():
-    chain: list[Entry] = []
-    supervisor = running(chain)
-    assert supervisor.append(manifest(1)) == [AppendEntry(2, ours(manifest(1)))]
-    assert supervisor.on_taken(AppendEntry(2, start(1)), numbered([*chain, start(2)])) == [Fenced(2)]
-    assert supervisor.stage is Stage.OVER
-    assert supervisor.on_failure("a process died", numbered(chain), 0) == []
-
-
-def test_a_failure_behind_a_takeover_does_not_take_the_job_back():
-    chain: list[Entry] = []
-    supervisor = running(chain)
-    chain += [start(2), manifest(1, attempt=2)]
-    assert supervisor.on_failure("its files were gone", numbered(chain), 0) == [Fenced(2)]
-    assert supervisor.stage is Stage.OVER
-
-
 def test_a_run_that_begins_is_not_fenced_by_what_others_append_while_its_claim_fails():
     supervisor = Supervisor(OURS)
     supervisor.begin(numbered([start(1)]))
@@ -233,41 +192,11 @@ def test_a_run_whose_claim_was_created_unnoticed_is_fenced_by_what_others_append
     assert supervisor.on_failure("no reply came", taken_over, 0) == [Fenced(3)]
 
 
-def test_a_takeover_between_a_failure_and_its_claim_fences_the_claim():
-    chain: list[Entry] = []
-    supervisor = running(chain)
-    assert supervisor.on_failure("a process died", numbered(chain), 0) == [AppendEntry(2, ours(start(2)))]
-    assert supervisor.on_taken(AppendEntry(2, start(1)), numbered([*chain, start(2)])) == [Fenced(2)]
-
-
-def test_a_manifest_that_is_appended_is_where_the_next_attempt_starts():
-    chain: list[Entry] = []
-    supervisor = running(chain)
-    assert supervisor.on_appended(manifest(1)) == [supervisor.sweep()]
-    chain.append(manifest(1))
-    assert supervisor.on_failure("a process died", numbered(chain), 0) == [AppendEntry(3, ours(start(2, restored=1)))]
-
-
-def test_savepoints_of_earlier_attempts_are_not_for_retention_to_drop():
-    chain: list[Entry] = [start(1), replace(manifest(2), savepoint="mine"), manifest(3)]
-    supervisor = running(chain)
-    assert supervisor.cuts == [2, 3]
-    assert supervisor.periodic_cuts() == [3]
-
-
 def test_a_manifest_whose_creation_was_never_confirmed_is_seen_by_the_next_attempt():
     chain: list[Entry] = []
     supervisor = running(chain)
     chain.append(ours(manifest(8)))
     assert supervisor.on_failure("a process died", numbered(chain), 0) == [AppendEntry(3, ours(start(2, restored=8)))]
-
-
-def test_a_death_during_the_restore_claims_another_attempt():
-    chain: list[Entry] = []
-    supervisor, _ = claimed(chain)
-    supervisor.on_placed([A, B])
-    assert supervisor.on_failure("a process died", numbered(chain), 0) == [AppendEntry(2, ours(start(2)))]
-    assert supervisor.on_restored(A, Attempt(1)) == []
 
 
 def test_too_many_deaths_fail_the_run_with_the_last_reason():
@@ -437,26 +366,6 @@ def test_a_run_that_replaces_output_says_so_in_its_claim_and_removes_it_before_a
     assert supervisor.cuts == [1] and supervisor.next_epoch == 3
 
 
-def test_cuts_after_the_one_whose_output_was_replaced_cannot_be_restored():
-    chain: list[Entry] = [start(1), manifest(2), manifest(6)]
-    replacing(chain, 2)
-    check_refused(chain, Epoch(6), there="(2)")
-
-
-def test_each_attempt_removes_the_output_again_until_one_has_a_cut():
-    chain: list[Entry] = [start(1), manifest(2), manifest(6)]
-    supervisor, _ = replacing(chain, 2)
-    (append,) = supervisor.on_failure("a process died", numbered(chain), 0)
-    assert append == AppendEntry(5, ours(replace(start(3, restored=2), replaces=Epoch(2))))
-    chain.append(append.entry)
-    assert supervisor.on_appended(append.entry)[0] == ReplaceOutput(Attempt(3), Epoch(2))
-    chain.append(ours(manifest(7, attempt=3)))
-    supervisor.on_appended(chain[-1])
-    supervisor.failures_in_a_row = 0
-    (append,) = supervisor.on_failure("a process died", numbered(chain), 0)
-    assert append == AppendEntry(7, ours(start(4, restored=7)))
-
-
 def test_another_run_finishes_what_the_one_that_replaced_output_has_begun():
     chain: list[Entry] = [start(1), manifest(2), manifest(4), manifest(6)]
     replacing(chain, 4)
@@ -497,15 +406,6 @@ def test_what_says_which_output_can_be_removed_stays_as_long_as_a_run_can_go_bac
     assert isinstance(over, Sweep) and over.is_settled(Epoch(7), Attempt(1)) and over.is_settled(Epoch(0), Attempt(1))
 
 
-def test_an_entry_of_its_own_that_landed_late_does_not_fence_a_supervisor():
-    """The manifest was given up when its attempt failed, and reached the store after the chain was read."""
-    chain: list[Entry] = []
-    supervisor = running(chain)
-    assert supervisor.on_failure("a process died", numbered(chain), 0) == [AppendEntry(2, ours(start(2)))]
-    late = [*chain, ours(manifest(1))]
-    assert supervisor.on_taken(AppendEntry(2, start(1)), numbered(late)) == [AppendEntry(3, ours(start(3, restored=1)))]
-
-
 def test_a_claim_of_its_own_that_landed_late_does_not_keep_a_run_from_beginning_anew():
     supervisor = Supervisor(OURS)
     assert supervisor.begin([], anew=True) == [AppendEntry(1, ours(start(1)))]
@@ -535,18 +435,6 @@ def resumed(epoch: int, chain: list[Entry]) -> Supervisor:
     return supervisor
 
 
-def test_a_run_that_went_back_goes_back_again_when_it_fails_before_its_first_cut():
-    chain: list[Entry] = [start(1), manifest(2), manifest(6)]
-    supervisor = resumed(2, chain)
-    for attempt in (3, 4):
-        (append,) = supervisor.on_failure("a process died", numbered(chain), 0)
-        if supervisor.stage is Stage.PAUSING:
-            (append,) = supervisor.resume(numbered(chain))
-        assert append == AppendEntry(len(chain) + 1, ours(start(attempt, restored=2)))
-        chain.append(append.entry)
-        assert supervisor.on_appended(append.entry)[1:] == [RestoreTasks(Attempt(attempt), Epoch(2))]
-
-
 def test_a_run_that_went_back_continues_from_its_own_cuts_once_it_has_some():
     chain: list[Entry] = [start(1), manifest(2), manifest(6)]
     supervisor = resumed(2, chain)
@@ -555,13 +443,6 @@ def test_a_run_that_went_back_continues_from_its_own_cuts_once_it_has_some():
     supervisor.on_appended(chain[-1])
     (append,) = supervisor.on_failure("a process died", numbered(chain), 0)
     assert append == AppendEntry(6, ours(start(3, restored=7)))
-
-
-def test_another_run_continues_where_the_one_that_went_back_did():
-    chain: list[Entry] = [start(1), manifest(2), manifest(6)]
-    resumed(2, chain)
-    claim = start(3, restored=2, claimant="another")
-    assert Supervisor("another").begin(numbered(chain)) == [AppendEntry(5, claim)]
 
 
 def test_a_wish_for_an_older_cut_outlives_a_claim_that_could_not_be_recorded():

@@ -6,7 +6,7 @@ import pytest
 
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.messages import Mode
-from backedge.recovery.orders import AppendEntry, AttemptStart, Entry, Fenced, Manifest, Numbered, RestoreTasks
+from backedge.recovery.orders import AppendEntry, AttemptStart, Entry, Fenced, Manifest, Numbered
 from backedge.recovery.supervisor import Stage, Supervisor, claimant_of
 
 FIRST, SECOND, OTHER = claimant_of("run", "1"), claimant_of("run", "2"), claimant_of("other", "3")
@@ -38,22 +38,6 @@ def test_a_successor_of_a_supervisor_that_died_unclaimed_begins_as_the_run_was_a
     chain = numbered(start(1, OTHER), manifest(2, 1, OTHER), manifest(3, 1, OTHER))
     assert Supervisor(SECOND).begin(chain, Epoch(2)) == [AppendEntry(4, start(2, SECOND, restored=2))]
     assert Supervisor(SECOND).begin(chain, anew=True) == [Fenced(1)]
-
-
-def test_a_successor_restores_nothing_before_its_claim_is_in_the_chain():
-    successor = Supervisor(SECOND)
-    (claim,) = successor.begin(numbered(start(1, FIRST), manifest(4, 1, FIRST)))
-    assert isinstance(claim, AppendEntry) and successor.stage is Stage.CLAIMING
-    _, restore = successor.on_appended(claim.entry)
-    assert isinstance(restore, RestoreTasks) and restore.attempt == 2
-
-
-def test_a_successor_whose_claim_comes_behind_a_last_cut_of_its_predecessor_restores_that_cut():
-    successor = Supervisor(SECOND)
-    chain = numbered(start(1, FIRST))
-    successor.begin(chain)
-    chain = numbered(start(1, FIRST), manifest(1, 1, FIRST))
-    assert successor.on_taken(AppendEntry(2, start(1, FIRST)), chain) == [AppendEntry(3, start(3, SECOND, restored=1))]
 
 
 @pytest.mark.parametrize("happens", ["taken", "failure", "resume"])

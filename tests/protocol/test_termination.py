@@ -65,20 +65,6 @@ def test_a_probe_that_overtakes_nothing_and_finds_a_record_does_not_end_the_loop
     assert bench.seen("out") == [0]
 
 
-def test_a_record_that_is_processed_when_the_probe_comes_and_sends_another_is_found():
-    bench = loop()
-    bench.emit("items->head", 1)
-    bench.exhaust("items")
-    bench.deliver("items->head", 2)
-    bench.take("items->head")
-    bench.wait(10)
-    bench.run()
-    assert bench.acknowledged("out") == [1]
-    assert bench.told_to_end() == []
-    bench.finish()
-    assert bench.seen("head") == [1, 0]
-
-
 def test_a_busy_task_keeps_the_loop_alive():
     bench = loop()
     bench.set_busy("body", True)
@@ -92,15 +78,6 @@ def test_a_busy_task_keeps_the_loop_alive():
     bench.set_busy("body", False)
     bench.finish()
     assert bench.seen("out") == [0]
-
-
-def test_a_probe_is_sent_when_the_one_before_it_is_read():
-    bench = loop()
-    bench.exhaust("items")
-    bench.deliver("items->head")
-    for _ in range(5):
-        bench.wait(10)
-    assert probes(bench) == [1]
 
 
 def starts_of_probes(desk: Desk, duration_ms: int) -> list[int]:
@@ -163,28 +140,27 @@ def test_a_loop_behind_a_loop_ends_after_it():
     assert bench.told_to_end() == ["first", "second"]
 
 
-def test_nested_loops_end_together():
-    nested = graph("items -> outer", "outer -> inner", "inner -> body", "body => inner", "body => outer")
-    bench = Conducted(nested)
+IRREDUCIBLE = ("items -> a", "items -> b", "a -> b", "b => a", "b -> out")
+
+
+@pytest.mark.parametrize(
+    ("edges", "sizes", "heads"),
+    [
+        (
+            ("items -> outer", "outer -> inner", "inner -> body", "body => inner", "body => outer"),
+            {},
+            ["inner", "outer"],
+        ),
+        (IRREDUCIBLE, {}, ["a"]),
+        (("items -> head", "head -> body", "body => head"), {"head": 2, "body": 2}, ["head", "head"]),
+    ],
+    ids=["nested", "irreducible", "parallel"],
+)
+def test_every_head_of_a_loop_is_told_to_end(edges: tuple[str, ...], sizes: dict[str, int], heads: list[str]):
+    bench = Conducted(graph(*edges, **sizes))
     bench.exhaust("items")
     bench.finish()
-    assert sorted(bench.told_to_end()) == ["inner", "outer"]
-
-
-def test_an_irreducible_cycle_ends():
-    entered_twice = graph("items -> a", "items -> b", "a -> b", "b => a", "b -> out")
-    bench = Conducted(entered_twice)
-    bench.emit("items->b", 1)
-    bench.exhaust("items")
-    bench.finish()
-    assert bench.told_to_end() == ["a"]
-
-
-def test_every_head_of_a_parallel_loop_is_told():
-    bench = Conducted(graph("items -> head", "head -> body", "body => head", items=1, head=2, body=2))
-    bench.exhaust("items")
-    bench.finish()
-    assert bench.told_to_end() == ["head", "head"]
+    assert sorted(bench.told_to_end()) == heads
 
 
 @pytest.mark.parametrize(("policy", "probe"), [(Mode.ALIGNED, Mode.PROBE), (Mode.UNALIGNED, Mode.UNALIGNED_PROBE)])
@@ -195,33 +171,6 @@ def test_probes_take_the_way_of_the_run(policy: Mode, probe: Mode):
     bench.wait(10)
     assert {order.mode for order in bench.ordered(Trigger)} == {probe}
     bench.finish()
-
-
-def test_an_epoch_may_overlap_a_probe():
-    bench = loop()
-    bench.exhaust("items")
-    bench.run()
-    bench.request()
-    bench.wait(10)
-    bench.run()
-    assert bench.is_complete(1)
-    assert bench.told_to_end() == ["head"]
-    bench.finish()
-
-
-def test_a_restored_loop_whose_source_has_ended_goes_on_and_ends():
-    first = loop()
-    first.emit("items->head", 2)
-    first.exhaust("items")
-    first.deliver("items->head", 2)
-    first.take("items->head")
-    first.request()
-    first.run()
-    second = Conducted(LOOP, {"head": pass_on, "body": hop}, restored=first.cut(1), attempt=2)
-    assert second.has_ended("items")
-    second.finish()
-    assert second.seen("head") == [1, 0]
-    assert second.seen("out") == [0]
 
 
 def test_a_loop_ended_in_part_ends_with_the_heads_that_are_left():

@@ -11,49 +11,11 @@ from tests.protocol.bench_of_cores import Bench, graph
 
 LOOP = graph("items -> head", "head -> body", "body => head")
 
-# -- the running average: of 100 users, times that add up to 100,000 ------------------------------------------------
-
-
-def seconds(offset: int) -> int:
-    """The time on the page of the user at this offset; the first hundred add up to 100,000."""
-    return 899 + 2 * offset
-
 
 def average(state: dict[str, int], time: int) -> list[tuple[str, Any]]:
     state["users"] += 1
     state["times"] += time
     return []
-
-
-def visits_bench(**restored: Any) -> Bench:
-    states = {"visits": {"offset": 1}, "average": {"users": 0, "times": 0}}
-    return Bench(graph("visits -> average"), {"average": average}, states, **restored)
-
-
-def read_until(bench: Bench, offset: int) -> None:
-    """The source goes on until it would read this offset next, and all of it is processed."""
-    source = bench.states[bench.core("visits").task.id]
-    while source["offset"] < offset:
-        bench.emit("visits->average", seconds(source["offset"]))
-        source["offset"] += 1
-    bench.run()
-
-
-def test_running_average_goes_on_from_offset_101_after_a_crash_at_120():
-    first = visits_bench()
-    read_until(first, 101)
-    first.trigger("visits", 1)
-    read_until(first, 120)
-    cut = first.cut(1)
-    assert first.state(1, "visits") == {"offset": 101}
-    assert first.state(1, "average") == {"users": 100, "times": 100_000}
-
-    second = visits_bench(restored=cut, attempt=2)
-    read_until(second, 151)
-    undisturbed = visits_bench()
-    read_until(undisturbed, 151)
-    assert second.states == undisturbed.states
-    assert second.seen("average")[0] == seconds(101)
 
 
 # -- two accounts --------------------------------------------------------------------------------------------------
@@ -101,31 +63,6 @@ def test_unaligned_a_transfer_that_is_received_and_not_booked_is_in_the_channel_
     bench.run()
     assert bench.state(1, "B") == {"balance": 5_000}
     assert bench.log(1, "A->B") == [1_000]
-
-
-# -- the head of an iteration over a stream, as the tests of Flink ML have it ----------------------------------------
-
-
-def test_head_restores_exactly_the_feedback_between_its_capture_and_its_barrier_in_order():
-    bench = Bench(LOOP)
-    bench.emit("body->head", 100)
-    bench.deliver("body->head")
-    bench.take("body->head")
-    bench.trigger("items", 1)
-    bench.trigger("head", 1)
-    bench.deliver("items->head")
-    assert bench.has_captured(1, "head")
-    bench.emit("body->head", 101, 102, 103)
-    bench.deliver("body->head", 3)
-    bench.take("body->head", 3)
-    assert not bench.is_sealed(1, "head")
-    bench.run()
-    assert bench.is_sealed(1, "head")
-
-    restored = Bench(LOOP, restored=bench.cut(1), attempt=2)
-    restored.run()
-    assert restored.seen("head") == [101, 102, 103]
-    assert bench.seen("head")[:1] == [100]
 
 
 # -- two overlapping logs, as the tests of StateFun have it ----------------------------------------------------------

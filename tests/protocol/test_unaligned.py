@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from backedge.recovery.coordinator import Coordinator, SnapshotOptions
 from backedge.recovery.messages import Mode
 from tests.protocol.bench_of_cores import Bench, graph
 
 JOIN = graph("left -> join", "right -> join", "join -> out")
 LOOP = graph("items -> head", "head -> body", "body => head")
 U = Mode.UNALIGNED
-
-
-def coordinator_of(bench: Bench) -> Coordinator:
-    return Coordinator(bench.deployment, bench.attempt, SnapshotOptions(U), first_epoch=1)  # type: ignore[arg-type]
 
 
 def test_a_task_captures_on_receipt_of_the_first_barrier_and_logs_every_other_input():
@@ -40,16 +35,6 @@ def test_what_was_received_before_the_first_barrier_and_not_processed_is_logged_
     assert bench.log(1, "left->join") == ["queued"]
 
 
-def test_nothing_is_held():
-    bench = Bench(JOIN)
-    bench.trigger("left", 1, U)
-    bench.emit("left->join", "behind")
-    bench.deliver("left->join", 2)
-    bench.take("left->join")
-    assert bench.seen("join") == ["behind"]
-    assert bench.core("join").alignment.held == {}
-
-
 def test_the_first_barrier_may_come_over_a_back_edge():
     bench = Bench(LOOP)
     bench.trigger("body", 1, U)
@@ -72,15 +57,6 @@ def test_a_trigger_after_the_first_barrier_does_nothing():
     assert bench.on_wire("head->body") == ["barrier 1"]
 
 
-def test_several_tasks_may_start_the_same_epoch_at_once():
-    bench = Bench(LOOP)
-    for task in ("body", "items", "head"):
-        bench.trigger(task, 1, U)
-    bench.run()
-    assert bench.is_complete(1)
-    assert bench.on_wire("head->body") == []
-
-
 def test_an_end_stands_for_the_barrier_of_a_logged_channel():
     bench = Bench(JOIN)
     bench.trigger("left", 1, U)
@@ -89,32 +65,3 @@ def test_an_end_stands_for_the_barrier_of_a_logged_channel():
     bench.exhaust("right")
     bench.deliver("right->join", 2)
     assert bench.log(1, "right->join") == ["last"]
-
-
-def test_overlapping_unaligned_epochs_log_each_their_own():
-    bench = Bench(JOIN)
-    bench.trigger("left", 1, U)
-    bench.deliver("left->join")
-    bench.pass_on("right->join", "a")
-    bench.trigger("left", 2, U)
-    bench.deliver("left->join")
-    bench.pass_on("right->join", "b")
-    bench.trigger("right", 1, U)
-    bench.emit("right->join", "c")
-    bench.trigger("right", 2, U)
-    bench.run()
-    assert bench.log(1, "right->join") == ["a", "b"]
-    assert bench.log(2, "right->join") == ["b", "c"]
-
-
-def test_a_regular_log_is_replayed_before_what_comes_live():
-    first = Bench(JOIN)
-    first.trigger("left", 1, U)
-    first.deliver("left->join")
-    first.emit("right->join", "in the channel")
-    first.trigger("right", 1, U)
-    first.run()
-    second = Bench(JOIN, restored=first.cut(1), attempt=2)
-    second.emit("right->join", "live")
-    second.run()
-    assert second.seen("join") == ["in the channel", "live"]
