@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 
 import pytest
 
@@ -17,7 +16,6 @@ from backedge.recovery.orders import Manifest
 from backedge.recovery.requests import Request, RequestKind
 from backedge.recovery.supervisor import Stage
 from proof.generated_flows import generate
-from proof.runner import RESCALES, run_seed
 
 STEPS_MAX = 8_000
 ASKED_AT = 60
@@ -147,14 +145,3 @@ def test_a_rescale_that_is_given_up_leaves_the_tasks_that_took_its_cut():
     world.apply(("unrestorable",))
     end_well(world)
     assert widths(world) == [2, 3, 1, 3]
-
-
-@pytest.mark.slow
-def test_seeds_rescale_living_runs_and_kill_them_meanwhile():
-    counts = Counter[str]()
-    for seed in range(20):
-        outcome, world, _ = run_seed(seed, 3, rescales=RESCALES)
-        assert not outcome.violations, (seed, outcome.violations)
-        counts += world.counts
-        counts["crashes_after_rescales"] += outcome.faults["rescale"] > 0 and outcome.faults["crash"] > 0
-    assert counts["rescaled_live"] and counts["rescales_answered"] and counts["crashes_after_rescales"], counts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backedge import Collect, Flow, Range, ScheduleError, narrate, simulate
+from backedge import Collect, Flow, Range, ScheduleError, narrate
 from examples.cyclic import retries
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,13 +47,6 @@ def test_without_the_loop_log_orders_are_lost_and_the_checker_says_why():
     assert not without.surplus
     assert without.problem is not None
     assert "belong in the log; it holds []" in without.problem
-
-
-@pytest.mark.slow
-def test_the_seed_of_the_example_passes_in_simulate():
-    run, _ = retries.telling_runs()
-    result = simulate(retries.flow(), seeds=[run.seed], parallelism=2, crashes=2)
-    assert result.restores_with_log == run.restores_with_log
 
 
 @pytest.mark.slow

@@ -67,14 +67,6 @@ def test_a_loop_with_a_limit_passes_and_its_dead_letters_are_kept_and_counted():
     assert "records in each sink: 4 in 'done', 1 in 'again.dead_letters'" in str(result)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", ["aligned", "unaligned"])
-def test_every_policy_keeps_every_record(policy: Any):
-    result = simulate(retries(), seeds=range(40), policy=policy)
-    assert result.cuts > 40
-    assert result.restores > 3
-
-
 def lanes() -> Flow:
     """Nothing in the body is partitioned: one head may be far ahead of the other."""
     flow = Flow("lanes")
@@ -86,12 +78,6 @@ def lanes() -> Flow:
 @pytest.mark.slow
 def test_an_iteration_whose_body_has_only_forward_edges_passes():
     assert sorted(simulate(lanes(), seeds=range(40)).outputs["done"]) == [7, 8, 9]
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_an_iteration_whose_body_has_only_forward_edges_passes_a_thousand_schedules():
-    assert simulate(lanes(), seeds=range(100, 1_100)).schedules == 1_000
 
 
 @pytest.mark.slow
@@ -114,42 +100,6 @@ def test_another_parallelism_may_chain_operators_that_had_records_between_them(m
     assert any(kept_apart)
 
 
-@pytest.mark.slow
-def test_an_iteration_in_rounds_passes():
-    flow = Flow("halve")
-    numbers = flow.read(Range(9), name="numbers")
-    small = flow.iterate(
-        numbers,
-        lambda stream: stream.rebalance().map(lambda n: n / 2, name="half"),
-        until=lambda largest: largest < 1,
-        measure=float,
-        reduce=max,
-        name="halving",
-    )
-    small.write(Collect(), name="small")
-    result = simulate(flow, seeds=range(25))
-    assert sorted(result.outputs["small"]) == [n / 16 for n in range(9)]
-    assert result.restores_with_log > 0
-
-
-@pytest.mark.slow
-def test_functions_that_change_records_and_state_in_place_pass():
-    def collect(seen: list[int], record: dict[str, list[int]]) -> tuple[list[int], dict[str, list[int]]]:
-        seen.append(record["path"][-1])
-        record["path"].append(len(seen))
-        return seen, record
-
-    flow = Flow("paths")
-    again = flow.loop("again", of=dict)
-    records = flow.read(Items([{"key": key, "path": [0]} for key in range(4)]), name="records")
-    collected = records.merge(again).key_by("key").stateful_map(collect, initial=[], name="collected")
-    done, more = collected.split(lambda record: len(record["path"]) > 4)
-    again.feed(more)
-    done.write(Collect(), name="done")
-    result = simulate(flow, seeds=range(60))
-    assert result.outputs["done"][0]["path"] == [0, 1, 2, 3, 4]
-
-
 def test_inputs_stand_in_for_files():
     orders = [{"id": "a", "needs": 2}, {"id": "b", "needs": 1}]
     result = simulate(retries(JsonLines("orders/")), {"orders": orders}, seeds=range(10))
@@ -160,15 +110,6 @@ def test_inputs_stand_in_for_files():
 def test_inputs_replace_what_a_source_brings():
     result = simulate(retries(), {"orders": []}, seeds=range(5))
     assert result.outputs == {"done": [], "again.dead_letters": []}
-
-
-@pytest.mark.slow
-def test_a_thousand_records_have_about_as_many_cuts_as_ten():
-    flow = Flow("many")
-    flow.read(Range(1_000), name="numbers").rebalance().map(lambda n: n + 1).write(Collect(), name="out")
-    result = simulate(flow, seeds=range(5))
-    assert len(result.outputs["out"]) == 1_000
-    assert result.cuts < 200
 
 
 # -- what is caught ----------------------------------------------------------------------------------------------
@@ -236,15 +177,6 @@ def test_a_small_flow_crashes_about_as_often_as_it_is_told_to(crashes: int):
     result = simulate(flow, seeds=range(40), crashes=crashes)
     assert 0.7 * crashes < result.crashes / 40 <= crashes + 1
     assert result.restores > 10
-
-
-def test_the_seed_alone_shows_it_again():
-    flow = forgetful()
-    with pytest.raises(ScheduleError) as first:
-        simulate(flow, seeds=range(40))
-    with pytest.raises(ScheduleError) as second:
-        simulate(flow, seeds=[first.value.seed or 0])
-    assert str(first.value) == str(second.value)
 
 
 @pytest.mark.slow
@@ -450,10 +382,6 @@ def test_it_takes_more_seeds_than_can_be_counted(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Simulation, "run_seed", run_seed)
     with pytest.raises(KeyboardInterrupt):
         simulate(retries(), seeds=range(10**30))
-
-
-def test_it_gives_the_same_again():
-    assert simulate(retries(), seeds=range(20)) == simulate(retries(), seeds=range(20))
 
 
 @pytest.mark.slow

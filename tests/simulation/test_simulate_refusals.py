@@ -16,7 +16,6 @@ from backedge import (
     Items,
     JsonLines,
     LoopLimitError,
-    OpenLoopError,
     SimulationError,
     Stream,
     UserFunctionError,
@@ -97,13 +96,6 @@ def test_an_invariant_that_cannot_be_called_is_refused_before_anything_runs(inva
 def test_a_rule_that_does_not_exist_cannot_be_broken():
     with pytest.raises(SimulationError, match=r"broken_rule='gravity' is not a rule; there are 'no-loop-log', "):
         narrate(doubled(Items([1])), seed=1, broken_rule="gravity")
-
-
-def test_a_graph_that_cannot_run_is_refused_as_everywhere():
-    flow = Flow("open")
-    flow.read(Items([1])).merge(flow.loop("again")).write(Collect())
-    with pytest.raises(OpenLoopError):
-        simulate(flow)
 
 
 # -- user code ---------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -34,18 +33,6 @@ def test_a_broken_rule_exits_with_1_and_names_the_seed_of_the_shortest_story(cap
     result = json.loads(captured.out.splitlines()[-1])
     assert result["violations"] > 0
     assert f"--seed {result['shortest']['seed']} --crashes 3 --break duplicate-barrier" in captured.err
-
-
-@pytest.mark.slow
-def test_a_long_run_can_be_split_where_a_seed_begins(capsys: pytest.CaptureFixture[str]):
-    told: list[Any] = []
-    for part in (["--seeds", "13"], ["--seeds", "6"], ["--first-seed", "6", "--seeds", "7"]):
-        assert main(["run", *part]) == 0
-        told.append(last_line(capsys))
-    whole, first, second = told
-    assert whole["cuts"] == first["cuts"] + second["cuts"]
-    assert Counter(whole["faults"]) == Counter(first["faults"]) + Counter(second["faults"])
-    assert first["faults"] != second["faults"], "the second part has seeds of its own"
 
 
 def test_one_seed_tells_its_story(capsys: pytest.CaptureFixture[str]):

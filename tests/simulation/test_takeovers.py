@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from backedge.engine.simulation.breaks import BREAKS
 from backedge.engine.simulation.checker import check
 from backedge.engine.simulation.world import World
 from backedge.engine.simulation.world_options import Parts, WorldOptions
@@ -72,26 +71,6 @@ def test_a_supervisor_that_dies_at_any_step_is_replaced_and_the_run_ends_once():
     assert moments >= expected, expected - moments
 
 
-def taken_over(parts: Parts | None = None) -> World:
-    """A run whose supervisor has died behind its first cut."""
-    world = world_of(parts)
-    go_on(world, cuts=1)
-    world.apply(("kill_coordinator",))
-    go_on(world)
-    return world
-
-
-def test_a_successor_claims_an_attempt_of_its_own():
-    world = taken_over()
-    starts = [entry for _, entry in world.store.history if isinstance(entry, AttemptStart)]
-    assert [entry.attempt for entry in starts] == [1, 2] and list(check(world.record)) == []
-
-
-def test_two_supervisors_are_found_where_a_successor_acts_before_its_claim():
-    with pytest.raises(LookupError, match="entry 4 of the chain would follow entry 2"):
-        taken_over(BREAKS["acts-without-a-claim"].parts())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("wakes_late", "has_lost_tasks"), [(False, False), (True, False), (True, True)])
 def test_a_supervisor_that_sleeps_through_a_takeover_harms_nothing(wakes_late: bool, has_lost_tasks: bool):
@@ -130,13 +109,3 @@ def test_a_supervisor_that_was_taken_for_dead_completes_cuts_until_its_successor
     starts = [entry for _, entry in world.store.history if isinstance(entry, AttemptStart)]
     assert cut.attempt == 1 and [start.restored for start in starts] == [None, cut.epoch]
     assert world.is_finished and list(check(world.record)) == []
-
-
-def test_a_supervisor_that_wakes_up_and_goes_on_is_found():
-    world = world_of(BREAKS["woken-supervisor-goes-on"].parts())
-    go_on(world, cuts=1)
-    world.apply(("stop_coordinator",))
-    go_on(world, cuts=2)
-    world.apply(("wake_coordinator", True))
-    go_on(world, 50)
-    assert any("has the job" in violation.story for violation in check(world.record))
