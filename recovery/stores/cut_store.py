@@ -407,16 +407,6 @@ class CutStore:
             if not is_sound:
                 raise _changed(full_name(self._store, name))
 
-    def task_snapshot(self, epoch: Epoch, task: TaskId) -> TaskSnapshot:
-        """Read the snapshot of one task, without the files of the others."""
-        described = self.manifest_of(epoch)
-        if task not in described.tasks:
-            raise NoSuchCutError(
-                f"the cut of epoch {epoch} has no task {task}: it was taken with the tasks "
-                f"{', '.join(map(str, described.tasks))}; read the whole cut to restore with others"
-            )
-        return self.reader_of(described.tasks[task]).snapshot()
-
     def files_of(self, tasks: Mapping[TaskId, TaskFiles]) -> StoredCut:
         """The files of these tasks, read part by part. A file is verified before it is decoded."""
         from backedge.recovery.stores.task_tables import StoredCut

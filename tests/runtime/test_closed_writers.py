@@ -48,10 +48,3 @@ def test_a_writer_is_closed_and_hides_nothing_by_what_it_raises(is_wrapped: bool
     for runtime in tasks.runtimes.values():
         runtime.close()
     assert [writer.closed for writer in services.opened] == [1]
-
-
-def test_a_writer_needs_no_close():
-    tasks = Tasks(numbers())
-    for runtime in tasks.runtimes.values():
-        runtime.close()
-    assert not hasattr(ListWriter, "close")

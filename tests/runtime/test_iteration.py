@@ -8,7 +8,7 @@ import pytest
 
 from backedge import Collect, Flow, Items, Stream
 from backedge.engine.batch import Batch
-from backedge.engine.task_errors import MisuseError, UserFunctionError
+from backedge.engine.task_errors import MisuseError
 from backedge.graphs.ids import TaskId
 from tests.runtime.tasks import Tasks, by_receiver
 
@@ -84,12 +84,6 @@ def test_what_the_body_sends_back_is_measured_at_the_sender_until_it_is_taken():
     assert body.take_contributions("somewhere else") is None
 
 
-def test_a_record_counts_one_when_nothing_else_is_said():
-    tasks = iterating(rounds=2)
-    tasks.feed("body", [5, 6, 7])
-    assert tasks.home("body").take_contributions("head") == 3
-
-
 def test_reduce_says_how_measures_are_folded():
     tasks = iterating(until=lambda most: most > 100, measure=abs, reduce=max)
     tasks.feed("body", [5, 8])
@@ -116,18 +110,6 @@ def test_a_task_that_sends_back_by_two_operators_contributes_both():
 def test_a_measure_that_is_none_is_refused_for_it_would_end_the_iteration():
     with pytest.raises(MisuseError, match="iteration 'head': measure or reduce returned None for 2, but None means"):
         iterating(until=bool, measure=lambda n: None).feed("body", [1])
-
-
-def test_user_code_that_raises_in_a_rule_is_told_with_the_round():
-    def fail(*values: Any) -> Any:
-        raise ZeroDivisionError("nothing to divide")
-
-    with pytest.raises(
-        UserFunctionError, match=r"operator 'head' raised ZeroDivisionError: .* in until or reduce of round 4"
-    ):
-        iterating(until=fail).home("head").decide((4,), {HERE: 1})
-    with pytest.raises(UserFunctionError, match=r"operator 'head' raised ZeroDivisionError: .* in measure or reduce"):
-        iterating(until=bool, measure=fail).feed("body", [1])
 
 
 def test_only_a_head_decides():
@@ -163,13 +145,3 @@ def test_hooks_of_the_body_see_the_round():
     assert seen(tasks.feed("op", [1])) == [("record", (0, 1))]
     assert seen(home.on_round_end((0,), 0)) == [("end", (0,))]
     assert seen(tasks.feed("op", [1])) == [("record", (1, 0))]
-
-
-def test_outside_of_iterations_there_is_no_round():
-    class Rounds:
-        def on_record(self, ctx: Any, n: int) -> None:
-            ctx.emit(ctx.round)
-
-    flow = Flow("plain")
-    flow.read(Items([]), name="source").rebalance().process(Rounds, name="op").rebalance().write(Collect(), name="sink")
-    assert by_receiver(Tasks(flow).feed("op", [1])) == {"sink/0": [None]}

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from backedge import Generate, Items, Range, Source
-from backedge.engine.files.file_formats import JsonLines
 from backedge.engine.memory import ListStore, ListWriter, MemoryServices
 from backedge.graphs.kinds import Read
 from backedge.graphs.plan import Operator
@@ -34,49 +31,10 @@ def test_a_reader_goes_on_where_its_positions_say():
     assert second.exhausted
 
 
-def test_one_task_may_read_the_splits_of_several():
-    positions = {"0-of-2": 1, "1-of-2": 0}
-    reader = reader_of(Items(["a", "b", "c", "d"]), positions=positions)
-    assert [reader.read(10), reader.read(10), reader.read(10)] == [["c"], ["b", "d"], []]
-
-
-def test_a_source_without_end_is_never_exhausted():
-    reader = reader_of(Generate(lambda n: -n))
-    assert reader.read(3) == [0, -1, -2]
-    assert not reader.exhausted
-
-
-def test_given_inputs_replace_what_the_source_describes():
-    assert reader_of(JsonLines("orders/"), {"source": ["given"]}).read(10) == ["given"]
-
-
-def test_a_source_that_is_given_no_input_is_opened(tmp_path: Path):
-    (tmp_path / "orders.jsonl").write_text("1\n2\n")
-    assert reader_of(JsonLines(str(tmp_path)), {"other": []}).read(10) == [1, 2]
-
-
 def test_changing_a_record_does_not_change_what_is_read_after_a_restart():
     source = Items([{"n": 1}])
     reader_of(source).read(1)[0]["n"] = 2
     assert reader_of(source).read(1) == [{"n": 1}]
-
-
-def test_output_is_published_by_commit_alone_and_once():
-    store = ListStore()
-    writer = ListWriter("sink", store)
-    writer.write(["a"])
-    assert writer.prepare("one")
-    writer.write(["b"])
-    assert store.output("sink") == []
-    writer.commit("one")
-    writer.commit("one")
-    assert store.output("sink") == ["a"]
-
-
-def test_preparing_nothing_makes_no_transaction():
-    store = ListStore()
-    assert ListWriter("sink", store).prepare("one") is False
-    assert store.prepared == {}
 
 
 def test_what_was_prepared_outlives_its_writer_and_what_was_not_does_not():

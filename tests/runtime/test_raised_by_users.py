@@ -97,21 +97,13 @@ def test_its_record_is_set_aside_where_that_is_asked_for(kind: str, raised: str)
     assert found == {"sink": [1, 3], "dead": [2]}
 
 
+@pytest.mark.parametrize("route", ["key_by", "route"])
 @pytest.mark.parametrize("raised", RAISED)
-def test_a_key_function_that_raises_it_is_told_with_its_record(raised: str):
+def test_a_function_of_an_edge_that_raises_it_is_told_with_its_record(raised: str, route: str):
     flow = Flow("raised")
     items = flow.read(Items([]), name="source").rebalance().map(lambda r: r, name="op")
-    items.key_by(RAISED[raised]).stateful_map(lambda n, r: (n, r), 0, name="state").write(Collect(), name="sink")
-    with pytest.raises(UserFunctionError, match=f"^key_by between 'op' and 'state' raised {raised}(.|\n)*record: 2"):
-        Tasks(flow, 2).feed("op", [1, 2, 3])
-
-
-@pytest.mark.parametrize("raised", RAISED)
-def test_a_route_function_that_raises_it_is_told_with_its_record(raised: str):
-    flow = Flow("raised")
-    items = flow.read(Items([]), name="source").rebalance().map(lambda r: r, name="op")
-    items.route(RAISED[raised]).map(abs, name="next").write(Collect(), name="sink")
-    with pytest.raises(UserFunctionError, match=f"^route between 'op' and 'next' raised {raised}(.|\n)*record: 2"):
+    getattr(items, route)(RAISED[raised]).map(abs, name="next").write(Collect(), name="sink")
+    with pytest.raises(UserFunctionError, match=f"^{route} between 'op' and 'next' raised {raised}(.|\n)*record: 2"):
         Tasks(flow, 2).feed("op", [1, 2, 3])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items, Loop, Stream
-from backedge.engine.batch import Batch, copy_records, encode, spread
+from backedge.engine.batch import Batch, encode, spread
 from backedge.engine.sending import TARGETS_CACHED_MAX
 from backedge.engine.task_errors import LoopLimitError, RecordSerializationError, RoutingError, UserFunctionError
 from backedge.graphs.routing import key_group, task_of_group
@@ -135,13 +135,6 @@ def test_a_chained_target_and_a_channel_never_see_each_others_changes():
     tasks = Tasks(flow)
     assert records_of(tasks.feed("op", [{"n": 1}])) == [{"n": 1}]
     assert tasks.output("chained") == [{"n": 3}]
-
-
-def test_the_list_itself_is_copied_even_when_its_records_need_not_be():
-    records = [1, "a", ("b", None)]
-    copied = copy_records(records)
-    assert copied == records
-    assert copied is not records
 
 
 # -- back edges ---------------------------------------------------------------------------------------------------

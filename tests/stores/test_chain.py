@@ -51,13 +51,6 @@ def test_the_entry_of_a_stop_says_that_the_run_ends_with_it(tmp_path: Path):
     assert [entry.stops for entry in CutStore(str(tmp_path), "job").chain() if isinstance(entry, Manifest)] == [True]
 
 
-def test_a_place_that_is_taken_is_not_given_again(tmp_path: Path):
-    store = chain_of(tmp_path)
-    before = store.chain()
-    assert not store.create(3, AttemptStart(Attempt(9), None))
-    assert store.chain() == before
-
-
 def test_a_coordinator_that_wakes_late_finds_its_place_taken_and_leaves_nothing(tmp_path: Path):
     late, other = CutStore(str(tmp_path), "job"), CutStore(str(tmp_path), "job")
     begin(late)
@@ -154,17 +147,6 @@ def test_a_bit_flipped_anywhere_in_an_entry_is_found(tmp_path: Path, key: bytes 
         path.write_bytes(right)
 
 
-@pytest.mark.slow
-def test_an_entry_cut_at_any_length_is_found(tmp_path: Path):
-    chain_of(tmp_path)
-    path = tmp_path / "job" / "chain" / "00000005.json"
-    right = path.read_bytes()
-    for length in range(len(right)):
-        path.write_bytes(right[:length])
-        with pytest.raises(SnapshotCorruptError, match=r"00000005\.json"):
-            CutStore(str(tmp_path), "job").chain()
-
-
 def test_entries_that_are_exchanged_or_brought_from_elsewhere_are_found(tmp_path: Path):
     chain_of(tmp_path / "here")
     chain_of(tmp_path / "there")
@@ -215,16 +197,10 @@ def test_what_is_not_signed_is_not_parsed(seal: bytes, monkeypatch: pytest.Monke
 def test_an_epoch_that_no_entry_records_is_no_cut(tmp_path: Path):
     store = chain_of(tmp_path)
     write(store, snapshots_of(6, 2))
-    for read in (store.cut, store.manifest_of, store.drop, lambda epoch: store.task_snapshot(epoch, RANK)):
+    for read in (store.cut, store.manifest_of, store.drop):
         with pytest.raises(NoSuchCutError, match=r"\bepoch 6\b"):
             read(Epoch(6))
     assert (tmp_path / "job" / "epoch=6").exists()
-
-
-def test_a_task_that_a_cut_does_not_hold_is_named(tmp_path: Path):
-    store = chain_of(tmp_path)
-    with pytest.raises(NoSuchCutError, match=r"\btask rank/1\b"):
-        store.task_snapshot(Epoch(2), RANK._replace(index=1))
 
 
 def test_a_manifest_tells_what_a_cut_is(tmp_path: Path):
@@ -242,13 +218,6 @@ def test_a_manifest_tells_what_a_cut_is(tmp_path: Path):
     assert {file.name for file in described.files} == {
         path.relative_to(tmp_path / "job").as_posix() for path in (tmp_path / "job" / "epoch=2").rglob("*.parquet")
     }
-
-
-def test_last_states_are_filed_apart_and_read_with_later_cuts(tmp_path: Path):
-    store = chain_of(tmp_path)
-    assert (tmp_path / "job/epoch=last/attempt=2/table=transactions/operator=done/done.0.parquet").exists()
-    snapshot = store.task_snapshot(Epoch(5), SINK)
-    assert (snapshot.ended, snapshot.epoch) == (True, 5)
 
 
 def test_the_description_of_a_graph_is_kept_once(tmp_path: Path):
@@ -279,8 +248,3 @@ def test_a_document_of_another_format_is_refused_by_its_path(tmp_path: Path):
         path.write_bytes(documents.sealed(body, None))
     with pytest.raises(StoreError, match=rf"00000001\.json .*\bformat {later_one}\b.*\b{ours}\b"):
         CutStore(str(tmp_path), "job").chain()
-
-
-def test_entries_are_what_the_supervisor_reads(tmp_path: Path):
-    kinds = [type(entry) for entry in chain_of(tmp_path).chain()]
-    assert kinds == [AttemptStart, Manifest, Manifest, AttemptStart, Manifest]

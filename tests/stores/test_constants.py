@@ -191,12 +191,3 @@ def test_those_that_a_kept_cut_names_stay_and_those_of_a_run_that_may_claim_late
     store.sweep(later)
     names = {file.name for files in (first, starting) for file in files.values()}
     assert {f"constants/{name}" for name in there(tmp_path)} == names
-
-
-def test_a_sweep_that_is_carried_out_late_spares_those_of_a_run_that_has_claimed_since(tmp_path: Path):
-    store = CutStore(str(tmp_path), "job")
-    late = claim(store, "11aa", 1)
-    theirs = kept(store, "22bb", prices=b"1")
-    claim(store, "22bb", 2)
-    store.sweep(late)
-    assert {f"constants/{name}" for name in there(tmp_path)} == {theirs["prices"].name}

@@ -14,7 +14,6 @@ from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.orders import AttemptStart
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
-from backedge.recovery.stores.store_errors import NoSuchCutError
 from tests.faults.evidence import Evidence
 from tests.gates import HANG_S
 from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, meaning, snapshots_of, sweep, write
@@ -86,24 +85,6 @@ def test_a_full_disk_leaves_no_half_manifest_and_the_next_cut_completes(tmp_path
         writes += 1
     assert writes > 10
     assert store.cut(Epoch(1)).epoch == 1
-
-
-def test_a_death_between_manifest_and_entry_leaves_a_cut_that_is_not_complete(tmp_path: Path):
-    store = CutStore(str(tmp_path), "job")
-    begin(store)
-    complete(store, 1)
-    complete(store, 2)
-    (tmp_path / "job" / "chain" / "00000003.json").unlink()
-    after = CutStore(str(tmp_path), "job")
-    assert (tmp_path / "job" / "epoch=2" / "attempt=1" / "manifest-00000003.json").exists()
-    assert [entry.epoch for entry in after.chain()[1:]] == [1]  # type: ignore[union-attr]
-    with pytest.raises(NoSuchCutError):
-        after.cut(Epoch(2))
-    begin(after, 2, restored=1)
-    sweep(after, 2)
-    assert not (tmp_path / "job" / "epoch=2").exists()
-    complete(after, 2, 2)
-    assert after.cut(Epoch(2)).attempt == 2
 
 
 DIES = """

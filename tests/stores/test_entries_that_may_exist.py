@@ -58,13 +58,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     return Server(monkeypatch)
 
 
-def test_a_link_that_is_repeated_and_finds_itself_has_succeeded(tmp_path: Path, server: Server):
-    """NFS: the reply to the first request was lost, and the second one is told that the file exists."""
-    server.answers = [(True, errno.EEXIST)]
-    assert create_exclusively(FolderStore(str(tmp_path)), FILE, b"ours")
-    assert FolderStore(str(tmp_path)).list() == [FILE]
-
-
 def test_a_file_of_somebody_else_is_told_from_ours_by_its_bytes(tmp_path: Path, server: Server):
     folder = FolderStore(str(tmp_path))
     assert create_exclusively(folder, FILE, b"theirs")

@@ -22,7 +22,7 @@ from backedge.recovery.stores.documents import sealed, sha256
 from backedge.recovery.stores.older_cuts import with_older_cut
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from tests.faults.evidence import Evidence
-from tests.stores.snapshots import RANK, begin, complete, meaning, snapshots_of, sweep, write
+from tests.stores.snapshots import begin, complete, snapshots_of, sweep, write
 
 MANIFEST = "epoch=1/attempt=1/manifest-00000002.json"
 ENTRY = "chain/00000002.json"
@@ -126,15 +126,6 @@ def test_the_error_of_a_damaged_cut_names_the_latest_older_one_that_is_no_part_o
             read_cut(reopened(job), Epoch(3))
     elsewhere = SnapshotCorruptError(f"{job / ENTRY} is torn")
     assert with_older_cut(elsewhere, Epoch(1), [Epoch(1)], store.manifest_of) is elsewhere
-
-
-def test_a_damaged_part_of_one_task_leaves_the_others_readable(job: Path):
-    (job / ROUNDS).write_bytes(b"")
-    with pytest.raises(SnapshotCorruptError, match="rounds"):
-        reopened(job).task_snapshot(Epoch(1), RANK)
-    for task, snapshot in snapshots_of(1, ended=True).items():
-        if task != RANK:
-            assert reopened(job).task_snapshot(Epoch(1), task) == snapshot
 
 
 # -- forgeries ---------------------------------------------------------------------------------------------------
@@ -377,11 +368,3 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_nobody_waits_for_it(job: Path)
     os.mkfifo(job / ROUNDS)
     with pytest.raises(StoreError, match="regular file"):
         read_everything(job, None)
-
-
-def test_the_cut_of_these_tests_is_right_when_nothing_happens_to_it(job: Path):
-    found = reopened(job).cut(Epoch(1)).snapshots
-    written = snapshots_of(1, ended=True)
-    assert {task: meaning(part) for task, part in found.items()} == {
-        task: meaning(part) for task, part in written.items()
-    }

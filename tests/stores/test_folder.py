@@ -45,14 +45,6 @@ def test_a_large_file_goes_to_the_disk_while_it_is_written(tmp_path: Path, monke
     assert read(folder, FILE) == b"".join(pieces)
 
 
-def test_an_exclusive_file_is_created_once(tmp_path: Path):
-    folder = Folder(str(tmp_path))
-    assert folder.create(FILE, b"first")
-    assert not folder.create(FILE, b"second")
-    assert read(folder, FILE) == b"first"
-    assert folder.names(FILE[:-1]) == ["file"]
-
-
 def test_all_that_lists_a_file_is_synced_once_behind_the_file_when_it_is_settled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -69,13 +61,6 @@ def test_all_that_lists_a_file_is_synced_once_behind_the_file_when_it_is_settled
     assert files == [identity(tmp_path / "a/b/file"), identity(tmp_path / "a/c/other")]
     expected = [identity(tmp_path / name) for name in ("a/b", "a/c", "a", ".")]
     assert sorted(folders[:2]) == sorted(expected[:2]) and folders[2:] == expected[2:]
-
-
-def test_what_is_not_there_cannot_be_settled(tmp_path: Path):
-    folder = Folder(str(tmp_path))
-    folder.write({FILE: b"one"})
-    with pytest.raises(FileNotFoundError):
-        folder.settle([FILE, ("a", "b", "other")])
 
 
 def test_what_is_removed_leaves_no_empty_folder(tmp_path: Path):

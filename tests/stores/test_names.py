@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.cut import OperatorState, TaskSnapshot
-from backedge.recovery.orders import AttemptStart
-from backedge.recovery.stores.cut_store import CutStore
+from backedge.graphs.ids import TaskId
 from backedge.recovery.stores.digests import Digest
 from backedge.recovery.stores.names import encoded, entry_number, number_in, parts_of, table_file
 from backedge.recovery.stores.shapes import ShapeError, converted
-from tests.stores.snapshots import DEPLOYMENT, entries_of, manifest_for, meaning
 
 HOSTILE = [
     "../rank",
@@ -95,23 +89,6 @@ def test_folders_of_epochs_are_told_from_all_others():
         None,
         None,
     ]
-
-
-@pytest.mark.slow
-def test_operators_of_hostile_names_are_stored_and_found_again_within_the_folder(tmp_path: Path):
-    store = CutStore(str(tmp_path / "root"), "job")
-    states = {name: OperatorState(groups=entries_of({"k": n})) for n, name in enumerate(HOSTILE) if name != "\ud800"}
-    tasks = [TaskId(name, 0) for name in states]
-    parts = {task: TaskSnapshot(task, Epoch(1), Attempt(1), states, (), ()) for task in tasks[:5]}
-    files = {task: store.write_task(Attempt(1), Epoch(1), part) for task, part in parts.items()}
-    store.create(1, AttemptStart(Attempt(1), None))
-    assert store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
-    found = store.cut(Epoch(1)).snapshots
-    assert {task: meaning(part) for task, part in found.items()} == {
-        task: meaning(part) for task, part in parts.items()
-    }
-    assert [path.name for path in tmp_path.iterdir()] == ["root"]
-    assert [path.name for path in (tmp_path / "root").iterdir()] == ["job"]
 
 
 @pytest.mark.parametrize("digest", ["0" * 64, "md5:" + "0" * 64, "blake3:" + "0" * 63, "blake3:" + "G" * 64, 7, None])

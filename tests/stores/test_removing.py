@@ -98,7 +98,7 @@ def test_last_states_stay_while_a_later_manifest_names_them(store: CutStore):
         assert store.create(epoch + 1, manifest_for(files, epoch), files, DEPLOYMENT)
     store.drop(Epoch(1))
     store.drop(Epoch(2))
-    assert store.task_snapshot(Epoch(3), SINK).ended
+    assert store.cut(Epoch(3)).snapshots[SINK].ended
     begin(store, 2, restored=3)
     sweep(store, 2)
     assert store.cut(Epoch(3)).snapshots[SINK].ended

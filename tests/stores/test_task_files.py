@@ -31,10 +31,8 @@ from backedge.recovery.stores.names import Table
 from backedge.recovery.stores.state_table import PlainUnpickler, groups_of, state_parts
 from backedge.recovery.stores.store_errors import StoreError
 from backedge.recovery.typed_groups import Numbers, TypedGroups
-from proof.runner import run_seed
-from tests.spark.simulated import write_run
 from tests.stores import snapshots as made
-from tests.stores.snapshots import RANK, SOURCE, columns_of, complete, decoded, entries_of, meaning, snapshots_of, whole
+from tests.stores.snapshots import RANK, SOURCE, columns_of, complete, decoded, entries_of, meaning, snapshots_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -71,29 +69,12 @@ def test_a_cut_that_could_not_be_read_back_is_not_completed(store: CutStore):
     assert store.chain() == before and not list(Path(store.path).glob("epoch=7/**/manifest*.json"))
 
 
-@pytest.mark.slow
-def test_a_task_reads_its_own_part_alone(store: CutStore):
-    complete(store, 7)
-    for file in Path(store.path).rglob("*.parquet"):
-        if not file.name.startswith("rank.0"):
-            file.unlink()
-    assert meaning(store.task_snapshot(Epoch(7), RANK)) == meaning(snapshots_of(7)[RANK])
-
-
 def test_ids_come_back_as_ids_and_phases_as_phases(store: CutStore):
     complete(store, 7)
-    rounds = store.task_snapshot(Epoch(7), RANK).rounds
+    rounds = store.cut(Epoch(7)).snapshots[RANK].rounds
     assert type(rounds).__name__ == "RoundsSnapshot"
     assert [type(channel) for channel in rounds.given] == [ChannelId]
     assert [type(task) for task in rounds.contributions] == [TaskId]
-
-
-def test_no_class_of_ours_is_pickled_into_rounds(store: CutStore):
-    complete(store, 7)
-    (row,) = rows_of(store, "epoch=7/attempt=1/table=rounds/rank.0.parquet")
-    assert b"recovery" not in row["data"]
-    assert b"graphs" not in row["data"]
-    assert (row["phase"], row["current"]) == ("return", "2.0")
 
 
 def test_what_has_a_type_is_in_typed_columns_and_only_the_rest_is_pickled(store: CutStore):
@@ -348,23 +329,6 @@ def test_no_code_of_the_users_runs_when_state_is_written_or_read():
     assert Loud.made == 0
     assert len(decoded(groups)) == 2
     assert Loud.made == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("runs", [10, pytest.param(30, marks=pytest.mark.long)])
-def test_every_cut_of_simulated_runs_comes_back(tmp_path: Path, runs: int):
-    cuts_with_log = with_deltas = 0
-    for seed in range(runs):
-        _, world, _ = run_seed(seed, crashes=1)
-        store = CutStore(str(write_run(world, tmp_path, f"job-{seed}").parent), f"job-{seed}")
-        for epoch, cut in world.record.cuts.items():
-            found = store.cut(epoch)
-            assert {t: repr(meaning(whole(p))) for t, p in found.snapshots.items()} == {
-                t: repr(meaning(whole(p))) for t, p in cut.snapshots.items()
-            }
-            cuts_with_log += any(record.log for part in cut.snapshots.values() for record in part.inputs)
-            with_deltas += any(state.deltas for part in found.snapshots.values() for state in part.operators.values())
-    assert cuts_with_log > 10 and with_deltas > 10
 
 
 def test_a_snapshot_with_deltas_is_refused(tmp_path: Path):
