@@ -63,11 +63,9 @@ class ListWriter:
         self._open: list[Any] = []
 
     def write(self, records: Records) -> None:
-        """Add records to the open transaction; columns row by row."""
         self._open += records.to_records() if isinstance(records, Columns) else copy_records(records)
 
     def prepare(self, name: str) -> bool:
-        """Move the open transaction into the store."""
         if name in self._store.prepared or name in self._store.committed:
             return True
         if not self._open:
@@ -118,7 +116,6 @@ class MemoryServices:
         return SourceReader(name, source, positions)
 
     def writer(self, operator: Operator, task: TaskId) -> SinkWriter:
-        """The writer of one sink task."""
         return ListWriter(operator.name, self.store)
 
     def sweep(self, sweep: Sweep) -> None:

@@ -44,35 +44,28 @@ class SweepOfSinks:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended."""
         return self._sweep.is_over
 
     @property
     def committed(self) -> Collection[str]:
-        """At the end of the run, the transactions that its last cut lists, of all sinks."""
         return self._sweep.committed
 
     def removes(self, transaction: str) -> bool:
-        """Whether a prepared transaction will never be published."""
         turn = turn_in(transaction)
         return turn is not None and self._sweep.removes_prepared(transaction, Attempt(turn.attempt))
 
     def forgets(self, transaction: str) -> bool:
-        """Whether no restore will need to know any more that this transaction was published."""
         turn = turn_in(transaction)
         return turn is not None and self._sweep.removes_note(transaction, Attempt(turn.attempt), Epoch(turn.epoch))
 
     def removes_open(self, attempt: int) -> bool:
-        """Whether an attempt is over that may have left unprepared output behind."""
         return self._sweep.removes_open(Attempt(attempt))
 
     @property
     def settles(self) -> bool:
-        """Whether something may be settled that was not before."""
         return self._sweep.settles
 
     def is_settled(self, transaction: str) -> bool:
-        """Whether no run can go back to before this transaction."""
         turn = turn_in(transaction)
         return turn is not None and self._sweep.is_settled(Epoch(turn.epoch), Attempt(turn.attempt))
 
@@ -129,5 +122,4 @@ class LaterOutput(Struct, frozen=True):
         return (sink, turn.index) not in self.ended
 
     def removes_open(self, attempt: int) -> bool:
-        """Whether an attempt is over that may have left output behind."""
         return attempt < self.attempt and attempt not in self.others

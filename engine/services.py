@@ -42,7 +42,6 @@ class RecordsOnly:
         self.close = partial(close_writer, writer)
 
     def write(self, records: Records) -> None:
-        """Add records to the open transaction."""
         self._writer.write(records.to_records() if isinstance(records, Columns) else copy_records(records))
 
 

@@ -35,7 +35,6 @@ class SourceReader:
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing more will ever arrive."""
         return not self._unread
 
     def read(self, records_max: int) -> Records:
@@ -50,7 +49,6 @@ class SourceReader:
         return []
 
     def positions(self) -> dict[str, Any]:
-        """Split name -> position; finished splits stay listed."""
         return dict(self._positions)
 
     def _read(self, split: str, records_max: int) -> Records:

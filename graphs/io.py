@@ -158,7 +158,6 @@ class SinkWriter(Protocol):
 
     def write(self, records: Any, /) -> None:
         """Add a list of records to the open transaction. The writer owns the list and the records from now on."""
-        ...
 
     def prepare(self, transaction: str, /) -> bool:
         """Make the open transaction durable under this name, but not visible, and open the next one.
@@ -173,7 +172,6 @@ class SinkWriter(Protocol):
         This may be called again for the same transaction, by other tasks and concurrently, and must then change
         nothing. Raise if the transaction is neither prepared nor published: it is lost, and that must not go unnoticed.
         """
-        ...
 
 
 @public
@@ -245,7 +243,6 @@ class KeptOutput(Protocol):
 
     def validate(self, fresh: bool) -> None:
         """Raise if it is not writable, or if it contains output although the run is to be `fresh`."""
-        ...
 
     def open(self, sink: DeliverySink[Any]) -> SinkWriter:
         """Open a writer. The sink delivers what is committed."""
@@ -253,7 +250,6 @@ class KeptOutput(Protocol):
 
     def note_place(self, place: str) -> None:
         """Note durably that the sink may write to a place from now on."""
-        ...
 
     def noted_places(self) -> Sequence[str]:
         """The places that were noted, also by earlier runs that this one resumes."""
@@ -261,7 +257,6 @@ class KeptOutput(Protocol):
 
     def roll_back(self, rollback: Rollback, sink: DeliverySink[Any]) -> None:
         """Remove leftovers."""
-        ...
 
     @property
     def can_withdraw(self) -> bool:
@@ -270,7 +265,6 @@ class KeptOutput(Protocol):
 
     def withdraw(self, later: Withdrawal) -> None:
         """Remove records that were committed after a cut."""
-        ...
 
 
 @public

@@ -178,7 +178,6 @@ class PlainRecord(Protocol):
 
     def emit(self, record: Any, output: str = "out") -> None:
         """Send a record to an output."""
-        ...
 
     def value(self, default: Any) -> Any:
         """The value of the record's key; a copy of `default` if it has none."""
@@ -186,15 +185,12 @@ class PlainRecord(Protocol):
 
     def set_value(self, value: Any) -> None:
         """Set the value of the record's key."""
-        ...
 
     def keep(self) -> None:
         """Keep the record until its answer arrives or its round ends."""
-        ...
 
     def write(self) -> None:
         """Add the record to the output of the flow."""
-        ...
 
 
 def check_kind(kind: object, what: str) -> None:

@@ -32,11 +32,9 @@ class State(Protocol):
 
     def set(self, value: Any) -> None:
         """Give the key a new value."""
-        ...
 
     def clear(self) -> None:
         """Forget the key."""
-        ...
 
 
 @public
@@ -80,15 +78,12 @@ class Context(Protocol[Out_contra]):
 
     def emit(self, record: Out_contra, output: str | None = None) -> None:
         """Send a record to an output, by default the first output of the class."""
-        ...
 
     def emit_batch(self, batch: Any, output: str | None = None) -> None:
         """Send a batch in any format, if `process` was given `batch_format`; such a class does not call `emit`."""
-        ...
 
     def set_timer(self, at_ms: float) -> None:
         """Call `on_timer(ctx, at_ms)` at that time, for the current key."""
-        ...
 
     def set_timer_in(self, ms: float) -> float:
         """Call `on_timer(ctx, at_ms)` in so many milliseconds, for the current key. Returns that time, `at_ms`."""
@@ -96,7 +91,6 @@ class Context(Protocol[Out_contra]):
 
     def clear_timer(self, at_ms: float | None = None) -> None:
         """Clear the timer of the current key for that time; without a time, all timers of the key."""
-        ...
 
     @property
     def table(self) -> TableRows:

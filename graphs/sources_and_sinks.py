@@ -364,7 +364,6 @@ class Call(DeliverySink[T_in]):
         check_function(self.function, "Call")
 
     def deliver(self, delivery: Delivery[Any]) -> object:
-        """Call the function."""
         epoch = (delivery.epoch,) if self.with_epoch else ()
         try:
             return self.function(delivery.records, *epoch)

@@ -95,11 +95,9 @@ class TableRows(Protocol):
 
     def set(self, rows: Array, /, **values: Any) -> None:
         """Set columns in these rows, each to an array or to one value; if a row occurs twice, the last value counts."""
-        ...
 
     def combine(self, how: np.ufunc, rows: Array, /, **values: Any) -> None:
         """Combine columns with values, such as `np.add` or `np.minimum`; each occurrence of a row counts."""
-        ...
 
     def scan(self) -> dict[str, Array]:
         """All rows, as a batch of all columns."""

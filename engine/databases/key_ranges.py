@@ -43,12 +43,10 @@ class KeyRange(NamedTuple):
         return json.dumps(self)
 
     def is_read(self, position: Position) -> bool:
-        """Whether this is the position behind the last row."""
         return position[1:] == (self.last,)
 
     @staticmethod
     def parse(name: str) -> KeyRange:
-        """The range of a split."""
         return KeyRange(*json.loads(name))
 
 
@@ -107,7 +105,6 @@ class KeyReader:
         return self._range.is_read(self.position)
 
     def read(self, records_max: int) -> list[dict[str, Any]]:
-        """The next rows, as dicts."""
         if self._taken == len(self._page):
             self._page, self._taken = self._table.server.run(self._next_page), 0
         rows = self._page[self._taken : self._taken + records_max]

@@ -30,7 +30,6 @@ class TableStore(Protocol):
 
     def check(self) -> None:
         """Raise unless rows can be written to the table. Makes the tables of the ledger."""
-        ...
 
     def enter(self, place: SinkPlace) -> RowCheck:
         """Begin the work of a writer; those of earlier attempts commit nothing from here on."""
@@ -38,15 +37,12 @@ class TableStore(Protocol):
 
     def commit(self, place: SinkPlace, transaction: str, records: list[dict[str, Any]]) -> None:
         """Write rows and marker in one transaction of the database, unless the marker is there."""
-        ...
 
     def forget(self, place: SinkPlace, rollback: Rollback) -> None:
         """Remove the markers that no restore will ask for."""
-        ...
 
     def close(self) -> None:
         """Let go of the connection."""
-        ...
 
 
 class TableSink(DeliverySink[dict[str, Any]]):
@@ -69,7 +65,6 @@ class TableSink(DeliverySink[dict[str, Any]]):
         self.store().check()
 
     def open_writer(self, place: SinkPlace) -> SinkWriter:
-        """A writer that checks records, and keeps them until they are committed."""
         store = self.store()
         return _MarkedWriter(store, store.enter(place), place.kept.open(_Commit(store, place)))
 
@@ -78,7 +73,6 @@ class TableSink(DeliverySink[dict[str, Any]]):
         raise TypeError(f"{type(self).__name__} delivers through its writers: call open_writer")
 
     def roll_back(self, place: SinkPlace, rollback: Rollback) -> None:
-        """Remove what will not be committed, then the markers that nothing asks for."""
         place.kept.roll_back(rollback, self)
         self.store().forget(place, rollback)
 

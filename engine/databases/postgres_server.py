@@ -163,7 +163,6 @@ class Table:
 
     @property
     def title(self) -> str:
-        """What messages call it."""
         return f"{self.name!r} of {self.server.name}"
 
     def text(self, connection: Any) -> str:

@@ -57,16 +57,13 @@ class PostgresTable(Source[dict[str, Any]], TableSink):
 
     @property
     def label(self) -> str | None:
-        """The name of the table."""
         return self.table.rpartition(".")[2]
 
     @property
     def title(self) -> str:
-        """What messages call it."""
         return self._open().title
 
     def absolute(self) -> PostgresTable:
-        """The same table."""
         return self
 
     def _open(self, patience_s: float | None = None) -> Table:
@@ -90,7 +87,6 @@ class PostgresTable(Source[dict[str, Any]], TableSink):
     # -- reading -------------------------------------------------------------------------------------------------
 
     def validate_input(self) -> None:
-        """Raise unless the server and the table are there."""
         self._at_start(lambda connection, table: table.columns(connection))
 
     def splits(self) -> Sequence[str]:
@@ -99,25 +95,20 @@ class PostgresTable(Source[dict[str, Any]], TableSink):
         return [found.name for found in ranges]
 
     def first_position(self, split: str) -> Position:
-        """The position of a range of which nothing was read."""
         return START
 
     def is_read(self, split: str, position: Any) -> bool:
-        """Whether the last row of a range was read."""
         return KeyRange.parse(split).is_read(position)
 
     def open_split(self, split: str, position: Any) -> SplitReader[dict[str, Any]]:
-        """Open a range behind a key."""
         return KeyReader(self._open(), KeyRange.parse(split), position)
 
     # -- writing -------------------------------------------------------------------------------------------------
 
     def store(self) -> _PostgresStore:
-        """The table, to be opened by a sink."""
         return _PostgresStore(self, self._open())
 
     def validate_output(self, place: SinkPlace, fresh: bool) -> None:
-        """Raise unless rows can be written."""
         if not self.prepared:
             super().validate_output(place, fresh)
             return
@@ -129,11 +120,9 @@ class PostgresTable(Source[dict[str, Any]], TableSink):
         self._at_start(lambda connection, table: check_writable(connection, table, self.key))
 
     def open_writer(self, place: SinkPlace) -> SinkWriter:
-        """A writer of rows."""
         return PreparedWriter(self._open(), place) if self.prepared else super().open_writer(place)
 
     def roll_back(self, place: SinkPlace, rollback: Rollback) -> None:
-        """Remove what will not be committed."""
         if not self.prepared:
             super().roll_back(place, rollback)
             return

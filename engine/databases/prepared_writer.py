@@ -106,13 +106,11 @@ class PreparedWriter:
         self._check: RowCheck = self._writer.row_check(place.operator)
 
     def write(self, records: Records) -> None:
-        """Add records to the transaction that is open."""
         self._waiting += self._check.check(records)
         if len(self._waiting) >= ROWS_MAX:
             self._send()
 
     def prepare(self, name: str) -> bool:
-        """Make the open transaction durable under this name."""
         if self._waiting:
             self._send()
         if not self._is_open:

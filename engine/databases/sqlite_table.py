@@ -64,21 +64,17 @@ class SqliteTable(Source[dict[str, Any]], TableSink):
 
     @property
     def label(self) -> str | None:
-        """The name of the table."""
         return self.table
 
     @property
     def relative_path(self) -> str | None:
-        """The path, unless it is absolute."""
         return None if os.path.isabs(self.database) else self.database
 
     def absolute(self) -> SqliteTable:
-        """The same table, wherever the process runs."""
         return replace(self, database=os.path.abspath(self.database))
 
     @property
     def title(self) -> str:
-        """What messages call it."""
         return f"{self.table!r} of {self.database}"
 
     # -- reading -------------------------------------------------------------------------------------------------
@@ -110,17 +106,14 @@ class SqliteTable(Source[dict[str, Any]], TableSink):
         return int(split.split("..")[0])
 
     def is_read(self, split: str, position: Any) -> bool:
-        """Whether the last row of a range was read."""
         return position >= int(split.split("..")[1])
 
     def open_split(self, split: str, position: Any) -> SplitReader[dict[str, Any]]:
-        """Open a range behind an id."""
         return _IdReader(self, position, int(split.split("..")[1]))
 
     # -- writing -------------------------------------------------------------------------------------------------
 
     def store(self) -> _SqliteStore:
-        """The table, to be opened by a sink."""
         return _SqliteStore(self)
 
 

@@ -39,11 +39,9 @@ class Contents:
         self._disk = disk
 
     def names(self) -> list[str]:
-        """The names of all records."""
         return self._disk.names(self.folder)
 
     def has(self, name: str) -> bool:
-        """Whether a file is recorded."""
         return (self.folder / name).exists()
 
     def note_one(self, name: str) -> None:

@@ -24,7 +24,6 @@ class Stream(Protocol):
 
     def close(self) -> None:
         """Pass everything to the system."""
-        ...
 
 
 class Disk:

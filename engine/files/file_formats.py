@@ -86,7 +86,6 @@ class FileSource(Files, Source[T]):
 
     @cached_property
     def location(self) -> Location:
-        """The location of the path."""
         return location_of(self.path)
 
     @abstractmethod
@@ -107,7 +106,6 @@ class FileSource(Files, Source[T]):
         return [split.name for split in self.list_splits()]
 
     def first_position(self, split: str) -> Position:
-        """Where a split begins."""
         return Split.parse(split).first
 
     def is_read(self, split: str, position: Position) -> bool:
@@ -115,7 +113,6 @@ class FileSource(Files, Source[T]):
         return Split.parse(split).is_read(position)
 
     def check_unchanged(self, positions: Mapping[str, Position]) -> None:
-        """Raise if a file with unread parts is not the one that was listed."""
         check_files(self.location, {Split.parse(name): position for name, position in positions.items()})
 
     def open_split(self, split: str, position: Position) -> SplitReader[T]:
@@ -184,7 +181,6 @@ class FileSink(Files, Sink[Any]):
         cut_bytes(self.disk, file, spans, path)
 
     def validate_output(self, place: SinkPlace, fresh: bool) -> None:
-        """Raise if it cannot be written to, or if it contains output and the run is fresh."""
         self._output(place).check(fresh)
 
     def claim(self, place: SinkPlace) -> bool:
@@ -194,11 +190,9 @@ class FileSink(Files, Sink[Any]):
         return is_new
 
     def release(self, place: SinkPlace) -> None:
-        """Release the claim."""
         self._output(place).release()
 
     def open_writer(self, place: SinkPlace) -> SinkWriter:
-        """A writer of files."""
         types: dict[str, Any] = {}
 
         def new_part(path: Path) -> Part:
@@ -219,11 +213,9 @@ class FileSink(Files, Sink[Any]):
             raise errors[0]
 
     def can_withdraw(self, place: SinkPlace) -> bool:
-        """Whether it can remove what it has published."""
         return all(output.can_withdraw for output in self._outputs(place))
 
     def withdraw(self, place: SinkPlace, later: Withdrawal) -> None:
-        """Remove what was published after a cut."""
         for output in self._outputs(place):
             output.withdraw(later)
 
@@ -269,7 +261,6 @@ class RehearsedFiles(FileSink):
     ending = ".pickle"
 
     def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
-        """A file of pickles."""
         return PicklePart(self.disk, path, sink)
 
     def published(self) -> list[Any]:
@@ -323,15 +314,12 @@ class JsonLines(FileSource[dict[str, Any]], FileSink):
     spark_format = "json"
 
     def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
-        """Ranges of bytes."""
         return ranges(path, stamp, range_bytes_max)
 
     def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
-        """Open a range of lines."""
         return JsonSplit(self.location, split, position)
 
     def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
-        """A file of this format."""
         return JsonPart(self.disk, path, sink)
 
 
@@ -354,15 +342,12 @@ class CSV(FileSource[dict[str, Any]], FileSink):
         yield Split(path, stamp.size, 0, stamp.size, time_ns=stamp.time_ns, version=stamp.version)
 
     def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
-        """Open a file."""
         return CsvSplit(self.location, split, position)
 
     def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
-        """A file of this format."""
         return CsvPart(self.disk, path, sink)
 
     def join(self, parts: Sequence[Path], path: Path) -> None:
-        """One after the other, with the header of the first."""
         join_bytes(self.disk, parts, path, header_bytes=len(self.form_of(parts[0])))
 
     def length_of(self, path: Path) -> int:
@@ -374,7 +359,6 @@ class CSV(FileSource[dict[str, Any]], FileSink):
         cut_bytes(self.disk, file, spans, path, header_bytes=len(self.form_of(file)))
 
     def form_of(self, path: Path) -> bytes:
-        """The header."""
         return csv_header(path)
 
 
@@ -393,15 +377,12 @@ class Parquet(FileSource[dict[str, Any]], FileSink):
     spark_format = "parquet"
 
     def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
-        """Row groups."""
         return row_groups(self.location, path, stamp)
 
     def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
-        """Open a row group."""
         return ParquetSplit(self.location, split, position)
 
     def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
-        """A file of this format."""
         return ParquetPart(self.disk, path, sink, types)
 
     def join(self, parts: Sequence[Path], path: Path) -> None:
@@ -409,15 +390,12 @@ class Parquet(FileSource[dict[str, Any]], FileSink):
         join_parquet(self.disk, parts, path)
 
     def length_of(self, path: Path) -> int:
-        """Rows."""
         return count_rows(path)
 
     def extract(self, file: Path, spans: Sequence[Span], path: Path) -> None:
-        """These rows."""
         cut_parquet(self.disk, file, spans, path)
 
     def form_of(self, path: Path) -> Any:
-        """The columns and their types."""
         return parquet().read_schema(path)
 
 
@@ -432,11 +410,9 @@ class TextLines(FileSource[str]):
     endings = with_compressed("")
 
     def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
-        """Ranges of bytes."""
         return ranges(path, stamp, range_bytes_max)
 
     def open_part(self, split: Split, position: Position) -> SplitReader[str]:
-        """Open a range of lines."""
         return TextSplit(self.location, split, position)
 
 

@@ -46,11 +46,9 @@ class WriterOfSeveralPlaces:
         self.prepare = writers[0].prepare
 
     def write(self, records: Records) -> None:
-        """Add records to the open transaction."""
         self._writers[0].write(records)
 
     def commit(self, name: str) -> None:
-        """Publish a transaction where it is."""
         self.commit_together([name])
 
     def commit_together(self, names: Sequence[str]) -> Collection[str]:
@@ -62,7 +60,6 @@ class WriterOfSeveralPlaces:
         return waiting
 
     def close(self) -> None:
-        """The writers are not used any more."""
         for writer in self._writers:
             close_writer(writer)
 

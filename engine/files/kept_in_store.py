@@ -49,22 +49,18 @@ class KeptInStore:
         self._key = key
 
     def validate(self, fresh: bool) -> None:
-        """Raise if the store holds output and the run is `fresh`."""
         if fresh:
             refuse_other_output(self._operator, self._store.location, self._names(_COMMITTED))
 
     def open(self, sink: DeliverySink[Any]) -> StoreWriter:
-        """Write to it. What is committed is delivered by the sink."""
         return StoreWriter(
             self._operator, self._store, receiver(self._operator, sink, self._to_driver), self._key, sink.keeps
         )
 
     def note_place(self, place: str) -> None:
-        """Note durably that the sink may write to a place from now on."""
         note_place(self._store, place)
 
     def noted_places(self) -> Sequence[str]:
-        """The places that were noted."""
         return noted_places(self._store.location)
 
     def roll_back(self, rollback: Rollback, sink: DeliverySink[Any]) -> None:
@@ -125,7 +121,6 @@ class StoreWriter:
         self._prepared_last: str | None = None
 
     def write(self, records: Records) -> None:
-        """Add records to the open transaction."""
         if len(records):
             self._open.append(pickled_batch(self._sink, records))
 
@@ -171,7 +166,6 @@ class StoreWriter:
             self._receive(name, records_in(self._store, _COMMITTED, name, self._key))
 
     def close(self) -> None:
-        """Drop the open transaction."""
         self._open = []
 
     def _write(self, folder: str, name: str, pieces: list[bytes]) -> None:

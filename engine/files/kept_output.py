@@ -42,7 +42,6 @@ class KeptInMemory:
         return ()
 
     def roll_back(self, rollback: Rollback, sink: DeliverySink[Any]) -> None:
-        """Remove leftovers."""
         self._store.roll_back(rollback, self._operator)
 
     @property

@@ -111,7 +111,6 @@ class FolderLocation(Location):
             self.filesystem, self._path = _from_uri(given)
 
     def listed(self) -> dict[str, Stamp]:
-        """All files that are not hidden."""
         kinds = filesystems().FileType
         found = self.filesystem.get_file_info(self._path)
         if found.type == kinds.NotFound:
@@ -119,7 +118,6 @@ class FolderLocation(Location):
         return {found.base_name: _stamp(found)} if found.type == kinds.File else dict(self._below())
 
     def stamps(self, paths: Sequence[str]) -> Mapping[str, Stamp]:
-        """File -> its current stamp."""
         found = self.filesystem.get_file_info([self._full(path) for path in paths])
         for path, info in zip(paths, found, strict=True):
             if info.type != filesystems().FileType.File:
@@ -127,15 +125,12 @@ class FolderLocation(Location):
         return {path: _stamp(info) for path, info in zip(paths, found, strict=True)}
 
     def open(self, path: str) -> Any:
-        """Open a file for reading at any position."""
         return self.filesystem.open_input_file(self._full(path))
 
     def open_compressed(self, path: str) -> Any:
-        """Open a gzip file for reading its content from the start."""
         return self.filesystem.open_input_stream(self._full(path), compression="gzip")
 
     def is_file(self) -> bool:
-        """Whether the path is that of a single file."""
         return bool(self.filesystem.get_file_info(self._path).type == filesystems().FileType.File)
 
     def _full(self, path: str) -> str:

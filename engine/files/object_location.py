@@ -66,11 +66,9 @@ class ObjectLocation(Location):
         self._versions: dict[str, FileFacts] = {}
 
     def is_file(self) -> bool:
-        """Whether the path is that of an object."""
         return self._pattern is None and bool(self._path) and self._facts_of(self._path) is not None
 
     def listed(self) -> dict[str, Stamp]:
-        """All objects that are not hidden."""
         if not self.is_folder:
             return dict(self.stamps([self._last]))
         below = f"{self._path}/" if self._path else ""
@@ -85,7 +83,6 @@ class ObjectLocation(Location):
         return {name: _stamp(facts) for name, facts in self._versions.items()}
 
     def stamps(self, paths: Sequence[str]) -> Mapping[str, Stamp]:
-        """File -> its current stamp."""
         full = [self._full(path) for path in paths]
         with ThreadPoolExecutor(self._bucket.reads_at_once) as pool:
             found = list(pool.map(self._facts_of, full))
@@ -102,11 +99,9 @@ class ObjectLocation(Location):
         return arrow().PythonFile(self._bucket.open_version(self._full(path), self._versions[path]), mode="r")
 
     def open_compressed(self, path: str) -> Any:
-        """Open a gzip object for reading its content from the start."""
         return arrow().CompressedInputStream(self.open(path), "gzip")
 
     def shown(self, path: str) -> str:
-        """The object as the user would name it."""
         return f"{self._base}/{path}" if self.is_folder else self.given
 
     def _full(self, path: str) -> str:

@@ -89,25 +89,20 @@ class ObjectOutput:
         refuse_other_output(sink, location, published)
 
     def claim(self) -> bool:
-        """Claim the place."""
         place, staging = self._place, self._store.below(STAGING)
         return claim_place(place.operator, self._store.location, staging, place.job, place.run)
 
     @property
     def is_claimed(self) -> bool:
-        """Whether this run has claimed the place."""
         return is_claimed(self._store.below(STAGING), self._place.job, self._place.run)
 
     def release(self) -> None:
-        """Release the claim."""
         release_place(self._store.below(STAGING), self._place.job, self._place.run)
 
     def open_writer(self, new_part: NewPart) -> ObjectWriter:
-        """A writer of objects."""
         return ObjectWriter(self._place, self._staging, new_part, self._rolls, self._limits, self._store.location)
 
     def roll_back(self, rollback: Rollback) -> None:
-        """Remove parts that will not be published. At the end of the run, publish what tasks that died have left."""
         place = self._place
         try:
             for line in lines_of(name for name in rollback.committed if named(name)[0] == place.operator):

@@ -61,7 +61,6 @@ class ObjectStaging:
     # -- parts ---------------------------------------------------------------------------------------------------
 
     def new_part(self, attempt: Attempt, index: int) -> Path:
-        """A path for a new local file."""
         return Path(tempfile.gettempdir(), f"backedge-{new_name(attempt, index)}")
 
     def hide(self, part: Path) -> None:
@@ -70,7 +69,6 @@ class ObjectStaging:
         part.unlink()
 
     def prepare(self, part: Path, name: str) -> None:
-        """Upload a closed part."""
         with os.fdopen(os.dup(self._open[part]), "rb") as file:
             self._store.upload(self.place_of(name, self._endings[0]), file)
             self.sizes[name] = os.fstat(file.fileno()).st_size
@@ -82,7 +80,6 @@ class ObjectStaging:
             os.close(self._open.pop(part))
 
     def is_prepared(self, name: str) -> bool:
-        """Whether a transaction is prepared in the format of this sink."""
         return exists(self._store, self.place_of(name, self._endings[0]))
 
     def place_of(self, name: str, ending: str) -> str:
@@ -137,7 +134,6 @@ class ObjectStaging:
             ) from error
 
     def is_noted(self, name: str) -> bool:
-        """Whether a note says that the roll of this name was published."""
         return exists(self._store, f"{_NOTED}/{path_name(name)}")
 
     def note(self, first: str) -> None:

@@ -28,13 +28,11 @@ class ObjectsInMemory(Store):
         return f"memory://{self._prefix}".rstrip("/")
 
     def below(self, folder: str) -> ObjectsInMemory:
-        """The store of the objects below a folder."""
         below = copy(self)
         below._prefix = f"{self._prefix}{folder}/"
         return below
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """Read a part of an object."""
         try:
             data = self._objects[self._prefix + name]
         except KeyError:
@@ -42,21 +40,17 @@ class ObjectsInMemory(Store):
         return data[start:] if length is None else data[start : start + length]
 
     def facts(self, name: str) -> FileFacts | None:
-        """The size of an object."""
         data = self._objects.get(self._prefix + name)
         return None if data is None else FileFacts(len(data))
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Write objects."""
         self._objects |= {self._prefix + name: data for name, data in files.items()}
 
     def upload(self, name: str, file: BinaryIO) -> None:
-        """Write an object with the content of a file."""
         file.seek(0)
         self.write({name: file.read()})
 
     def create(self, name: str, data: bytes) -> bool:
-        """Create an object."""
         is_free = self._prefix + name not in self._objects
         self._objects.setdefault(self._prefix + name, data)
         return is_free
@@ -67,11 +61,9 @@ class ObjectsInMemory(Store):
         return self._objects.setdefault(self._prefix + target, data) == data
 
     def list(self, folder: str = "") -> list[str]:
-        """The names of all objects below a folder."""
         above = f"{self._prefix}{folder}/" if folder else self._prefix
         return [name.removeprefix(self._prefix) for name in self._objects if name.startswith(above)]
 
     def remove(self, names: Collection[str]) -> None:
-        """Remove objects."""
         for name in names:
             self._objects.pop(self._prefix + name, None)

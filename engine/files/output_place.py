@@ -18,7 +18,6 @@ class OutputPlace(Protocol):
 
     def check(self, fresh: bool) -> None:
         """Raise an `OutputError` unless it can be written to; also if it contains output and the run is fresh."""
-        ...
 
     def claim(self) -> bool:
         """Claim it for this run. False if the run already has it. `OutputError` names another owner."""
@@ -31,7 +30,6 @@ class OutputPlace(Protocol):
 
     def release(self) -> None:
         """Release the claim of a run that will never be resumed."""
-        ...
 
     def open_writer(self, new_part: NewPart) -> SinkWriter:
         """Open the writer of the task."""
@@ -39,7 +37,6 @@ class OutputPlace(Protocol):
 
     def roll_back(self, rollback: Rollback) -> None:
         """Remove parts that will not be published."""
-        ...
 
     @property
     def can_withdraw(self) -> bool:
@@ -48,4 +45,3 @@ class OutputPlace(Protocol):
 
     def withdraw(self, later: Withdrawal) -> None:
         """Remove what was published after a cut."""
-        ...

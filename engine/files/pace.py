@@ -47,7 +47,6 @@ class Bucket:
         return count
 
     def wait_s(self) -> float:
-        """Seconds until records may be read; 0.0 if they may be read now."""
         self._count()
         missing = self._bunch - self._tokens
         return missing / self._rate if missing > _ROUNDING else 0.0
@@ -85,7 +84,6 @@ class PacedReader:
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing more will ever arrive."""
         return self._reader.exhausted
 
     def read(self, records_max: int) -> Records:
@@ -102,7 +100,6 @@ class PacedReader:
         return records
 
     def positions(self) -> dict[str, Any]:
-        """Split name -> position after the last record returned."""
         return self._reader.positions()
 
     def wait_s(self) -> float:

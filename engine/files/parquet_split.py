@@ -43,16 +43,13 @@ class ParquetSplit:
 
     @property
     def position(self) -> Position:
-        """The number of rows read."""
         return self._rows_read
 
     @property
     def is_done(self) -> bool:
-        """Whether every row was read."""
         return self._split.is_read(self._rows_read)
 
     def read(self, records_max: int) -> ArrowRows:
-        """Read at most `records_max` rows."""
         if self._batch is None or self._at == self._batch.num_rows:
             self._batch, self._at = self._next_batch(), 0
         rows = self._batch.slice(self._at, records_max)

@@ -49,11 +49,9 @@ class Part(Protocol):
 
     def write(self, records: Records) -> None:
         """Add records."""
-        ...
 
     def close(self) -> None:
         """Pass everything to the system. The content is durable once the file is synced."""
-        ...
 
 
 class JsonPart:
@@ -65,7 +63,6 @@ class JsonPart:
         self._encode = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_plain).encode
 
     def write(self, records: Records) -> None:
-        """Add records, one line each."""
         records = as_records(records)
         try:
             encode = self._encode
@@ -77,7 +74,6 @@ class JsonPart:
         self._stream.write(("\n".join(lines) + "\n").encode())
 
     def close(self) -> None:
-        """Close the file."""
         self._stream.close()
 
     def _try(self, record: Any) -> None:
@@ -99,7 +95,6 @@ class CsvPart:
         self._columns: dict[str, None] = {}
 
     def write(self, records: Records) -> None:
-        """Add records, one row each."""
         records = as_records(records)
         columns = self._columns_with(records)
         rows: list[list[Any]] = [list(map(record.get, columns)) for record in records]
@@ -123,7 +118,6 @@ class CsvPart:
         self._stream.write(data)
 
     def close(self) -> None:
-        """Close the file."""
         self._stream.close()
 
     def _columns_with(self, records: list[Any]) -> dict[str, None]:
@@ -168,12 +162,10 @@ class PicklePart:
         self._stream = disk.open(path)
 
     def write(self, records: Records) -> None:
-        """Add a batch."""
         payload = pickled_batch(self._sink, records)
         self._stream.write(_FRAME.pack(len(payload), _digest(payload)) + payload)
 
     def close(self) -> None:
-        """Close the file."""
         self._stream.close()
 
 

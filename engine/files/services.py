@@ -94,7 +94,6 @@ class FileServices(Services):
     # -- sinks ---------------------------------------------------------------------------------------------------
 
     def place(self, operator: Operator, index: int = 0) -> SinkPlace:
-        """The place of one task of a sink."""
         return SinkPlace(operator.name, self._job, self._run, self._attempt, index, self.kept(operator.name))
 
     def kept(self, sink: str) -> KeptInMemory | KeptInStore:
@@ -104,7 +103,6 @@ class FileServices(Services):
         return KeptInStore(sink, self._kept_at.below(path_name(sink)), self._deliver, self._key)
 
     def writer(self, operator: Operator, task: TaskId) -> SinkWriter:
-        """The writer of one sink task."""
         sink: Sink[Any] = operator.function
         opened: Any = sink.open_writer(self.place(operator, task.index))
         return opened if sink.takes_columns else RecordsOnly(opened)
@@ -120,6 +118,5 @@ class FileServices(Services):
         sink.withdraw(self.place(operator), later)
 
     def release(self, operator: Operator) -> None:
-        """Nothing will resume this run: release its claim to the sink's output."""
         sink: Sink[Any] = operator.function
         sink.release(self.place(operator))

@@ -70,7 +70,6 @@ class Staging:
         self._disk.sync_folder(self._prepared)
 
     def drop(self, part: Path) -> None:
-        """Remove a part that is not prepared."""
         self._disk.remove(part)
 
     def is_prepared(self, name: str) -> bool:
@@ -89,7 +88,6 @@ class Staging:
         return None
 
     def is_noted(self, name: str) -> bool:
-        """Whether a note says that this transaction was published."""
         return (self._noted / path_name(name)).exists()
 
     def publish(self, name: str, staged: Path, target: Path) -> bool:
@@ -165,7 +163,6 @@ class Staging:
             )
 
     def prepared_names(self) -> list[str]:
-        """The transactions that are prepared but not committed."""
         return [staged_name(file).transaction for file in self._disk.names(self._prepared)]
 
     def remove_prepared(self, goes: Callable[[str], bool]) -> None:

@@ -32,12 +32,10 @@ class TextSplit:
 
     @property
     def position(self) -> Position:
-        """The position after the last record read."""
         return position_in(self.lines, self.split)
 
     @property
     def is_done(self) -> bool:
-        """Whether every record was read."""
         return self.split.is_read(self.position)
 
     def read(self, records_max: int) -> list[Any]:
@@ -56,7 +54,6 @@ class JsonSplit(TextSplit):
     """One JSON value per line."""
 
     def _take(self, records_max: int) -> list[Any]:
-        """The records of these lines; blank lines have none."""
         start = self.lines.offset
         lines = self.lines.take(records_max)
         records: list[Any] = []
@@ -110,7 +107,6 @@ class CsvSplit(TextSplit):
             self._start()
 
     def _take(self, records_max: int) -> list[Any]:
-        """The records of these lines; blank lines have none."""
         columns = self._columns
         return [dict(zip(columns, row, strict=True)) for row in self._rows(records_max, len(columns))]
 

@@ -41,11 +41,9 @@ class StagesParts(Protocol):
 
     def prepare(self, part: Path, name: str) -> None:
         """Make a closed part durable under the name of its transaction."""
-        ...
 
     def drop(self, part: Path) -> None:
         """Remove a part that is not prepared."""
-        ...
 
     def is_prepared(self, name: str) -> bool:
         """Whether a transaction is prepared."""
@@ -87,7 +85,6 @@ class StagedWriter(Generic[StagingT]):
         self._failure: OSError | None = None
 
     def write(self, records: Records) -> None:
-        """Add records to the open transaction."""
         if not len(records):
             return
         self._check_usable()
@@ -101,7 +98,6 @@ class StagedWriter(Generic[StagingT]):
             raise self._named(error, self._path) from error
 
     def prepare(self, name: str) -> bool:
-        """Make the open transaction durable under this name. Returns False if it is empty."""
         self._check_usable()
         if name == self._prepared_last:
             return True
@@ -192,7 +188,6 @@ class FileWriter(StagedWriter[Staging]):
             raise self._named(error, self._published) from error
 
     def prepare(self, name: str) -> bool:
-        """Make the open transaction durable under this name. Returns False if it is empty."""
         is_prepared = super().prepare(name)
         self._publish_if_due()
         return is_prepared or self._rolls.hold(name)
@@ -212,7 +207,6 @@ class FileWriter(StagedWriter[Staging]):
         self._publish_if_due()
 
     def close(self) -> None:
-        """Drop the open transaction, and publish what waits for later ones; the writer is not used any more."""
         super().close()
         self._publish_roll()
 

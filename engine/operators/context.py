@@ -93,12 +93,10 @@ class HookContext:
 
     @property
     def key(self) -> Any:
-        """The key of the current record or timer; None if there is none."""
         return None if self.current_key is NO_KEY else self.current_key
 
     @property
     def round(self) -> tuple[int, ...] | None:
-        """The round of the iteration, (outer, ..., inner), counted from 0; None outside of iterations."""
         return self._place.moment.round
 
     @property
@@ -122,7 +120,6 @@ class HookContext:
         return None if self._random is None else self._random.getstate()
 
     def emit(self, record: Any, output: str | None = None) -> None:
-        """Send a record to an output."""
         if self.starting:
             raise self._too_early("ctx.emit")
         if self._copies and type(record) not in ATOMS:
@@ -201,7 +198,6 @@ class HookContext:
         )
 
     def keys(self) -> Iterator[Any]:
-        """Iterate over the keys that have a value; `ctx.key` and `ctx.state` belong to that key until the next."""
         if not self._is_keyed:
             raise MisuseError(f"operator {self._name!r} has no keys: call key_by before process")
         before = self.current_key
@@ -223,7 +219,6 @@ class HookContext:
 
     @property
     def table(self) -> TableState:
-        """The table that the class declares."""
         if self.table_state is None:
             raise MisuseError(
                 f"operator {self._name!r} uses ctx.table, but its class declares no table: "
@@ -294,15 +289,12 @@ class StateAccess:
         self._values = values
 
     def get(self, default: Any = None) -> Any:
-        """The value, which may be changed in place; `default` if there is none."""
         return self._values.touch(self._context.key_of_state(), default)
 
     def set(self, value: Any) -> None:
-        """Set the value of the key."""
         self._values.replace(self._context.key_of_state(), value)
 
     def clear(self) -> None:
-        """Forget the key."""
         self._values.remove(self._context.key_of_state())
 
     def __getitem__(self, name: object) -> NoReturn:

@@ -77,7 +77,6 @@ class BatchEmission(Emission):
                     send(batch.records, batch.hops)
 
     def send_noted(self) -> None:
-        """Send everything, with the hops as noted."""
         for output, send in self._sends:
             batches, hops = self.records[output], self._hops[output]
             if batches:

@@ -21,7 +21,6 @@ class FilterOperator(OperatorRuntime):
         self._send = self.send_to("out")
 
     def accept(self, edge: Edge) -> TakeRecords:
-        """The function that takes the records of this edge."""
         return self._run_carefully if self.sets_aside else self._run
 
     def _run(self, records: list[Any], hops: Hops) -> None:

@@ -50,7 +50,6 @@ class FlatMapOperator(OperatorRuntime):
         self._send = self.send_to("out")
 
     def accept(self, edge: Edge) -> TakeRecords:
-        """The function that takes the records of this edge."""
         if self.sets_aside:
             return self._run_carefully
         return self._run_generators if isgeneratorfunction(self._function) else self._run

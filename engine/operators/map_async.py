@@ -37,7 +37,6 @@ class MapAsyncOperator(CallingRuntime):
         self.waiting: dict[int, bytes] = {}
 
     def accept(self, edge: Edge) -> TakeRecords:
-        """The function that takes the records of this edge."""
         return self._wait
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
@@ -50,7 +49,6 @@ class MapAsyncOperator(CallingRuntime):
         return OperatorCapture(pending=list(self.waiting.values()))
 
     def call(self, call_id: int) -> Call:
-        """The function to call, the record to call it with, and the limit."""
         record, kind = pickle.loads(self.waiting[call_id])[0], self._kind
         if kind.is_class and self._instance is None:
             # Not when the task opens: a replay makes no calls, and must not connect to anything.
@@ -58,7 +56,6 @@ class MapAsyncOperator(CallingRuntime):
         return Call(self._function, record, kind.timeout, self.name, threads_max=kind.concurrency)
 
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
-        """A call has returned or failed: send, set aside, or fail."""
         record, hops = pickle.loads(self.waiting[call_id])
         if error is not None and not self.sets_aside:
             raise user_error(self.name, error, record) from error

@@ -37,7 +37,6 @@ class MapBatchesOperator(OperatorRuntime):
         self._function: Any = RepeatedCombiner(function) if isinstance(function, Combiner) else function
 
     def door(self, edge: Edge) -> Send:
-        """The function that takes the batches of this edge."""
         return self._run
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:

@@ -70,7 +70,6 @@ class ProcessOperator(TimedRuntime):
         self._instance: Any = None
 
     def accept(self, edge: Edge) -> TakeRecords:
-        """The function that takes the records of this edge."""
         key = self._keys.get(edge.input)
         if key is not None:
             key = key_function(edge.by if edge.routing is Routing.HASH else key)
@@ -172,7 +171,6 @@ class ProcessOperator(TimedRuntime):
 
     @property
     def next_timer_ms(self) -> int | None:
-        """The time of the earliest timer."""
         return self.timers.next_ms
 
     @property
@@ -189,12 +187,10 @@ class ProcessOperator(TimedRuntime):
         self._emission.send_noted()
 
     def on_round_end(self, path: tuple[int, ...]) -> None:
-        """A round is complete here."""
         self._call("on_round_end", self._hops_max)
         self._emission.send(self._hops_max)
 
     def end(self) -> None:
-        """No more input will arrive."""
         self._context.ending = True
         self._call("on_end", self._hops_max)
         self._emission.send(self._hops_max)
@@ -241,7 +237,6 @@ class ProcessOperator(TimedRuntime):
             self._restore(state, whole)
 
     def close(self) -> None:
-        """Let the instance release what it has opened."""
         self.close_instance(self._instance)
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:

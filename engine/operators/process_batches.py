@@ -54,7 +54,6 @@ class ProcessBatchesOperator(ProcessOperator):
             self._table = self._context.table_state = TableState(self.name, kind.table, groups, tracks=tracks)
 
     def door(self, edge: Edge) -> Send:
-        """The function that takes the batches of this edge."""
         name = edge.input
 
         def take(records: Records, hops: Hops) -> None:

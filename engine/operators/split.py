@@ -26,7 +26,6 @@ class SplitOperator(OperatorRuntime):
         self._output_of = self._by_name(outputs) if kind.by_name else self._by_truth(*outputs[:2])
 
     def accept(self, edge: Edge) -> TakeRecords:
-        """The function that takes the records that this edge brings."""
         if self.sets_aside:
             return self._run_carefully
         return self._run if self._kind.by_name else self._run_by_truth

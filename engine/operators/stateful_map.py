@@ -46,7 +46,6 @@ class StatefulMapOperator(OperatorRuntime):
         self._sent: Callable[[Any], Any] = self._state.sent if kind.copy_output else _as_it_is
 
     def accept(self, edge: Edge) -> TakeRecords:
-        """The function that takes the records that this edge brings."""
         key = key_function(edge.by if edge.routing is Routing.HASH else self.place.operator.keys.get(edge.input))
         if self.sets_aside:
             return lambda records, hops: self._run_carefully(records, hops, key, edge)
