@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from operator import index, length_hint
+from operator import index, itemgetter, length_hint
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -20,9 +20,17 @@ import numpy as np
 from backedge.engine.batch import Batch, Hops, own_copy, uniform
 from backedge.engine.columns import Columns, Records
 from backedge.engine.division import Division, Positions
-from backedge.engine.extraction import key_function
 from backedge.engine.repeated_keys import Content, RepeatedKeys
-from backedge.engine.task_errors import NO_KEY, USER_RAISED, RoutingError, TaskError, describe, show, user_error
+from backedge.engine.task_errors import (
+    NO_KEY,
+    USER_RAISED,
+    MisuseError,
+    RoutingError,
+    TaskError,
+    describe,
+    show,
+    user_error,
+)
 from backedge.graphs.deployment import Channel
 from backedge.graphs.graph_errors import UnkeyableError
 from backedge.graphs.ids import ChannelId
@@ -222,6 +230,17 @@ def _targets_of_tuples(names: Sequence[str], count: int, columns: Columns) -> Po
     """The same for a key of several columns."""
     parts = [part for name in names if (part := columns.keys(name)) is not None]
     return small_tasks_of_tuples(parts, count) if len(parts) == len(names) else None
+
+
+def key_function(by: Callable[[Any], Any] | str | None) -> Callable[[Any], Any]:
+    """The function that returns a record's key.
+
+    >>> key_function("id")({"id": 7})
+    7
+    """
+    if by is None:
+        raise MisuseError("records must be keyed, but the plan has no key for them: call key_by first")
+    return itemgetter(by) if isinstance(by, str) else by
 
 
 def _divide_by_key(edge: Edge, targets: _Targets) -> Callable[[list[Any], Sequence[_Part]], None]:

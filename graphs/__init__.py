@@ -10,7 +10,7 @@ computed; `expand` says where (`expansion.py`): tasks, the chains of operators i
 `routing.py` maps a key to its task.
 
 Cycles are the point. A back edge is an edge that the user named; every cycle has one. `cycles.py` finds the components,
-the heads and the nesting, `certificate.py` proves that only back edges close cycles, `drawing.py` draws them.
+the heads and the nesting, `drawing.py` draws them.
 
 An `OperatorKind` (`operator_kind.py`) says what an operator does, with its options; `kinds.py` has the built-in ones.
 An operator with on_error "dead_letter" has the output "dead"; one that feeds a loop with a limit has "dead:LOOP".

@@ -11,25 +11,18 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from backedge.graphs.digraph import cyclic_components, reachable
+from backedge.graphs.digraph import cyclic_components
 from backedge.graphs.graph_errors import IterationError
 from backedge.graphs.plan import Edge, Plan
 
 
 class Loops(Struct, frozen=True):
-    """A strongly connected component with a cycle.
-
-    `irreducible` lists back edges that can be reached without passing their head: their cycle has several entries.
-    """
+    """A strongly connected component with a cycle."""
 
     name: str
     operators: tuple[str, ...]
-    edges: tuple[Edge, ...]
     back_edges: tuple[Edge, ...]
-    heads: tuple[str, ...]
     entries: tuple[Edge, ...]
-    exits: tuple[Edge, ...]
-    irreducible: tuple[Edge, ...]
 
     @property
     def in_rounds(self) -> bool:
@@ -84,20 +77,13 @@ def successors(operators: Iterable[str], edges: Iterable[Edge]) -> dict[str, lis
 
 def _loops(plan: Plan, operators: list[str]) -> Loops:
     members = set(operators)
-    edges = tuple(edge for edge in plan.edges if edge.sender in members and edge.receiver in members)
-    entries = tuple(edge for edge in plan.edges if edge.sender not in members and edge.receiver in members)
-    back_edges = tuple(edge for edge in edges if edge.is_back)
-    graph = successors(operators, edges)
-    doors = [edge.receiver for edge in entries]
+    entering = [edge for edge in plan.edges if edge.receiver in members]
+    back_edges = tuple(edge for edge in entering if edge.is_back and edge.sender in members)
     return Loops(
         name="+".join(sorted({edge.loop for edge in back_edges if edge.loop is not None})) or operators[0],
         operators=tuple(operators),
-        edges=edges,
         back_edges=back_edges,
-        heads=tuple(dict.fromkeys(edge.receiver for edge in back_edges)),
-        entries=entries,
-        exits=tuple(edge for edge in plan.edges if edge.sender in members and edge.receiver not in members),
-        irreducible=tuple(e for e in back_edges if e.sender in reachable(doors, graph, without={e.receiver})),
+        entries=tuple(edge for edge in entering if edge.sender not in members),
     )
 
 

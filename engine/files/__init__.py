@@ -2,13 +2,13 @@
 
 The formats (`file_formats.py`) are sources and sinks like anyone's. A source falls into splits (`splits.py`): files,
 ranges of big text files, row groups. They are listed once, before anything runs (`checks.py`), and dealt to the tasks.
-A split is read block by block (`line_formats.py`, `text_splits.py`, `parquet_split.py`) at a rate (`pace.py`), and what
+A split is read block by block (`text_splits.py`, `parquet_split.py`) at a rate (`pace.py`), and what
 has been read is positions, from which a restored run reads on.
 
 A sink writes transactions (`writers.py`) in two steps that each survive a crash at any point: a part is made durable
 in a staging folder (`staging.py`, `parts.py`, `parquet_part.py`, `disk.py`) before the cut that lists it is complete,
 and is published after, several cuts together. Where it publishes is a folder (`folder_output.py`, `rolls.py`) or a
-place in an object store (`object_output.py`, `object_rolls.py`), behind one port (`output_place.py`).
+place in an object store (`object_output.py`, `object_rolls.py`), with the same methods.
 
 `FileServices` (`services.py`) is all of it, as a task sees it.
 """

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, TypeVar
 
 from backedge.engine.files.arrow import parquet
-from backedge.engine.files.disk import Disk, UnsyncedDisk
+from backedge.engine.files.disk import UnsyncedDisk
 from backedge.engine.files.file_errors import OutputError
 from backedge.engine.files.folder_output import FolderOutput
 from backedge.engine.files.former_places import WriterOfSeveralPlaces
@@ -24,11 +24,11 @@ from backedge.engine.files.object_location import is_in_object_store, location_o
 from backedge.engine.files.object_output import ObjectOutput
 from backedge.engine.files.objects_in_memory import ObjectsInMemory
 from backedge.engine.files.output_folders import STAGING
-from backedge.engine.files.output_place import OutputPlace
 from backedge.engine.files.parquet_part import ParquetPart, count_rows, cut_parquet, join_parquet
 from backedge.engine.files.parquet_split import ParquetSplit
 from backedge.engine.files.parts import (
     CsvPart,
+    FileFormat,
     JsonPart,
     Part,
     PicklePart,
@@ -40,7 +40,6 @@ from backedge.engine.files.parts import (
 )
 from backedge.engine.files.splits import RANGE_BYTES_MAX, Position, Split, check_files, ranges, row_groups
 from backedge.engine.files.text_splits import CsvSplit, JsonSplit, TextSplit
-from backedge.engine.files.withdrawing import Span
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.io import Rollback, Sink, SinkPlace, SinkWriter, Source, SplitReader, Withdrawal, check_rate
 from backedge.graphs.options import check_count, is_above_zero
@@ -130,7 +129,7 @@ REHEARSED_ROLL_BYTES = 200
 
 
 @dataclass(frozen=True)
-class FileSink(Files, Sink[Any]):
+class FileSink(Files, FileFormat, Sink[Any]):
     """Writes files or objects, exactly once. A cut makes its records final, and they become visible soon after.
 
     A task publishes a file when its records take up `roll_bytes`, when `roll_s` seconds have passed since the first of
@@ -141,12 +140,6 @@ class FileSink(Files, Sink[Any]):
     roll_s: float | None = field(default=ROLL_S, kw_only=True)
 
     takes_columns = True
-    disk: ClassVar[Disk] = Disk()
-    """All operations on files go through this."""
-
-    ending: ClassVar[str]
-    """The ending of the written files."""
-
     spark_format: ClassVar[str]
     """Spark's name of this format."""
 
@@ -156,29 +149,6 @@ class FileSink(Files, Sink[Any]):
             check_count(self.roll_bytes, "roll_bytes", "a sink of files")
         if self.roll_s is not None and not is_above_zero(self.roll_s):
             raise BadOptionError(f"a sink of files has roll_s={self.roll_s!r}: give seconds above 0, or None")
-
-    @abstractmethod
-    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
-        """Create a file for a transaction. `types` is shared by all parts of a task."""
-
-    def join(self, parts: Sequence[Path], path: Path) -> None:
-        """Write the records of these files, which have the same form, into a new one; always the same bytes.
-
-        Their contents follow one another, unless the format needs more.
-        """
-        join_bytes(self.disk, parts, path)
-
-    def form_of(self, path: Path) -> Any:
-        """What the files that are joined must have in common."""
-        return None
-
-    def length_of(self, path: Path) -> int:
-        """The length of a file's records, in a unit in which the lengths of joined files add up. By default, bytes."""
-        return path.stat().st_size
-
-    def extract(self, file: Path, spans: Sequence[Span], path: Path) -> None:
-        """Write these parts of a file's records into a new one, in the unit of `length_of`."""
-        cut_bytes(self.disk, file, spans, path)
 
     def validate_output(self, place: SinkPlace, fresh: bool) -> None:
         self._output(place).check(fresh)
@@ -220,7 +190,6 @@ class FileSink(Files, Sink[Any]):
             output.withdraw(later)
 
     def of_ending(self, ending: str) -> FileSink:
-        """A sink of the format that has this ending: an earlier run may have had another one."""
         if ending in ("", self.ending):
             return self
         for other in _FORMATS:
@@ -233,7 +202,6 @@ class FileSink(Files, Sink[Any]):
 
     @property
     def other_endings(self) -> Sequence[str]:
-        """The endings of the other formats in which an earlier run may have written."""
         return [other.ending for other in _FORMATS if other.ending != self.ending]
 
     def rehearse(self, folder: str) -> Sink[Any]:
@@ -241,10 +209,10 @@ class FileSink(Files, Sink[Any]):
         rehearsed = RehearsedObjects if is_in_object_store(self.path) else RehearsedFiles
         return rehearsed(folder, roll_bytes=None if self.roll_bytes is None else REHEARSED_ROLL_BYTES, roll_s=None)
 
-    def _output(self, place: SinkPlace) -> OutputPlace:
+    def _output(self, place: SinkPlace) -> FolderOutput | ObjectOutput:
         return ObjectOutput(self, place) if is_in_object_store(self.path) else FolderOutput(self, place)
 
-    def _outputs(self, place: SinkPlace) -> list[OutputPlace]:
+    def _outputs(self, place: SinkPlace) -> list[FolderOutput | ObjectOutput]:
         """Where it writes, then the former places of which this run has the claim, which roll no files any more."""
         former = [replace(self, path=path, **_AT_ONCE) for path in place.kept.noted_places() if path != self.path]
         return [self._output(place), *(output for sink in former if (output := sink._output(place)).is_claimed)]
@@ -286,7 +254,7 @@ class RehearsedObjects(RehearsedFiles):
         files = ((BytesIO(self.store.read(name)), name) for name in names)
         return [record for file, name in files for batch in pickles_in(file, name) for record in batch]
 
-    def _output(self, place: SinkPlace) -> OutputPlace:
+    def _output(self, place: SinkPlace) -> ObjectOutput:
         return ObjectOutput(self, place, self.store)
 
 
@@ -354,7 +322,7 @@ class CSV(FileSource[dict[str, Any]], FileSink):
         """Bytes after the header."""
         return path.stat().st_size - len(self.form_of(path))
 
-    def extract(self, file: Path, spans: Sequence[Span], path: Path) -> None:
+    def extract(self, file: Path, spans: Sequence[tuple[int, int]], path: Path) -> None:
         """The header, and these bytes after it."""
         cut_bytes(self.disk, file, spans, path, header_bytes=len(self.form_of(file)))
 
@@ -392,7 +360,7 @@ class Parquet(FileSource[dict[str, Any]], FileSink):
     def length_of(self, path: Path) -> int:
         return count_rows(path)
 
-    def extract(self, file: Path, spans: Sequence[Span], path: Path) -> None:
+    def extract(self, file: Path, spans: Sequence[tuple[int, int]], path: Path) -> None:
         cut_parquet(self.disk, file, spans, path)
 
     def form_of(self, path: Path) -> Any:

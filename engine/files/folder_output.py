@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from backedge.engine.files.file_errors import OutputError
 from backedge.engine.files.names import path_name
@@ -16,17 +15,14 @@ from backedge.engine.files.output_folders import (
     output_folder,
     release_folder,
 )
-from backedge.engine.files.output_place import NewPart
+from backedge.engine.files.parts import FileFormat
 from backedge.engine.files.rolls import RollLimits, Rolls
 from backedge.engine.files.staging import Staging
 from backedge.engine.files.withdrawing import Span, Withdrawing
-from backedge.engine.files.writers import FileWriter
+from backedge.engine.files.writers import FileWriter, NewPart
 from backedge.graphs.ids import Attempt
 from backedge.graphs.io import Rollback, SinkPlace, Withdrawal
 from backedge.recovery.stores.folder_store import FolderStore
-
-if TYPE_CHECKING:
-    from backedge.engine.files.file_formats import FileSink
 
 
 class FolderOutput:
@@ -34,7 +30,7 @@ class FolderOutput:
 
     can_withdraw = True
 
-    def __init__(self, sink: FileSink, place: SinkPlace) -> None:
+    def __init__(self, sink: FileFormat, place: SinkPlace) -> None:
         self._sink = sink
         self._place = place
         self._folder = output_folder(place.operator, sink.path)
@@ -48,25 +44,21 @@ class FolderOutput:
         check_output_folder(self._place.operator, self._folder, fresh)
 
     def claim(self) -> bool:
-        """Claim the folder."""
+        """Claim the folder for this run. False if the run already has it. `OutputError` names another owner."""
         return claim_folder(self._place.operator, self._folder, self._place.job, self._place.run)
 
     @property
     def is_claimed(self) -> bool:
-        """Whether this run has claimed the folder."""
         return is_claimed(FolderStore(str(self._folder / STAGING)), self._place.job, self._place.run)
 
     def release(self) -> None:
-        """Release the claim."""
+        """Release the claim of a run that will never be resumed."""
         release_folder(self._folder, self._place.job, self._place.run)
 
     def open_writer(self, new_part: NewPart) -> FileWriter:
-        """A writer of files."""
-        place, sink = self._place, self._sink
+        sink = self._sink
         return FileWriter(
-            place.operator,
-            Attempt(place.attempt),
-            place.task,
+            self._place,
             self._staging,
             new_part,
             self._folder,

@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backedge.engine.files.file_errors import OutputError, UnknownTransactionError
 from backedge.engine.files.folder_output import published_name
@@ -30,18 +30,13 @@ from backedge.engine.files.names import path_name
 from backedge.engine.files.object_rolls import PIECES_MAX, ObjectRolls, lines_of
 from backedge.engine.files.object_staging import ObjectStaging
 from backedge.engine.files.output_folders import STAGING, claim_place, is_claimed, refuse_other_output, release_place
-from backedge.engine.files.output_place import NewPart
-from backedge.engine.files.parts import Part
+from backedge.engine.files.parts import FileFormat, Part
 from backedge.engine.files.rolls import RollLimits
-from backedge.engine.files.writers import StagedWriter
-from backedge.graphs.ids import Attempt
+from backedge.engine.files.writers import NewPart, StagedWriter
 from backedge.graphs.io import Rollback, SinkPlace, Withdrawal
 from backedge.recovery.stores.store_errors import StoreError
 from backedge.recovery.stores.store_schemes import store_at
 from backedge.recovery.unpublished import named
-
-if TYPE_CHECKING:
-    from backedge.engine.files.file_formats import FileSink
 
 
 @lru_cache(maxsize=16)
@@ -54,12 +49,12 @@ def _store_of(location: str) -> Any:
 
 
 class ObjectOutput:
-    """The output of one task below a URI."""
+    """The output of one task below a URI, with the methods of `FolderOutput`."""
 
     can_withdraw = False
     """What was published after a cut could only be found by a list, which may be incomplete."""
 
-    def __init__(self, sink: FileSink, place: SinkPlace, store: Any = None) -> None:
+    def __init__(self, sink: FileFormat, place: SinkPlace, store: Any = None) -> None:
         """`store`: by default that of the sink's path."""
         self._place = place
         try:
@@ -160,7 +155,7 @@ class ObjectWriter(StagedWriter[ObjectStaging]):
             staging.hide(path)
             return part
 
-        super().__init__(place.operator, Attempt(place.attempt), place.task, staging, new_hidden_part, published)
+        super().__init__(place, staging, new_hidden_part, published)
         self._rolls = rolls
         self._limits = limits
         # The committed pieces that wait for later ones, with their bytes, and when the first was committed.
@@ -196,8 +191,7 @@ class ObjectWriter(StagedWriter[ObjectStaging]):
         return bool(self._waiting) and (
             limits.are_none
             or len(self._waiting) >= PIECES_MAX
-            or (limits.bytes is not None and sum(self._waiting.values()) >= limits.bytes)
-            or (limits.seconds is not None and monotonic() - self._since_s >= limits.seconds)
+            or limits.are_reached(sum(self._waiting.values()), monotonic() - self._since_s)
         )
 
     def _publish_waiting(self) -> None:

@@ -32,16 +32,13 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from backedge.engine.files.file_errors import OutputError, UnknownTransactionError
 from backedge.engine.files.names import turn_of
 from backedge.engine.files.object_staging import ObjectStaging, Roll
+from backedge.engine.files.parts import FileFormat
 from backedge.graphs.ids import Attempt
 from backedge.graphs.io import SinkPlace
-
-if TYPE_CHECKING:
-    from backedge.engine.files.file_formats import FileSink
 
 PIECES_MAX = 500
 """How many pieces may wait for one another. Each cut lists them, so their number is limited."""
@@ -80,7 +77,7 @@ class ObjectRolls:
 
     def __init__(
         self,
-        sink: FileSink,
+        sink: FileFormat,
         place: SinkPlace,
         staging: ObjectStaging,
         copy: Copy,

@@ -1,4 +1,4 @@
-"""The file of a transaction, in each format that is written record by record: JSON lines, CSV, pickles.
+"""The file of a transaction: what a format does with it, and those written record by record, JSON lines, CSV, pickles.
 
 A part takes a batch whole or not at all: an unwritable record is found before the first byte is written.
 """
@@ -11,12 +11,13 @@ import io
 import json
 import pickle
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, ClassVar, Protocol, cast
 from uuid import UUID
 
 import numpy as np
@@ -52,6 +53,52 @@ class Part(Protocol):
 
     def close(self) -> None:
         """Pass everything to the system. The content is durable once the file is synced."""
+
+
+class FileFormat(ABC):
+    """What a sink of files does with the files of its transactions."""
+
+    path: str
+    roll_bytes: int | None
+    roll_s: float | None
+
+    disk: ClassVar[Disk] = Disk()
+    """All operations on files go through this."""
+
+    ending: ClassVar[str]
+    """The ending of the written files."""
+
+    @abstractmethod
+    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
+        """Create a file for a transaction. `types` is shared by all parts of a task."""
+
+    def join(self, parts: Sequence[Path], path: Path) -> None:
+        """Write the records of these files, which have the same form, into a new one; always the same bytes.
+
+        Their contents follow one another, unless the format needs more.
+        """
+        join_bytes(self.disk, parts, path)
+
+    def form_of(self, path: Path) -> Any:
+        """What the files that are joined must have in common."""
+        return None
+
+    def length_of(self, path: Path) -> int:
+        """The length of a file's records, in a unit in which the lengths of joined files add up. By default, bytes."""
+        return path.stat().st_size
+
+    def extract(self, file: Path, spans: Sequence[tuple[int, int]], path: Path) -> None:
+        """Write these parts of a file's records into a new one, in the unit of `length_of`."""
+        cut_bytes(self.disk, file, spans, path)
+
+    @abstractmethod
+    def of_ending(self, ending: str) -> FileFormat:
+        """The format that has this ending: an earlier run may have had another one."""
+
+    @property
+    @abstractmethod
+    def other_endings(self) -> Sequence[str]:
+        """The endings of the other formats in which an earlier run may have written."""
 
 
 class JsonPart:

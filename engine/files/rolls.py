@@ -58,6 +58,11 @@ class RollLimits(Struct, frozen=True):
     def are_none(self) -> bool:
         return self.bytes is None and self.seconds is None
 
+    def are_reached(self, size: int, age_s: float) -> bool:
+        """Whether a roll of this size is to be published, so long after its first part."""
+        is_large = self.bytes is not None and size >= self.bytes
+        return is_large or (self.seconds is not None and age_s >= self.seconds)
+
 
 class Rolls:
     """The rolls of one sink."""

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from backedge.engine.files.contents import Content, Contents, write_contents
 from backedge.engine.files.disk import Disk
@@ -35,12 +34,8 @@ _FILE = "file."
 _RECORD = "record."
 
 
-class Span(NamedTuple):
-    """A part of a joined file: where it begins, and its length, in the unit of its format."""
-
-    start: int
-    length: int
-
+Span = tuple[int, int]
+"""A part of a joined file: where it begins, and its length, in the unit of its format."""
 
 Extract = Callable[[Path, str, Sequence[Span], Path], None]
 """Writes parts of a file in the format that has this ending into a new file."""
@@ -130,12 +125,12 @@ def _spans(contents: Sequence[Content], rest: Sequence[Content]) -> list[Span]:
     """The places of some transactions in a file.
 
     >>> _spans([Content("a", 3), Content("b", 4), Content("c", 5)], [Content("a", 3), Content("c", 5)])
-    [Span(start=0, length=3), Span(start=7, length=5)]
+    [(0, 3), (7, 5)]
     """
     spans: list[Span] = []
     start = 0
     for content in contents:
         if content in rest:
-            spans.append(Span(start, content.length))
+            spans.append((start, content.length))
         start += content.length
     return spans

@@ -15,50 +15,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from backedge.engine.columns import Records
 from backedge.engine.files.file_errors import UnfinishedOutputError, UnknownTransactionError
 from backedge.engine.files.names import staged_name
+from backedge.engine.files.object_staging import ObjectStaging
 from backedge.engine.files.parts import Part
 from backedge.engine.files.rolls import RollLimits, Rolls, TargetOf
 from backedge.engine.files.staging import Staging
 from backedge.engine.memory import ListStore, ListWriter
 from backedge.graphs.ids import Attempt
+from backedge.graphs.io import SinkPlace
 
 Receive = Callable[[str, list[Any]], object]
 """Takes the name of a transaction and its records."""
 
+NewPart = Callable[[Path], Part]
+"""Creates the local file of a part, in the format of the sink."""
 
-class StagesParts(Protocol):
-    """Where a sink keeps its parts until they are published: a folder, or a place in an object store."""
-
-    location: str
-
-    def new_part(self, attempt: Attempt, index: int) -> Path:
-        """A local path for a new part of this task."""
-        ...
-
-    def prepare(self, part: Path, name: str) -> None:
-        """Make a closed part durable under the name of its transaction."""
-
-    def drop(self, part: Path) -> None:
-        """Remove a part that is not prepared."""
-
-    def is_prepared(self, name: str) -> bool:
-        """Whether a transaction is prepared."""
-        ...
-
-    def is_noted(self, name: str) -> bool:
-        """Whether a note says that a transaction was published."""
-        ...
-
-    def prepared_names(self) -> list[str]:
-        """The transactions that are prepared but not committed."""
-        ...
-
-
-StagingT = TypeVar("StagingT", bound=StagesParts)
+StagingT = TypeVar("StagingT", Staging, ObjectStaging)
 
 
 class StagedWriter(Generic[StagingT]):
@@ -66,16 +42,14 @@ class StagedWriter(Generic[StagingT]):
 
     def __init__(
         self,
-        sink: str,
-        attempt: Attempt,
-        index: int,
+        place: SinkPlace,
         staging: StagingT,
-        new_part: Callable[[Path], Part],
+        new_part: NewPart,
         published: str,
     ) -> None:
-        self._sink = sink
-        self._attempt = attempt
-        self._index = index
+        self._sink = place.operator
+        self._attempt = Attempt(place.attempt)
+        self._index = place.task
         self._staging = staging
         self._new_part = new_part
         self._published = published
@@ -160,18 +134,16 @@ class FileWriter(StagedWriter[Staging]):
 
     def __init__(
         self,
-        sink: str,
-        attempt: Attempt,
-        index: int,
+        place: SinkPlace,
         staging: Staging,
-        new_part: Callable[[Path], Part],
+        new_part: NewPart,
         published: Path,
         target_of: TargetOf,
         rolls: Rolls,
         limits: RollLimits,
         form_of: Callable[[Path], Any],
     ) -> None:
-        super().__init__(sink, attempt, index, staging, new_part, str(published))
+        super().__init__(place, staging, new_part, str(published))
         self._target_of = target_of
         self._rolls = rolls
         self._limits = limits
@@ -183,7 +155,7 @@ class FileWriter(StagedWriter[Staging]):
         self._form: Any = None
         self._since_s = 0.0
         try:
-            rolls.take_over(attempt, index, lambda other: other < attempt)
+            rolls.take_over(self._attempt, self._index, lambda other: other < self._attempt)
         except OSError as error:
             raise self._named(error, self._published) from error
 
@@ -244,11 +216,7 @@ class FileWriter(StagedWriter[Staging]):
                 self._roll = None
 
     def _publish_if_due(self) -> None:
-        limits = self._limits
-        if self._parts and (
-            (limits.bytes is not None and self._bytes >= limits.bytes)
-            or (limits.seconds is not None and monotonic() - self._since_s >= limits.seconds)
-        ):
+        if self._parts and self._limits.are_reached(self._bytes, monotonic() - self._since_s):
             self._publish_roll()
 
     def _publish_roll(self) -> None:

@@ -19,8 +19,7 @@ from typing import Any, cast
 from backedge.engine.answering import Call
 from backedge.engine.batch import Hops, uniform
 from backedge.engine.capture import Capture, OperatorCapture
-from backedge.engine.extraction import key_function
-from backedge.engine.sending import Send, TakeRecords, drop, taking_records
+from backedge.engine.sending import Send, TakeRecords, drop, key_function, taking_records
 from backedge.engine.services import Services
 from backedge.engine.state import KeyedState, keyed_entries
 from backedge.engine.tables.table_state import TableState
@@ -105,13 +104,17 @@ class OperatorRuntime:
 
     def key_of(self, edge: Edge) -> Callable[[Any], Any]:
         """Return the function that extracts the key of a record from this edge, whose input is keyed."""
-        by = key_function(edge.by if edge.routing is Routing.HASH else self.place.operator.keys.get(edge.input))
+        by = self.by_of(edge)
 
         def key_of(record: Any) -> Any:
             key = by(record)
             return key if type(key) in NEVER_NAN else canonical_key(key)
 
         return key_of
+
+    def by_of(self, edge: Edge) -> Callable[[Any], Any]:
+        """Return the function of the key that the user gave; `key_of` also makes every NaN the same key."""
+        return key_function(edge.by if edge.routing is Routing.HASH else self.place.operator.keys.get(edge.input))
 
     def send_some(self, send: Send, records: list[Any], hops: Hops, positions: list[int]) -> None:
         """Send the records at these positions, if there are any."""

@@ -20,7 +20,6 @@ from typing import Any
 
 from backedge.engine.batch import Hops, copy_records, runs
 from backedge.engine.capture import OperatorCapture
-from backedge.engine.extraction import key_function
 from backedge.engine.operators.base import Place, TimedRuntime
 from backedge.engine.operators.context import HookContext
 from backedge.engine.operators.emission import Emission
@@ -39,7 +38,7 @@ from backedge.engine.task_errors import (
 from backedge.engine.timers import Timers
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.kinds import OfClass
-from backedge.graphs.plan import Edge, Routing
+from backedge.graphs.plan import Edge
 from backedge.graphs.routing import NEVER_NAN, canonical_key
 from backedge.recovery.cut import OperatorState
 
@@ -70,9 +69,7 @@ class ProcessOperator(TimedRuntime):
         self._instance: Any = None
 
     def accept(self, edge: Edge) -> TakeRecords:
-        key = self._keys.get(edge.input)
-        if key is not None:
-            key = key_function(edge.by if edge.routing is Routing.HASH else key)
+        key = self.by_of(edge) if edge.input in self._keys else None
         run = self._run_batch if hasattr(self._class, "on_batch") else self._run_records
 
         def accept(records: list[Any], hops: Hops) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from backedge.engine.batch import ATOMS, Hops, copy_records, copy_value, is_immutable
-from backedge.engine.extraction import key_function
 from backedge.engine.operators.base import OperatorRuntime, Place, pick, try_each
 from backedge.engine.sending import TakeRecords, key_failure
 from backedge.engine.task_errors import (
@@ -19,7 +18,7 @@ from backedge.engine.task_errors import (
     user_frames,
 )
 from backedge.graphs.kinds import StatefulMap
-from backedge.graphs.plan import Edge, Routing
+from backedge.graphs.plan import Edge
 from backedge.graphs.routing import NEVER_NAN, canonical_key
 
 _MISSING: Any = object()
@@ -46,7 +45,7 @@ class StatefulMapOperator(OperatorRuntime):
         self._sent: Callable[[Any], Any] = self._state.sent if kind.copy_output else _as_it_is
 
     def accept(self, edge: Edge) -> TakeRecords:
-        key = key_function(edge.by if edge.routing is Routing.HASH else self.place.operator.keys.get(edge.input))
+        key = self.by_of(edge)
         if self.sets_aside:
             return lambda records, hops: self._run_carefully(records, hops, key, edge)
         return lambda records, hops: self._run(records, hops, key, edge)

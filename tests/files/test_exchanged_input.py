@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backedge.engine.files import line_formats as lines
+from backedge.engine.files import text_splits as lines
 from backedge.engine.files.arrow import arrow, parquet
 from backedge.engine.files.file_errors import InputChangedError
 from backedge.engine.files.file_formats import CSV, JsonLines, Parquet, TextLines

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backedge.engine.files import line_formats as lines
+from backedge.engine.files import text_splits as lines
 from backedge.engine.files.file_errors import InputChangedError, MalformedInputError
 from backedge.engine.files.file_formats import CSV, JsonLines, TextLines
 from tests.files.opened import file_reader, fresh, reader, rest, write_json
