@@ -1,3 +1,3 @@
 """The version, a literal: the build reads it without importing the package."""
 
-VERSION = "0.1.0.dev0"
+VERSION = "0.1.0"

@@ -86,7 +86,7 @@ class Context(Protocol[Out_contra]):
         """Call `on_timer(ctx, at_ms)` at that time, for the current key."""
 
     def set_timer_in(self, ms: float) -> float:
-        """Call `on_timer(ctx, at_ms)` in so many milliseconds, for the current key. Returns that time, `at_ms`."""
+        """Call `on_timer(ctx, at_ms)` in `ms` milliseconds, for the current key. Returns that time, `at_ms`."""
         ...
 
     def clear_timer(self, at_ms: float | None = None) -> None:

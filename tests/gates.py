@@ -130,7 +130,7 @@ def behind(flow: Flow, gate: Gate, at_first: int = 0) -> Flow:
 
 @contextmanager
 def opened_after(attempts: int, gate: Gate, root: Path, job: str) -> Iterator[None]:
-    """Within the block, open the gate as soon as a job has begun so many attempts."""
+    """Within the block, open the gate as soon as a job has begun `attempts` attempts."""
 
     def open_gate() -> None:
         wait_for((root / job / "chain").exists, f"the first attempt of {job}")

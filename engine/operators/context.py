@@ -35,7 +35,7 @@ class HookContext:
     - `state`: the value of the current key, or of the task if the operator has no key.
     - `key`, `round`, `now` (milliseconds, on the driver's clock), `task_index`, `parallelism`.
     - `random`: a `random.Random` whose state is restored with the task.
-    - `set_timer(at_ms)`: call `on_timer` for the current key at that time. `set_timer_in(ms)`: so many milliseconds
+    - `set_timer(at_ms)`: call `on_timer` for the current key at that time. `set_timer_in(ms)`: `ms` milliseconds
       from now. `clear_timer(at_ms)`: do not call it after all; without `at_ms`, at no time that was set for the key.
     - `keys()`: iterate over the keys that have a value; each is the current key until the next.
 
@@ -151,7 +151,7 @@ class HookContext:
         self._set_timer("ctx.set_timer", at_ms)
 
     def set_timer_in(self, ms: float) -> float:
-        """Call `on_timer` for the current key in so many milliseconds. Returns the time, `ctx.now + ms`."""
+        """Call `on_timer` for the current key in `ms` milliseconds. Returns the time, `ctx.now + ms`."""
         is_number = isinstance(ms, Real) and not isinstance(ms, bool | np.timedelta64)
         if not is_number or not cast(float, ms) >= 0:
             raise MisuseError(

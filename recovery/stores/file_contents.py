@@ -1,6 +1,6 @@
 """What a manifest says of the rows in a task's files, and what they hold. An audit and a restore compare the two.
 
-A manifest repeats some of what is in the files, so that nobody needs to open them for it: a restore is planned from it,
+A manifest repeats some of what is in the files, so that one need not open them for it: a restore is planned from it,
 the chain lists its transactions, and the page shows its figures. Each is a value of JSON, by the folder of its table.
 """
 
