@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import to_builtins
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from backedge.arguments import key_from
 from backedge.engine.on_ray.api.cut_lookup import last_cuts
@@ -352,7 +352,7 @@ def _of_task(cut: CutDescription, task: TaskId) -> Facts:
         "state_rows": files.state_rows,
         "loops": {log.loop: {"batches": log.batches, "records": log.records} for log in files.logs},
         "transactions": list(files.transactions),
-        "files": [file._asdict() for file in files.all_files],
+        "files": [asdict(file) for file in files.all_files],
         "state_layers": len(files.below) + 1,
     }
 

@@ -6,12 +6,12 @@ It contains no state except the positions of source splits, which are part of th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from backedge.graphs.ids import ChannelId, Epoch, TaskId
 from backedge.recovery.cut import Cut, TaskSnapshot
-from backedge.recovery.messages import Path
 from backedge.recovery.rounds import RoundsSnapshot, is_in_a_round
 
 
@@ -28,10 +28,10 @@ class OperatorOutline(Struct, frozen=True):
     records: int = 0
 
 
-class RoundsOutline(Struct, frozen=True):
+class RoundsOutline(Struct, frozen=True, forbid_unknown_fields=True):
     """The round of a task in an iteration, and whether it was in the middle of it."""
 
-    current: Path
+    current: tuple[Annotated[int, Meta(ge=0, le=(1 << 63) - 1)], ...]
     in_a_round: bool
 
 

@@ -95,7 +95,7 @@ class CutContents:
             f"{facts.name}: {split}": position_in(position)
             for task in self.cut.tasks.values()
             for facts in task.operators
-            for split, position in facts.splits
+            for split, position in facts.positions.items()
         }
 
     def transactions(self) -> Iterator[tuple[str, str]]:

@@ -6,8 +6,9 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from backedge.engine.compaction import cut_of, put_together
 from backedge.engine.files.services import FileServices

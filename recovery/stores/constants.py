@@ -36,7 +36,7 @@ class StoredConstants:
         found: list[StoredFile] = []
         for data in values:
             digest = digest_of_constant(data)
-            file = StoredFile(path_of(constant_file(digest, run)), len(data), digest)
+            file = StoredFile(path_of(constant_file(digest, run)), len(data), digest, None)
             if file not in found:
                 self._store.write({file.name: data})
                 self._store.make_durable([file.name])

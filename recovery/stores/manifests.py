@@ -9,25 +9,18 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.describing import describe_deployment
-from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.messages import Mode
 from backedge.recovery.orders import AttemptStart, Entry, Manifest, StateFile
-from backedge.recovery.outline import CutOutline, RoundsOutline
+from backedge.recovery.outline import CutOutline
 from backedge.recovery.stores.documents import Document
-from backedge.recovery.stores.shapes import shown
+from backedge.recovery.stores.shapes import converted, shown
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
-from backedge.recovery.stores.task_files import (
-    ChannelFigures,
-    LogFigures,
-    OperatorFacts,
-    StateLayer,
-    StoredFile,
-    TaskFiles,
-)
+from backedge.recovery.stores.task_files import LogFigures, StateLayer, StoredFile, TaskFiles
 
 CODECS: Mapping[str, int] = {"state": 3, "log": 2, "transactions": 2, "rounds": 2}
 """Version of each table: of its columns and of the values pickled in them."""
@@ -177,9 +170,8 @@ def manifest_document(
                 f"epoch {entry.epoch} of attempt {entry.attempt} cannot be recorded: task {task} has written what "
                 f"changed since {found.base}, and the files below do not lead there; name them in the entry's states"
             )
-    named = {name: {"name": file.name, "size": file.size, "digest": file.digest} for name, file in constants.items()}
     return {
-        "constants": named,
+        "constants": to_builtins(dict(constants)),
         "dropped": sorted(dropped),
         "epoch": entry.epoch,
         "attempt": entry.attempt,
@@ -205,44 +197,15 @@ def is_a_list(layers: Sequence[StateLayer]) -> bool:
 
 
 def _task_document(files: TaskFiles) -> Document:
-    return {
-        "task": files.task.name,
-        "index": files.task.index,
-        "attempt": files.attempt,
-        "filed": files.filed,
-        "epoch": files.epoch,
-        "ended": files.ended,
-        "overtook": files.overtook,
-        "operators": [_operator_document(facts) for facts in files.operators],
-        "files": [file._asdict() for file in files.files],
-        "transactions": list(files.transactions),
-        "channels": [_channel_document(figures) for figures in files.channels],
-        "logs": [figures._asdict() for figures in files.logs],
-        "state_rows": files.state_rows,
-        "rounds": None if files.rounds is None else _rounds_document(files.rounds),
-        "base": files.base,
-        "below": [{**layer._asdict(), "files": [file._asdict() for file in layer.files]} for layer in files.below],
-    }
-
-
-def _rounds_document(rounds: RoundsOutline) -> Document:
-    return {"current": list(rounds.current), "in_a_round": rounds.in_a_round}
-
-
-def _operator_document(facts: OperatorFacts) -> Document:
-    return {**facts._asdict(), "splits": [[split, position.hex()] for split, position in facts.splits]}
-
-
-def _channel_document(figures: ChannelFigures) -> Document:
-    channel = figures.channel
-    ends = {"edge": channel.edge, "sender": [*channel.sender], "receiver": [*channel.receiver]}
-    return {**figures._asdict(), "channel": {**ends, "restored": channel.restored}}
+    document = to_builtins(files)
+    del document["is_settled"]  # with its manifest, everything is
+    return document
 
 
 def description_in(document: Document, path: str) -> CutDescription:
     """Convert the document of a manifest to the description of its cut."""
     check_codecs(document, path)
-    tasks = [task_files_in(task) for task in document["tasks"]]
+    tasks = converted(document["tasks"], list[TaskFiles])
     described = CutDescription(
         epoch=Epoch(document["epoch"]),
         attempt=Attempt(document["attempt"]),
@@ -252,7 +215,7 @@ def description_in(document: Document, path: str) -> CutDescription:
         parallelism=document["parallelism"],
         tasks={files.task: files for files in tasks},
         transactions=_tasks(document["transactions"]),
-        constants={name: _stored_file(file) for name, file in document["constants"].items()},
+        constants=converted(document["constants"], dict[str, StoredFile]),
         dropped=frozenset(document["dropped"]),
     )
     if len(described.tasks) < len(tasks):
@@ -274,60 +237,6 @@ def check_codecs(document: Document, path: str) -> None:
 
 def _versions(codecs: Mapping[str, int]) -> str:
     return ", ".join(f"{shown(table)} {version}" for table, version in sorted(codecs.items())) or "none"
-
-
-def task_files_in(document: Document) -> TaskFiles:
-    """Convert the part of a manifest that describes a task."""
-    return TaskFiles(
-        task=TaskId(document["task"], document["index"]),
-        attempt=Attempt(document["attempt"]),
-        filed=document["filed"],
-        epoch=Epoch(document["epoch"]),
-        ended=document["ended"],
-        overtook=document["overtook"],
-        operators=tuple(map(_operator_facts, document["operators"])),
-        files=tuple(map(_stored_file, document["files"])),
-        transactions=tuple(document["transactions"]),
-        channels=tuple(_channel_figures(figures) for figures in document["channels"]),
-        logs=tuple(LogFigures(**figures) for figures in document["logs"]),
-        state_rows=document["state_rows"],
-        rounds=None if document["rounds"] is None else _rounds_outline(document["rounds"]),
-        base=document["base"],
-        below=tuple(map(layer_in, document["below"])),
-    )
-
-
-def layer_in(document: Document) -> StateLayer:
-    """Convert a document to a layer of a task's keyed state."""
-    return StateLayer(
-        attempt=Attempt(document["attempt"]),
-        filed=document["filed"],
-        epoch=Epoch(document["epoch"]),
-        base=document["base"],
-        files=tuple(map(_stored_file, document["files"])),
-    )
-
-
-def _stored_file(document: Document) -> StoredFile:
-    groups: Any = document.get("groups")
-    return StoredFile(document["name"], document["size"], document["digest"], groups and tuple(groups))
-
-
-def _rounds_outline(document: Document) -> RoundsOutline:
-    return RoundsOutline(tuple(document["current"]), document["in_a_round"])
-
-
-def _operator_facts(document: Document) -> OperatorFacts:
-    splits = tuple((split, bytes.fromhex(position)) for split, position in document["splits"])
-    facts: dict[str, Any] = {**document, "splits": splits}
-    return OperatorFacts(**facts)
-
-
-def _channel_figures(document: Document) -> ChannelFigures:
-    ends = document["channel"]
-    channel = ChannelId(ends["edge"], TaskId(*ends["sender"]), TaskId(*ends["receiver"]), ends["restored"])
-    facts: dict[str, Any] = {**document, "channel": channel}
-    return ChannelFigures(**facts)
 
 
 def _by_task(transactions: Mapping[TaskId, tuple[str, ...]]) -> list[Any]:

@@ -1,8 +1,7 @@
 """Schemas of all documents of a job: its identity, the entries of its chain, manifests, graphs.
 
-A document is checked once, when it is opened, so its readers index it without further checks. Numbers are limited to
-the range of the table columns that hold them. Readers check the rules that go beyond shapes, for example that a
-manifest lists each task once.
+A document is checked once, when it is opened, so its readers index it without further checks. They check the rules that
+go beyond shapes, for example that a manifest lists each task once.
 """
 
 from __future__ import annotations
@@ -12,21 +11,16 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from backedge.graphs.plan import Routing
-from backedge.graphs.routing import KEY_GROUPS
 from backedge.recovery.run_status import status_in
-from backedge.recovery.stores.digests import Digest
-from backedge.recovery.stores.shapes import Hex, Sha256, Shape, ShapeError, Text, shape_of, shown
+from backedge.recovery.stores.shapes import Count, Index, Number, Sha256, Shape, ShapeError, Text, shape_of, shown
+from backedge.recovery.stores.task_files import StoredFile, TaskFiles
 
 DOCUMENT_BYTES_MAX = 256 << 20
 """Size limit of a document, enough for a manifest of about 500,000 channels."""
 
 IDENTITY_BYTES_MAX = 1 << 16
 
-Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-Number = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
-Index = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 Tasks = Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]
-KeyGroup = Annotated[int, Meta(ge=0, lt=KEY_GROUPS)]
 ModeName = Literal["aligned", "unaligned", "between_rounds"]
 
 
@@ -118,85 +112,6 @@ PAST = shape_of(_Past)
 # -- manifests ---------------------------------------------------------------------------------------------------
 
 
-class _File(_Part):
-    name: Text
-    size: Count
-    digest: Digest
-
-
-class _StateFile(_File):
-    groups: tuple[KeyGroup, KeyGroup]
-
-
-class _TaskFile(_File):
-    groups: tuple[KeyGroup, KeyGroup] | None
-
-
-class _Channel(_Part):
-    edge: Text
-    sender: tuple[Text, Index]
-    receiver: tuple[Text, Index]
-    restored: bool
-
-
-class _ChannelEnd(_Part):
-    direction: Literal["in", "out"]
-    channel: _Channel
-    is_back: bool | None
-    count: Count
-    digest: Annotated[int, Meta(ge=0, lt=1 << 32)]
-    ended: bool | None
-    log_count: Count | None
-
-
-class _Operator(_Part):
-    name: Text
-    whole_can_move: bool
-    has_whole: bool
-    kind: Text | None
-    records: Count
-    splits: list[tuple[Text, Hex]]
-
-
-class _Log(_Part):
-    loop: Text
-    batches: Count
-    size: Count
-    records: Count | None
-
-
-class _Rounds(_Part):
-    current: list[Count]
-    in_a_round: bool
-
-
-class _Layer(_Part):
-    attempt: Count
-    filed: Count | None
-    epoch: Count
-    base: Count | None
-    files: list[_StateFile]
-
-
-class _Task(_Part):
-    task: Text
-    index: Index
-    attempt: Count
-    filed: Count | None
-    epoch: Count
-    ended: bool
-    overtook: bool
-    operators: list[_Operator]
-    files: list[_TaskFile]
-    transactions: list[Text]
-    channels: list[_ChannelEnd]
-    logs: list[_Log]
-    state_rows: Count
-    rounds: _Rounds | None
-    base: Count | None
-    below: list[_Layer]
-
-
 class _DeployedTask(_Part):
     task: Text
     index: Index
@@ -236,9 +151,9 @@ class _Manifest(_Document):
     parallelism: dict[Text, Tasks]
     deployment: _Deployment
     codecs: dict[Text, Count]
-    tasks: list[_Task]
+    tasks: list[TaskFiles]
     transactions: Transactions
-    constants: dict[Text, _File]
+    constants: dict[Text, StoredFile]
     dropped: list[Text]
 
 

@@ -28,6 +28,12 @@ Hex = Annotated[str, Meta(pattern=r"\A([0-9a-f]{2})*\Z")]
 """Bytes as lower-case hexadecimal digits."""
 Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
+# Numbers are limited to the range of the table columns that hold them.
+IS_COUNT = Meta(ge=0, le=(1 << 63) - 1)
+Count = Annotated[int, IS_COUNT]
+Number = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+Index = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+
 
 class ShapeError(ValueError):
     """A value has the wrong shape. `place` is its path in the document, `fault` says what is wrong."""

@@ -7,43 +7,55 @@ reading a log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
 
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.graphs.routing import KEY_GROUPS
 from backedge.recovery.cut import InputRecord, LogEntry, OutputRecord
 from backedge.recovery.outline import OperatorOutline, RoundsOutline, TaskOutline
+from backedge.recovery.stores.digests import Digest
 from backedge.recovery.stores.names import attempt_folder, path_of, table_file
+from backedge.recovery.stores.shapes import IS_COUNT, Count, Hex, Index, Text
+
+KeyGroup = Annotated[int, Meta(ge=0, lt=KEY_GROUPS)]
+_Attempt = Annotated[Attempt, IS_COUNT]
+_Epoch = Annotated[Epoch, IS_COUNT]
 
 
-class StoredFile(NamedTuple):
+class StoredFile(Struct, frozen=True, forbid_unknown_fields=True):
     """One file: its name relative to the job's folder, its size in bytes, and the digest of its content.
 
     `groups`: the first and the last key group of a state file; None for a file of rows without a group.
     """
 
-    name: str
-    size: int
-    digest: str
-    groups: tuple[int, int] | None = None
+    name: Text
+    size: Count
+    digest: Digest
+    groups: tuple[KeyGroup, KeyGroup] | None
 
     def has_some_of(self, wanted: range) -> bool:
         """Whether the file holds key groups of this range, or rows without a group."""
         return self.groups is None or (self.groups[0] < wanted.stop and wanted.start <= self.groups[1])
 
 
-class StateLayer(NamedTuple):
+class StateLayer(Struct, frozen=True, forbid_unknown_fields=True):
     """Keyed state that a task wrote for one cut: all of it, or the changes since the cut `base`.
 
     `attempt` and `filed` name the folder of its files. A compaction is filed under a number of its own and holds the
     combined content of the task's files of the cut `epoch`.
     """
 
-    attempt: Attempt
-    filed: Epoch | None
-    epoch: Epoch
-    base: Epoch | None
+    attempt: _Attempt
+    filed: _Epoch | None
+    epoch: _Epoch
+    base: _Epoch | None
     files: tuple[StoredFile, ...]
+
+    def __post_init__(self) -> None:
+        if any(file.groups is None for file in self.files):
+            raise ValueError("a file of keyed state names no key groups")
 
     @property
     def size(self) -> int:
@@ -51,7 +63,7 @@ class StateLayer(NamedTuple):
         return sum(file.size for file in self.files)
 
 
-class OperatorFacts(NamedTuple):
+class OperatorFacts(Struct, frozen=True, forbid_unknown_fields=True):
     """Small facts about an operator of a task.
 
     - whole_can_move, has_whole: whether its state without a key group can be rescaled, and whether it has any.
@@ -60,24 +72,53 @@ class OperatorFacts(NamedTuple):
     - splits: the splits of a source, each with its encoded position.
     """
 
-    name: str
+    name: Text
     whole_can_move: bool
     has_whole: bool
-    kind: str | None
-    records: int
-    splits: tuple[tuple[str, bytes], ...]
+    kind: Text | None
+    records: Count
+    splits: tuple[tuple[Text, Hex], ...]
+
+    @property
+    def positions(self) -> dict[str, bytes]:
+        """Split -> its encoded position."""
+        return {split: bytes.fromhex(position) for split, position in self.splits}
 
 
-class ChannelFigures(NamedTuple):
+class _Ends(Struct, frozen=True, forbid_unknown_fields=True):
+    edge: Text
+    sender: tuple[Text, Index]
+    receiver: tuple[Text, Index]
+    restored: bool
+
+
+class ChannelFigures(Struct, frozen=True, forbid_unknown_fields=True):
     """One end of a channel: the number of batches sent, or consumed and logged, and their digest."""
 
-    direction: str
-    channel: ChannelId
+    direction: Literal["in", "out"]
+    ends: _Ends = field(name="channel")
     is_back: bool | None
-    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
-    digest: int
+    count: Count
+    digest: Annotated[int, Meta(ge=0, lt=1 << 32)]
     ended: bool | None
-    log_count: int | None
+    log_count: Count | None
+
+    @classmethod
+    def of_input(cls, record: InputRecord) -> ChannelFigures:
+        """Those of the receiver's end."""
+        counts = (record.consumed, record.digest, record.ended, len(record.log))
+        return cls("in", _Ends(*record.channel), record.is_back, *counts)
+
+    @classmethod
+    def of_output(cls, record: OutputRecord) -> ChannelFigures:
+        """Those of the sender's end."""
+        return cls("out", _Ends(*record.channel), None, record.sent, record.digest, None, None)
+
+    @property
+    def channel(self) -> ChannelId:
+        """The channel."""
+        ends = self.ends
+        return ChannelId(ends.edge, TaskId(*ends.sender), TaskId(*ends.receiver), ends.restored)
 
     def as_input(self, log: tuple[LogEntry, ...]) -> InputRecord:
         """Convert to the record in the receiver's snapshot."""
@@ -88,46 +129,51 @@ class ChannelFigures(NamedTuple):
         return OutputRecord(self.channel, self.count, self.digest)
 
 
-class LogFigures(NamedTuple):
+class LogFigures(Struct, frozen=True, forbid_unknown_fields=True):
     """Figures of one loop's log. `size` is in bytes; `records` is None if a batch cannot be counted.
 
     Records of a log's first batch that were processed before the cut are not counted.
     """
 
-    loop: str
-    batches: int
-    size: int
-    records: int | None
+    loop: Text
+    batches: Count
+    size: Count
+    records: Count | None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFiles:
+class TaskFiles(Struct, frozen=True, forbid_unknown_fields=True):
     """The files that one task has written for a cut, with the facts that go into the manifest.
 
     - filed: the epoch that names the folder; None for the last state of a task.
     - rounds: only for tasks of an iteration.
     - overtook: whether the task captured before it had consumed its queues.
-    - is_settled: whether the files are durable already; otherwise they become durable with the manifest.
     - base: the cut relative to which the keyed state in `files` is a delta; None if it is complete.
     - below: if there is a `base`, the layers written before, oldest first. For each key the newest layer counts.
+    - is_settled: whether the files are durable already; otherwise they become durable with the manifest.
     """
 
-    task: TaskId
-    attempt: Attempt
-    filed: Epoch | None
-    epoch: Epoch
+    name: Text = field(name="task")
+    index: Index
+    attempt: _Attempt
+    filed: _Epoch | None
+    epoch: _Epoch
     ended: bool
     operators: tuple[OperatorFacts, ...]
     files: tuple[StoredFile, ...]
-    transactions: tuple[str, ...]
+    transactions: tuple[Text, ...]
     channels: tuple[ChannelFigures, ...]
     logs: tuple[LogFigures, ...]
-    state_rows: int
-    rounds: RoundsOutline | None = None
-    overtook: bool = False
-    base: Epoch | None = None
-    below: tuple[StateLayer, ...] = ()
-    is_settled: bool = field(default=True, compare=False)
+    state_rows: Count
+    rounds: RoundsOutline | None
+    overtook: bool
+    base: _Epoch | None
+    below: tuple[StateLayer, ...]
+    is_settled: bool = True
+
+    @property
+    def task(self) -> TaskId:
+        """The task that has written them."""
+        return TaskId(self.name, self.index)
 
     @property
     def layer(self) -> StateLayer:
@@ -156,7 +202,7 @@ class TaskFiles:
                     whole_can_move=facts.whole_can_move,
                     has_whole=facts.has_whole,
                     has_transactions=path_of(table_file(folder, "transactions", facts.name, self.task)) in names,
-                    splits=dict(facts.splits),
+                    splits=facts.positions,
                     records=facts.records,
                 )
                 for facts in self.operators

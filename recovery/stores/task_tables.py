@@ -124,7 +124,8 @@ def write_files(
         written.add(table_file(folder, "rounds", None, task), encode(records.rounds_table(snapshot.rounds)))
     written.flush()
     return TaskFiles(
-        task=task,
+        name=task.name,
+        index=task.index,
         attempt=attempt,
         filed=filed,
         epoch=snapshot.epoch,
@@ -136,18 +137,22 @@ def write_files(
                 has_whole=state.whole is not None,
                 kind=kinds.get(name),
                 records=state.records,
-                splits=tuple(state.splits.items()),
+                splits=tuple((split, position.hex()) for split, position in state.splits.items()),
             )
             for name, state in snapshot.operators.items()
         ),
         files=tuple(written.files),
         transactions=tuple(t.name for state in snapshot.operators.values() for t in state.transactions),
-        channels=_figures(snapshot),
+        channels=(
+            *map(ChannelFigures.of_input, snapshot.inputs),
+            *map(ChannelFigures.of_output, snapshot.outputs),
+        ),
         logs=tuple(_log_figures(loop, logged) for loop, logged in by_loop.items()),
         state_rows=state_rows,
         rounds=rounds_outline(snapshot.rounds),
         overtook=snapshot.overtook,
         base=snapshot.base,
+        below=(),
     )
 
 
@@ -166,14 +171,6 @@ def _write_operators(folder: Parts, snapshot: TaskSnapshot, written: _Written) -
             transactions = encode(records.transactions_table(state.transactions))
             written.add(table_file(folder, "transactions", name, task), transactions)
     return rows
-
-
-def _figures(snapshot: TaskSnapshot) -> tuple[ChannelFigures, ...]:
-    inputs = (
-        ChannelFigures("in", r.channel, r.is_back, r.consumed, r.digest, r.ended, len(r.log)) for r in snapshot.inputs
-    )
-    outputs = (ChannelFigures("out", r.channel, None, r.sent, r.digest, None, None) for r in snapshot.outputs)
-    return (*inputs, *outputs)
 
 
 def _log_figures(loop: str, logged: list[InputRecord]) -> LogFigures:
@@ -239,7 +236,7 @@ class TaskReader:
         self._compare("state", operator, whole is not None or None)
         return OperatorState(
             groups=first,
-            splits=dict(facts.splits),
+            splits=facts.positions,
             pending=pending,
             whole=whole,
             whole_can_move=facts.whole_can_move,

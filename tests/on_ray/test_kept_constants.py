@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from backedge import BadOptionError, Collect, Flow, GraphMismatchError, Range, run
 from backedge.engine.constant_bytes import constant_bytes, constant_in
@@ -35,7 +36,7 @@ def plan_with(name: str = "prices", **given: Any) -> Plan:
 
 def file_of(value: Any) -> StoredFile:
     data = bytes(constant_bytes(value))
-    return StoredFile("constants/x-1.constant", len(data), digest_of_constant(data))
+    return StoredFile("constants/x-1.constant", len(data), digest_of_constant(data), None)
 
 
 def values(plan: Plan, of_cut: Mapping[str, StoredFile], *dropped: str) -> Values:
@@ -113,7 +114,7 @@ def test_a_supervisor_restores_no_cut_that_another_run_has_taken_with_another_va
     (file,) = store.constants.keep([b"1"], "77aa")
     store.create(2, manifest_for({}, 1), {}, DEPLOYMENT, {"prices": file})
     cut = store.manifest_of(Epoch(1))
-    theirs, ours = {"prices": file._replace(name="constants/y-2.constant")}, {"prices": file}
+    theirs, ours = {"prices": replace(file, name="constants/y-2.constant")}, {"prices": file}
     for constants, drop in (({}, ()), (theirs, ()), (theirs, ("prices",))):
         supervised = Supervised(
             monkeypatch,

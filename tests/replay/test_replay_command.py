@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from backedge import Collect, Flow, Items, replay_command
 from backedge.command import main
@@ -402,7 +403,7 @@ class Prices:
         data = bytes(constant_bytes(np.array([3, 5])))
         (self.file,) = cuts.constants.keep([data], "77aa")
         self.path = Path(cuts.path) / self.file.name
-        kept = self.file if digest is None else self.file._replace(digest=digest(self.file.digest))
+        kept = self.file if digest is None else replace(self.file, digest=digest(self.file.digest))
         ran_by_hand(root, self.flow, "step", [[0, 1], [1]], constants={"prices": kept})
         assert self.calls == 1
         self.forget()

@@ -51,8 +51,8 @@ def place_of(deployment: Deployment, sender: TaskId, receiver: TaskId) -> int:
 
 
 def files_of(task: TaskId, sizes: tuple[int, ...] = (), *logs: LogFigures) -> TaskFiles:
-    files = tuple(StoredFile(str(place), size, "") for place, size in enumerate(sizes))
-    return TaskFiles(task, Attempt(1), Epoch(1), Epoch(1), False, (), files, (), (), logs, 0)
+    files = tuple(StoredFile(str(place), size, "", None) for place, size in enumerate(sizes))
+    return TaskFiles(*task, Attempt(1), Epoch(1), Epoch(1), False, (), files, (), (), logs, 0, None, False, None, ())
 
 
 def manifest(epoch: int, kept: tuple[int, ...] | None = None) -> Manifest:

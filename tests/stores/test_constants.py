@@ -88,9 +88,9 @@ def test_damage_is_found_before_anything_is_decoded_and_by_the_audit(
 def test_a_name_that_leads_elsewhere_is_forged(store: CutStore, tmp_path: Path):
     for name in ("job.json", "constants/../job.json", "../x/1.constant"):
         with pytest.raises(SnapshotCorruptError, match="forged"):
-            store.constants.read("prices", StoredFile(name, 1, "00"))
+            store.constants.read("prices", StoredFile(name, 1, "00", None))
         with pytest.raises(SnapshotCorruptError, match="forged"):
-            store.constants.remove([StoredFile(name, 1, "00")])
+            store.constants.remove([StoredFile(name, 1, "00", None)])
     assert (tmp_path / "job" / "job.json").exists()
 
 

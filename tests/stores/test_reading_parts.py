@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from backedge.engine.state import batches_of_entries, decode_entries
 from backedge.graphs.ids import Attempt, Epoch, TaskId
@@ -126,7 +125,7 @@ def test_files_that_hold_something_else_than_the_manifest_says_are_refused(tmp_p
     (facts, *others) = described.operators
     for forged in (
         replace(described, transactions=("rank.0.attempt-1.epoch-1",)),
-        replace(described, operators=(facts._replace(has_whole=False), *others)),
+        replace(described, operators=(replace(facts, has_whole=False), *others)),
     ):
         with pytest.raises(SnapshotCorruptError, match="tells something else of task rank/0"):
             store.files_of({RANK: forged}).state(RANK, "rank")
@@ -208,8 +207,8 @@ def test_a_file_with_other_key_groups_than_the_manifest_names_is_refused(
     of_groups, of_none = state_files(described)
     assert of_groups.groups is not None
     first, last = of_groups.groups
-    forgeries = [of_groups._replace(groups=groups) for groups in ((first, last - 1), (first + 1, last), None)]
-    for forged in (*forgeries, of_none._replace(groups=(0, 127))):
+    forgeries = [replace(of_groups, groups=groups) for groups in ((first, last - 1), (first + 1, last), None)]
+    for forged in (*forgeries, replace(of_none, groups=(0, 127))):
         kept = tuple(file for file in described.files if file.name != forged.name)
         files = store.files_of({TASK: replace(described, files=(*kept, forged))})
         with pytest.raises(SnapshotCorruptError, match=r"\((key groups|state) of count\)"):
@@ -218,7 +217,7 @@ def test_a_file_with_other_key_groups_than_the_manifest_names_is_refused(
 
 def test_the_files_of_a_part_are_removed_with_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store, described = in_parts(tmp_path, monkeypatch)
-    other = structs.replace(counted(), task=TaskId("count", 1))
+    other = replace(counted(), task=TaskId("count", 1))
     kept = store.write_task(Attempt(1), Epoch(1), other)
     store.discard_task(Attempt(1), Epoch(1), TASK)
     left = {str(path.relative_to(store.path)) for path in Path(store.path).rglob("*.parquet")}

@@ -24,7 +24,6 @@ from backedge.recovery.spark.cut_tables.manifest_tables import constants_in, lay
 from backedge.recovery.spark.report.verdict import Facts, Finding, finding
 from backedge.recovery.stores.file_contents import said_of
 from backedge.recovery.stores.links import Link
-from backedge.recovery.stores.manifests import task_files_in
 from backedge.recovery.stores.names import (
     KEYED,
     Parts,
@@ -35,6 +34,8 @@ from backedge.recovery.stores.names import (
     table_of,
     task_file,
 )
+from backedge.recovery.stores.shapes import converted
+from backedge.recovery.stores.task_files import TaskFiles
 
 EXPANDED_MAX = 10_000
 """Surplus instances or channels up to which each is reported by itself."""
@@ -78,7 +79,7 @@ class CutDocuments:
     @cached_property
     def said(self) -> dict[TaskId, dict[Parts, Any]]:
         """Task -> what the manifest says of the rows in its files."""
-        return {id: said_of(task_files_in(task), self.loops) for id, task in self.tasks.items()}
+        return {id: said_of(converted(task, TaskFiles), self.loops) for id, task in self.tasks.items()}
 
 
 def check_back_edges(cut: CutDocuments) -> Iterator[Finding]:
