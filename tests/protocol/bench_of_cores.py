@@ -96,11 +96,6 @@ def leave_whole(operator: Operator, wholes: Sequence[bytes | None], parallelism:
     return [None] * parallelism
 
 
-def leave_in_place(operator: Operator, wholes: Sequence[bytes | None], parallelism: int) -> list[bytes | None]:
-    """Under another parallelism, the states of the bench stay with the tasks of their number."""
-    return [*wholes, *[None] * parallelism][:parallelism]
-
-
 class BenchCapture:
     """A state that is encoded at once."""
 

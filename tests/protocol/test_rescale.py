@@ -18,7 +18,7 @@ from backedge.graphs.expansion import expand
 from backedge.graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.plan import Plan
 from backedge.graphs.routing import key_group, task_of_group
-from backedge.recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot, Transaction
+from backedge.recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot
 from backedge.recovery.messages import Mode
 from backedge.recovery.outline import outline_of
 from backedge.recovery.protocol_errors import RescaleError
@@ -118,40 +118,6 @@ def test_a_plan_holds_no_state():
         assert len(pickle.dumps(plans)) < 20_000
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 3])
-def test_splits_and_pending_inputs_are_shared_out_each_once(parallelism: int):
-    old = expand(PLAN, 4)
-    states = {
-        ("items", index): OperatorState(splits={f"{index}-of-4": b"7"}, pending=(b"waits %d" % index,))
-        for index in range(4)
-    }
-    restored = restored_parts(cut_of(old, states), expand(PLAN, parallelism), reroute, leave_whole)
-    parts = [restored[TaskId("items", index)].operators["items"] for index in range(parallelism)]
-    assert sorted(name for part in parts for name in part.splits) == [f"{index}-of-4" for index in range(4)]
-    assert sorted(item for part in parts for item in part.pending) == [b"waits %d" % index for index in range(4)]
-    assert max(len(part.splits) for part in parts) - min(len(part.splits) for part in parts) <= 1
-
-
-@pytest.mark.parametrize("parallelism", [1, 3])
-def test_transactions_that_the_cut_lists_are_committed_by_one_task(parallelism: int):
-    old = expand(PLAN, 2)
-    states = {
-        ("sink", index): OperatorState(transactions=(Transaction(f"tx-{index}", Epoch(1), Attempt(1)),))
-        for index in (0, 1)
-    }
-    restored = restored_parts(cut_of(old, states), expand(PLAN, parallelism), reroute, leave_whole)
-    assert sorted(name for part in restored.values() for name in part.transactions) == ["tx-0", "tx-1"]
-
-
-@pytest.mark.parametrize("parallelism", [1, 2, 3])
-def test_what_sources_sent_and_sinks_wrote_is_counted_on(parallelism: int):
-    states = {(name, index): OperatorState(records=10 + index) for name in ("items", "sink") for index in (0, 1)}
-    restored = restored_parts(cut_of(expand(PLAN, 2), states), expand(PLAN, parallelism), reroute, leave_whole)
-    counts = [restored[TaskId("items", index)].operators["items"].records for index in range(parallelism)]
-    assert counts == ([10, 11] if parallelism == 2 else [21, 0, 0][:parallelism])
-    assert sum(part.operators["sink"].records for part in restored.values() if "sink" in part.operators) == 21
-
-
 @pytest.mark.parametrize("parallelism", [1, 3, 4])
 def test_a_loop_log_is_routed_anew_by_key(parallelism: int):
     old = expand(PLAN, 2)
@@ -175,16 +141,6 @@ def test_records_of_one_channel_and_key_keep_their_order():
     cut = cut_of(old, logs={back_channel(old, 0, target): records})
     restored = restored_parts(cut, expand(PLAN, 3), reroute, leave_whole)
     assert records_in(restored, TaskId("count", task_of_group(key_group(7), 3))) == records
-
-
-def test_under_the_same_parallelism_each_log_goes_in_front_of_its_own_channel():
-    deployment = expand(PLAN, 2)
-    logs = {back_channel(deployment, sender, receiver): [sender, receiver] for sender in (0, 1) for receiver in (0, 1)}
-    restored = restored_parts(cut_of(deployment, logs=logs), deployment, reroute, leave_whole)
-    found = {log.channel: records for part in restored.values() for log in part.logs for records in [log.payloads]}
-    assert {channel: [decode(p).records[0] for p in payloads] for channel, payloads in found.items()} == {
-        channel._replace(restored=True): records for channel, records in logs.items()
-    }
 
 
 def test_the_rest_of_a_rerouted_log_goes_in_front_of_all_live_channels_of_its_edge():
@@ -370,14 +326,6 @@ def test_an_iteration_in_the_middle_of_a_round_is_refused_by_name():
         restored_parts(cut_of_rounds(Mode.ALIGNED), wider, reroute, leave_whole)
 
 
-def test_a_cut_between_two_rounds_goes_on_with_the_next_round_under_another_parallelism():
-    wider = graph(*REPEAT, iterations=["repeat"], body=2, repeat=1, items=1, out=1)
-    bench = Bench(wider, {"body": send_back}, restored=cut_of_rounds(Mode.BETWEEN_ROUNDS), attempt=2, rounds=5)
-    bench.run()
-    assert bench.round_ends[TaskId("body", 0)] == bench.round_ends[TaskId("body", 1)] == [(2,), (3,), (4,)]
-    assert bench.seen("out") == [1]
-
-
 SIDE = ("items -> repeat", "repeat -> body", "body => repeat", "samples -> body", "repeat -> out")
 WIDER = graph(*SIDE, iterations=["repeat"], body=2)
 
@@ -403,10 +351,6 @@ def assert_runs_to_its_end(bench: Bench) -> None:
     bench.run()
     assert sorted(bench.seen("out")) == [1, 2]
     assert all(bench.has_ended(str(task)) for task in bench.cores)
-
-
-def test_a_rerouted_log_that_must_wait_for_a_side_input_is_processed_in_its_turn():
-    assert_runs_to_its_end(rerouted_into_a_body())
 
 
 def test_a_rerouted_log_that_is_set_aside_comes_back_from_the_next_cut():

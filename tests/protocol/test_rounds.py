@@ -95,44 +95,6 @@ def test_so_many_rounds_are_run_and_the_result_is_what_the_body_returned_last():
     assert all(bench.has_ended(task) for task in ("items", "repeat", "body", "out"))
 
 
-def test_what_the_body_returns_is_gathered_until_the_round_is_decided():
-    bench = started_one()
-    pass_all(bench, "repeat->body")
-    bench.deliver("body->repeat", 2)
-    bench.take("body->repeat", 2)
-    assert bench.gathered[task_id("repeat")] == [11, 12]
-    assert bench.on_wire("repeat->body") == []
-    pass_all(bench, "body->repeat")
-    assert bench.on_wire("repeat->body") == [11, 12, (1,)]
-
-
-def test_a_task_whose_records_wait_for_an_answer_does_not_complete_its_round():
-    bench = started_one()
-    bench.set_busy("body", True)
-    pass_all(bench, "repeat->body")
-    assert bench.round_ends[task_id("body")] == []
-    bench.emit("body->repeat", 99)
-    bench.set_busy("body", False)
-    assert bench.on_wire("body->repeat") == [11, 12, 99, (0,)]
-
-
-def test_an_edge_that_enters_elsewhere_than_at_the_head_is_read_to_its_end_in_round_0():
-    edges = ("items -> repeat", "repeat -> body", "body => repeat", "samples -> body", "repeat -> out")
-    bench = Bench(graph(*edges, iterations=["repeat"]), {"body": lambda state, record: [("repeat", record)]}, rounds=2)
-    bench.pass_on("items->repeat", 1)
-    bench.exhaust("items")
-    bench.deliver("items->repeat")
-    bench.deliver("repeat->body", 2)
-    bench.take("repeat->body", 2)
-    assert bench.seen("body") == []
-    bench.pass_on("samples->body", 100)
-    bench.exhaust("samples")
-    bench.deliver("samples->body")
-    bench.run()
-    assert bench.seen("body") == [100, 1, 100, 1]
-    assert bench.round_ends[task_id("body")] == [(0,), (1,)]
-
-
 # -- several heads ---------------------------------------------------------------------------------------------------
 
 
@@ -224,22 +186,6 @@ def test_a_channel_that_is_ahead_is_not_held():
     assert bench.is_complete(1) and bench.has_ended("out")
 
 
-def test_a_cut_at_any_moment_restores_to_the_same_result():
-    for steps in range(40):
-        bench = started_two()
-        for _ in range(steps):
-            for name, channel in bench.moves()[:1]:
-                getattr(bench, name)(channel)
-        for head in ("repeat/0", "repeat/1"):
-            bench.trigger(head, 1)
-        bench.run()
-        assert sorted(bench.seen("out")) == [31, 32]
-        again = two(restored=bench.cut(1), attempt=2)
-        again.run()
-        had_printed = bench.cut(1).snapshots[task_id("out")].ended
-        assert sorted(again.seen("out")) == ([] if had_printed else [31, 32]), f"cut after {steps} steps"
-
-
 # -- a cut between two rounds ----------------------------------------------------------------------------------------
 
 
@@ -255,17 +201,6 @@ def test_every_head_captures_after_the_round_that_one_of_them_asked_for():
     assert all(r.aside == {} for r in rounds)
     assert [bench.log(1, f"body/{b}->repeat/{h}") for b in (0, 1) for h in (0, 1)] == [[]] * 4
     assert sorted(bench.seen("out")) == [31, 32]
-
-
-def test_a_cut_between_two_rounds_restores_with_the_decision():
-    bench = started_two()
-    for head in ("repeat/0", "repeat/1"):
-        bench.trigger(head, 1, Mode.BETWEEN_ROUNDS)
-    bench.run()
-    again = two(restored=bench.cut(1), attempt=2)
-    assert [path for path, _ in again.decisions[task_id("repeat/0")]] == [(1,)]
-    again.run()
-    assert sorted(again.seen("out")) == [31, 32]
 
 
 def test_an_abort_of_the_cut_lets_the_heads_that_wait_for_it_decide():
@@ -398,32 +333,6 @@ def test_an_inner_iteration_runs_anew_in_every_round_of_the_outer_one():
     assert bench.round_ends[task_id("body")] == [(0, 0), (0, 1), (0,), (1, 0), (1, 1), (1,)]
     assert bench.seen("tail") == [21, 141]
     assert bench.seen("out") == [241]
-
-
-def test_a_nested_iteration_restores_from_a_cut_at_any_moment():
-    for steps in range(60):
-        bench = nested()
-        bench.emit("items->outer", 1)
-        bench.exhaust("items")
-        for _ in range(steps):
-            for name, channel in bench.moves()[:1]:
-                getattr(bench, name)(channel)
-        for head in ("outer", "inner"):
-            bench.trigger(head, 1)
-        bench.run()
-        had_printed = bench.cut(1).snapshots[task_id("out")].ended
-        again = nested(restored=bench.cut(1), attempt=2)
-        again.run()
-        assert again.seen("out") == ([] if had_printed else [241]), f"cut after {steps} steps"
-
-
-def test_contributions_of_an_inner_round_do_not_count_in_the_outer_one():
-    bench = nested()
-    bench.emit("items->outer", 1)
-    bench.exhaust("items")
-    bench.run()
-    assert [contributions for _, contributions in bench.decisions[task_id("outer")]] == [{"tail/0": "tail/0"}] * 2
-    assert [contributions for _, contributions in bench.decisions[task_id("inner")]] == [{"body/0": "body/0"}] * 4
 
 
 # -- batches in progress, and ends -----------------------------------------------------------------------------------

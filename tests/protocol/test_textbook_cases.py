@@ -12,12 +12,6 @@ from tests.protocol.bench_of_cores import Bench, graph
 LOOP = graph("items -> head", "head -> body", "body => head")
 
 
-def average(state: dict[str, int], time: int) -> list[tuple[str, Any]]:
-    state["users"] += 1
-    state["times"] += time
-    return []
-
-
 # -- two accounts --------------------------------------------------------------------------------------------------
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from backedge.engine.simulation.breaks.break_parts import Break, core
-from backedge.engine.simulation.world_options import Parts
+from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.engine.task import NOTHING, TaskCore
 from backedge.graphs.ids import ChannelId, Epoch
 from backedge.recovery.alignment import Alignment
@@ -140,18 +139,17 @@ class Patient(TaskCore):
 
 
 ALIGNMENT = {
-    "no-hold-before-capture": Break("a channel is read past its barrier", core(NoHoldBeforeCapture)),
-    "capture-before-alignment": Break("a task captures at the first barrier", core(CaptureBeforeAlignment)),
-    "abort-ignored": Break("a task keeps holding channels for an aborted epoch", core(AbortIgnored)),
-    "duplicate-barrier": Break("a barrier is sent twice", core(DuplicateBarrier)),
+    "no-hold-before-capture": Break("a channel is read past its barrier", core=NoHoldBeforeCapture),
+    "capture-before-alignment": Break("a task captures at the first barrier", core=CaptureBeforeAlignment),
+    "abort-ignored": Break("a task keeps holding channels for an aborted epoch", core=AbortIgnored),
+    "duplicate-barrier": Break("a barrier is sent twice", core=DuplicateBarrier),
     "end-not-counted-as-barrier": Break(
-        "a task waits for the barrier of an ended channel", core(EndNotCountedAsBarrier)
+        "a task waits for the barrier of an ended channel", core=EndNotCountedAsBarrier
     ),
     "wall-clock-capture": Break(
-        "tasks capture at an agreed time",
-        lambda: Parts(core=WallClockCore, coordinator=WallClockCoordinator),
+        "tasks capture at an agreed time", core=WallClockCore, coordinator=WallClockCoordinator
     ),
-    "blocking-variant": Break("the head captures when its barrier returns", core(BlockingVariant)),
-    "overtaken-barrier-captures-again": Break("a barrier takes effect twice", core(OvertakenBarrierCapturesAgain)),
-    "waits-behind-a-queue": Break("a barrier waits until its queue is done", core(Patient)),
+    "blocking-variant": Break("the head captures when its barrier returns", core=BlockingVariant),
+    "overtaken-barrier-captures-again": Break("a barrier takes effect twice", core=OvertakenBarrierCapturesAgain),
+    "waits-behind-a-queue": Break("a barrier waits until its queue is done", core=Patient),
 }

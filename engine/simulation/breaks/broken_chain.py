@@ -8,7 +8,7 @@ from msgspec.structs import asdict, astuple, replace
 
 from backedge.engine.rolling_back import LaterOutput, turn_in
 from backedge.engine.run_driver import RunDriver
-from backedge.engine.simulation.breaks.break_parts import Break, run_driver, supervisor
+from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.orders import (
     Abort,
@@ -207,62 +207,58 @@ class RefusedRescaleGoesOn(Supervisor):
 
 CHAIN = {
     "superseded-run-removes": Break(
-        "a run that lost the job removes files of its successor", supervisor(SupersededRunRemoves)
+        "a run that lost the job removes files of its successor", supervisor=SupersededRunRemoves
     ),
-    "unknown-entry-given-up": Break(
-        "an epoch is aborted although its entry may exist", supervisor(UnknownEntryGivenUp)
-    ),
-    "own-entry-taken-for-anothers": Break("a run is fenced by its own entry", supervisor(OwnEntryTakenForAnothers)),
-    "goes-on-from-the-latest-cut": Break("a run forgets that it went back", supervisor(GoesOnFromTheLatestCut)),
+    "unknown-entry-given-up": Break("an epoch is aborted although its entry may exist", supervisor=UnknownEntryGivenUp),
+    "own-entry-taken-for-anothers": Break("a run is fenced by its own entry", supervisor=OwnEntryTakenForAnothers),
+    "goes-on-from-the-latest-cut": Break("a run forgets that it went back", supervisor=GoesOnFromTheLatestCut),
     "retention-outside-the-chain": Break(
-        "cuts are dropped that others may restore", supervisor(RetentionOutsideTheChain)
+        "cuts are dropped that others may restore", supervisor=RetentionOutsideTheChain
     ),
     "going-back-drops-output": Break(
-        "output of a complete cut is dropped by a run that goes back", supervisor(GoingBackDropsOutput)
+        "output of a complete cut is dropped by a run that goes back", supervisor=GoingBackDropsOutput
     ),
     "claims-in-vain-count": Break(
         "a run that went back and failed before a task ran changes which cut is the latest",
-        supervisor(ClaimsInVainCount),
+        supervisor=ClaimsInVainCount,
         go_backs=8,
     ),
     "replaces-output-once": Break(
-        "an attempt that fails while it removes output is not repeated", supervisor(ReplacesOutputOnce), go_backs=8
+        "an attempt that fails while it removes output is not repeated", supervisor=ReplacesOutputOnce, go_backs=8
     ),
     "replaced-cuts-restorable": Break(
-        "cuts whose output was removed are restored", supervisor(ReplacedCutsRestorable), go_backs=8
+        "cuts whose output was removed are restored", supervisor=ReplacedCutsRestorable, go_backs=8
     ),
     "output-of-former-tasks-replaced": Break(
         "output of tasks that ended before a rescale is removed by a run that goes back to a cut after it",
-        run_driver(OutputOfFormerTasksReplaced),
+        run_driver=OutputOfFormerTasksReplaced,
         topology="pipelines",
         go_backs=8,
     ),
     "later-error-settles-unknown": Break(
-        "an entry that may exist is given up when its repetition fails", run_driver(LaterErrorSettlesUnknown)
+        "an entry that may exist is given up when its repetition fails", run_driver=LaterErrorSettlesUnknown
     ),
     "acts-without-a-claim": Break(
-        "two supervisors: a successor acts before it has claimed the job", run_driver(ActsWithoutAClaim)
+        "two supervisors: a successor acts before it has claimed the job", run_driver=ActsWithoutAClaim
     ),
     "woken-supervisor-goes-on": Break(
-        "two supervisors: one that slept through a takeover goes on", supervisor(WokenSupervisorGoesOn)
+        "two supervisors: one that slept through a takeover goes on", supervisor=WokenSupervisorGoesOn
     ),
     "rescale-restores-an-older-cut": Break(
-        "a rescale begins with the cut before the one taken for it", supervisor(RescaleRestoresAnOlderCut), rescales=2
+        "a rescale begins with the cut before the one taken for it", supervisor=RescaleRestoresAnOlderCut, rescales=2
     ),
     "rescale-within-the-attempt": Break(
-        "the tasks from before a rescale go on, and nothing fences them",
-        supervisor(RescaleWithinTheAttempt),
-        rescales=2,
+        "the tasks from before a rescale go on, and nothing fences them", supervisor=RescaleWithinTheAttempt, rescales=2
     ),
     "rescale-undoes-another": Break(
         "operators that a rescale does not name go back to the tasks that they had before another rescale",
-        supervisor(RescaleUndoesAnother),
+        supervisor=RescaleUndoesAnother,
         rescales=2,
     ),
     "refused-rescale-goes-on": Break(
-        "a rescale is refused, and the run has its tasks nevertheless", supervisor(RefusedRescaleGoesOn), rescales=2
+        "a rescale is refused, and the run has its tasks nevertheless", supervisor=RefusedRescaleGoesOn, rescales=2
     ),
     "claims-from-an-old-chain": Break(
-        "a claim that is repeated does not read the chain again", run_driver(ClaimsFromAnOldChain)
+        "a claim that is repeated does not read the chain again", run_driver=ClaimsFromAnOldChain
     ),
 }

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from backedge.engine.simulation.breaks.break_parts import Break, coordinator, core, driver, supervisor
-from backedge.engine.simulation.world_options import Parts
+from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.engine.task import TaskCore
 from backedge.engine.task_driver import TaskDriver
 from backedge.graphs.deployment import Component
@@ -96,19 +95,17 @@ class TerminateWhileInFlight(Coordinator):
 
 
 COMPLETION = {
-    "acknowledged-before-durable": Break("a task acknowledges a snapshot that is not written", driver(HastyDriver)),
-    "prepared-dropped-on-abort": Break("an abort drops prepared output", driver(ForgetfulDriver)),
-    "stale-attempt-accepted": Break("messages of a dead attempt count", core(StaleAttemptAccepted)),
-    "request-lost-with-its-epoch": Break(
-        "an aborted savepoint is not taken again", supervisor(RequestLostWithItsEpoch)
-    ),
+    "acknowledged-before-durable": Break("a task acknowledges a snapshot that is not written", driver=HastyDriver),
+    "prepared-dropped-on-abort": Break("an abort drops prepared output", driver=ForgetfulDriver),
+    "stale-attempt-accepted": Break("messages of a dead attempt count", core=StaleAttemptAccepted),
+    "request-lost-with-its-epoch": Break("an aborted savepoint is not taken again", supervisor=RequestLostWithItsEpoch),
     "request-lost-with-its-attempt": Break(
-        "a savepoint is forgotten when the attempt fails", supervisor(RequestLostWithItsAttempt)
+        "a savepoint is forgotten when the attempt fails", supervisor=RequestLostWithItsAttempt
     ),
     "answered-stop-forgotten": Break(
-        "the chain does not say that the run ends with a cut", supervisor(AnsweredStopForgotten)
+        "the chain does not say that the run ends with a cut", supervisor=AnsweredStopForgotten
     ),
-    "order-not-repeated": Break("lost orders and reports are not repeated", lambda: Parts(line_end=OrderNotRepeated)),
-    "repeated-order-obeyed": Break("repeated and late orders are obeyed", lambda: Parts(line_end=RepeatedOrderObeyed)),
-    "terminate-while-in-flight": Break("a loop ends with records in it", coordinator(TerminateWhileInFlight)),
+    "order-not-repeated": Break("lost orders and reports are not repeated", line_end=OrderNotRepeated),
+    "repeated-order-obeyed": Break("repeated and late orders are obeyed", line_end=RepeatedOrderObeyed),
+    "terminate-while-in-flight": Break("a loop ends with records in it", coordinator=TerminateWhileInFlight),
 }

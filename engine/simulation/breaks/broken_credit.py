@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backedge.engine.channel_ends import Arrivals, RemoteBackEdge, RemoteChannel, SendCredit
-from backedge.engine.simulation.breaks.break_parts import Break, driver
+from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.engine.task_driver import TaskDriver
 from backedge.graphs.deployment import Channel
 from backedge.recovery.credit import Bounded, Room
@@ -96,11 +96,11 @@ class CreditLostAfterAnAbort(TaskDriver):
 
 
 CREDIT = {
-    "credit-not-repeated": Break("lost credit is not repeated", driver(CreditNotRepeated)),
-    "back-edge-waits-for-credit": Break("a back edge is bounded by credit", driver(BackEdgeWaitsForCredit)),
-    "credit-counts-barriers": Break("barriers spend credit", driver(CreditCountsBarriers)),
-    "credit-lost-after-an-abort": Break("an abort forgets what was consumed", driver(CreditLostAfterAnAbort)),
+    "credit-not-repeated": Break("lost credit is not repeated", driver=CreditNotRepeated),
+    "back-edge-waits-for-credit": Break("a back edge is bounded by credit", driver=BackEdgeWaitsForCredit),
+    "credit-counts-barriers": Break("barriers spend credit", driver=CreditCountsBarriers),
+    "credit-lost-after-an-abort": Break("an abort forgets what was consumed", driver=CreditLostAfterAnAbort),
     "marker-overtakes-a-batch": Break(
-        "a barrier or marker does not wait behind earlier batches", driver(MarkerOvertakesABatch)
+        "a barrier or marker does not wait behind earlier batches", driver=MarkerOvertakesABatch
     ),
 }

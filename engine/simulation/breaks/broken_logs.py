@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backedge.engine.simulation.breaks.break_parts import Break, core
+from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.engine.task import TaskCore
 from backedge.graphs.ids import ChannelId, Epoch
 from backedge.recovery.channel_log import ChannelLogs, OpenEpoch
@@ -13,16 +13,22 @@ from backedge.recovery.effects import Effect
 from backedge.recovery.messages import Mode
 
 
+class _WithLogs(TaskCore):
+    logs_class: type[ChannelLogs]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.logs = self.snapshots.logs = self.logs_class()
+
+
 class _NoLogs(ChannelLogs):
     def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
         # A probe that ignored circulating records would end the run early, which is a different error.
         super().start(log, logged if log.mode.is_probe else [])
 
 
-class NoLoopLog(TaskCore):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.logs = self.snapshots.logs = _NoLogs()
+class NoLoopLog(_WithLogs):
+    logs_class = _NoLogs
 
 
 class _QueuelessLogs(ChannelLogs):
@@ -32,10 +38,8 @@ class _QueuelessLogs(ChannelLogs):
             entries.clear()
 
 
-class LogWithoutTheQueue(TaskCore):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.logs = self.snapshots.logs = _QueuelessLogs()
+class LogWithoutTheQueue(_WithLogs):
+    logs_class = _QueuelessLogs
 
 
 class _HastyLogs(ChannelLogs):
@@ -47,10 +51,8 @@ class _HastyLogs(ChannelLogs):
         return sealed
 
 
-class LogStopsAtFirstBarrier(TaskCore):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.logs = self.snapshots.logs = _HastyLogs()
+class LogStopsAtFirstBarrier(_WithLogs):
+    logs_class = _HastyLogs
 
 
 class _TruncatedLogs(ChannelLogs):
@@ -59,10 +61,8 @@ class _TruncatedLogs(ChannelLogs):
         log.exceeds_budget = False
 
 
-class TruncatedLogWritten(TaskCore):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.logs = self.snapshots.logs = _TruncatedLogs()
+class TruncatedLogWritten(_WithLogs):
+    logs_class = _TruncatedLogs
 
 
 class _LogsOfMemory(ChannelLogs):
@@ -72,10 +72,8 @@ class _LogsOfMemory(ChannelLogs):
             entries[:] = [entry for entry in entries if not isinstance(entry.payload, Stored)]
 
 
-class SpilledBatchesUnlogged(TaskCore):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.logs = self.snapshots.logs = _LogsOfMemory()
+class SpilledBatchesUnlogged(_WithLogs):
+    logs_class = _LogsOfMemory
 
 
 class _DoublingLogs(ChannelLogs):
@@ -85,10 +83,8 @@ class _DoublingLogs(ChannelLogs):
             entries[:1] = [entry._replace(skip=0) for entry in entries[:1]]
 
 
-class PartialBatchDoubled(TaskCore):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.logs = self.snapshots.logs = _DoublingLogs()
+class PartialBatchDoubled(_WithLogs):
+    logs_class = _DoublingLogs
 
 
 class _LosingLogs(ChannelLogs):
@@ -98,10 +94,8 @@ class _LosingLogs(ChannelLogs):
             entries[:1] = [entry for entry in entries[:1] if not entry.skip]
 
 
-class PartialBatchLost(TaskCore):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.logs = self.snapshots.logs = _LosingLogs()
+class PartialBatchLost(_WithLogs):
+    logs_class = _LosingLogs
 
 
 class OvertakesUnlogged(TaskCore):
@@ -110,14 +104,12 @@ class OvertakesUnlogged(TaskCore):
 
 
 LOGS = {
-    "no-loop-log": Break("nothing is logged", core(NoLoopLog)),
-    "log-without-the-queue": Break("the log misses the batches queued at the capture", core(LogWithoutTheQueue)),
-    "truncated-log-written": Break("a log that exceeds its budget is written", core(TruncatedLogWritten)),
-    "log-stops-at-first-barrier": Break("one barrier seals all channels", core(LogStopsAtFirstBarrier)),
-    "spilled-batches-unlogged": Break("a log misses the batches on disk", core(SpilledBatchesUnlogged)),
-    "partial-batch-doubled": Break(
-        "a log includes the processed records of its first batch", core(PartialBatchDoubled)
-    ),
-    "partial-batch-lost": Break("a log misses the rest of a batch in progress", core(PartialBatchLost)),
-    "overtakes-unlogged": Break("a task captures past a queue and does not log it", core(OvertakesUnlogged)),
+    "no-loop-log": Break("nothing is logged", core=NoLoopLog),
+    "log-without-the-queue": Break("the log misses the batches queued at the capture", core=LogWithoutTheQueue),
+    "truncated-log-written": Break("a log that exceeds its budget is written", core=TruncatedLogWritten),
+    "log-stops-at-first-barrier": Break("one barrier seals all channels", core=LogStopsAtFirstBarrier),
+    "spilled-batches-unlogged": Break("a log misses the batches on disk", core=SpilledBatchesUnlogged),
+    "partial-batch-doubled": Break("a log includes the processed records of its first batch", core=PartialBatchDoubled),
+    "partial-batch-lost": Break("a log misses the rest of a batch in progress", core=PartialBatchLost),
+    "overtakes-unlogged": Break("a task captures past a queue and does not log it", core=OvertakesUnlogged),
 }

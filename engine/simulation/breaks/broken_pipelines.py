@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from backedge.engine.simulation.breaks.break_parts import Break, supervisor
+from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.engine.simulation.simulated_store import ManifestName, SimulatedStore
-from backedge.engine.simulation.world_options import Parts
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.orders import AppendEntry, Entry, Fenced, FileId, Manifest, Numbered, Order, Sweep
 from backedge.recovery.supervisor import Supervisor
@@ -64,26 +63,24 @@ class _StoreThatUsesANameAgain(SimulatedStore):
 PIPELINES = {
     "given-up-pipeline-continues": Break(
         "the state of a pipeline that was dropped comes back with its operators",
-        supervisor(GivenUpPipelineContinues),
+        supervisor=GivenUpPipelineContinues,
         of_pipelines=True,
     ),
     "pipeline-shares-a-completion": Break(
-        "a cut of one pipeline counts for another", supervisor(PipelineSharesACompletion), of_pipelines=True
+        "a cut of one pipeline counts for another", supervisor=PipelineSharesACompletion, of_pipelines=True
     ),
     "pipeline-fences-another": Break(
         "an entry of another pipeline is taken for one of another run",
-        supervisor(PipelineFencesAnother),
+        supervisor=PipelineFencesAnother,
         of_pipelines=True,
     ),
     "pipeline-sweeps-another": Break(
-        "a restart removes files of the pipelines that go on", supervisor(PipelineSweepsAnother), of_pipelines=True
+        "a restart removes files of the pipelines that go on", supervisor=PipelineSweepsAnother, of_pipelines=True
     ),
     "manifest-without-its-number": Break(
-        "the manifests of two entries have the same name",
-        lambda: Parts(store=_StoreThatUsesANameAgain),
-        of_pipelines=True,
+        "the manifests of two entries have the same name", store=_StoreThatUsesANameAgain, of_pipelines=True
     ),
     "pipelines-count-attempts-apart": Break(
-        "two pipelines use the same number of an attempt", supervisor(PipelinesCountAttemptsApart), of_pipelines=True
+        "two pipelines use the same number of an attempt", supervisor=PipelinesCountAttemptsApart, of_pipelines=True
     ),
 }

@@ -8,8 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from backedge.engine.simulation.breaks.break_parts import Break, core
-from backedge.engine.simulation.world_options import Parts
+from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.engine.task import TaskCore
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, TaskId
@@ -98,17 +97,12 @@ def _shifted(operators: Mapping[str, OperatorState]) -> dict[str, OperatorState]
 
 
 RESTORES = {
-    "log-not-replayed": Break("a restore forgets the logs", core(LogNotReplayed)),
-    "replay-lost-in-new-snapshot": Break("a new log misses the restored rest", core(ReplayLostInNewSnapshot)),
-    "restored-rest-behind-live-log": Break(
-        "the restored rest follows the live log", lambda: Parts(take_back=rest_behind_live_log)
-    ),
-    "wrong-key-group-on-rescale": Break("keys go to the wrong task", lambda: Parts(plan_restore=wrong_key_group)),
+    "log-not-replayed": Break("a restore forgets the logs", core=LogNotReplayed),
+    "replay-lost-in-new-snapshot": Break("a new log misses the restored rest", core=ReplayLostInNewSnapshot),
+    "restored-rest-behind-live-log": Break("the restored rest follows the live log", take_back=rest_behind_live_log),
+    "wrong-key-group-on-rescale": Break("keys go to the wrong task", plan_restore=wrong_key_group),
     "restores-another-tasks-key-groups": Break(
-        "a task takes all key groups of the files that it reads",
-        lambda: Parts(take_back=restores_another_tasks_key_groups),
+        "a task takes all key groups of the files that it reads", take_back=restores_another_tasks_key_groups
     ),
-    "source-skips-a-record": Break(
-        "a source is restored one record too far", lambda: Parts(take_back=source_skips_a_record)
-    ),
+    "source-skips-a-record": Break("a source is restored one record too far", take_back=source_skips_a_record),
 }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from backedge.engine.iteration import Iteration
-from backedge.engine.simulation.breaks.break_parts import Break, coordinator, core
+from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.engine.task import TaskCore
 from backedge.graphs.ids import ChannelId, Epoch
 from backedge.recovery.channels import Inbox, Queued
@@ -87,17 +87,17 @@ def _with_request(queued: Queued) -> Queued:
 
 
 ROUNDS = {
-    "hold-at-round-markers": Break("a channel that is ahead is held", core(HoldAtRoundMarkers)),
-    "heads-choose-the-cut-between-rounds": Break("each head cuts after a round of its own", core(HeadsChooseTheCut)),
+    "hold-at-round-markers": Break("a channel that is ahead is held", core=HoldAtRoundMarkers),
+    "heads-choose-the-cut-between-rounds": Break("each head cuts after a round of its own", core=HeadsChooseTheCut),
     "early-barrier-declined": Break(
-        "a head declines a cut that it only had to wait for", core(EarlyBarrierDeclined), "rounds_in_lanes"
+        "a head declines a cut that it only had to wait for", core=EarlyBarrierDeclined, topology="rounds_in_lanes"
     ),
     "request-outlives-its-attempt": Break(
-        "a restored marker requests a cut that the coordinator does not know", core(RequestOutlivesItsAttempt)
+        "a restored marker requests a cut that the coordinator does not know", core=RequestOutlivesItsAttempt
     ),
     "probe-overtakes-a-cut-between-rounds": Break(
         "a probe begins while a cut between two rounds is open",
-        coordinator(ProbeOvertakesACutBetweenRounds),
-        "rounds_beside_loops",
+        coordinator=ProbeOvertakesACutBetweenRounds,
+        topology="rounds_beside_loops",
     ),
 }

@@ -9,8 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from backedge.engine.compaction import put_together
-from backedge.engine.simulation.breaks.break_parts import Break, coordinator, driver
-from backedge.engine.simulation.world_options import Parts
+from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.engine.state import LAST_STATE, KeyedState, StateCapture
 from backedge.engine.task_driver import TaskDriver
 from backedge.engine.touched_keys import TouchedKeys
@@ -196,65 +195,54 @@ def base_kept_under_another_parallelism(cut: CutOutline, deployment: Deployment)
 
 
 STATE = {
-    "mutated-while-encoding": Break(
-        "user code changes values that are being encoded", lambda: Parts(keyed_state=SharedWhileEncoding)
-    ),
-    "output-shares-state": Break(
-        "a receiver changes objects in the sender's state", lambda: Parts(keyed_state=SharedWithTheReceiver)
-    ),
-    "delta-applied-twice": Break(
-        "an old delta is applied again behind a new one", lambda: Parts(take_back=delta_applied_twice)
-    ),
-    "base-removed-too-early": Break("retention drops the base of an open epoch", coordinator(BaseRemovedTooEarly)),
+    "mutated-while-encoding": Break("user code changes values that are being encoded", keyed_state=SharedWhileEncoding),
+    "output-shares-state": Break("a receiver changes objects in the sender's state", keyed_state=SharedWithTheReceiver),
+    "delta-applied-twice": Break("an old delta is applied again behind a new one", take_back=delta_applied_twice),
+    "base-removed-too-early": Break("retention drops the base of an open epoch", coordinator=BaseRemovedTooEarly),
     "base-given-up-meanwhile": Break(
-        "an epoch has a base that a manifest on its way gives up",
-        coordinator(BaseGivenUpMeanwhile),
-        "rounds",
+        "an epoch has a base that a manifest on its way gives up", coordinator=BaseGivenUpMeanwhile, topology="rounds"
     ),
     "compaction-replaces-too-much": Break(
         "a compacted file replaces deltas that it does not contain",
-        coordinator(CompactionReplacesTooMuch),
-        "overlapping",
+        coordinator=CompactionReplacesTooMuch,
+        topology="overlapping",
     ),
     "compaction-swept": Break(
-        "a sweep removes a compacted file that a later manifest names", coordinator(CompactionSwept)
+        "a sweep removes a compacted file that a later manifest names", coordinator=CompactionSwept
     ),
     "compaction-superseded": Break(
-        "a delta takes the place of a compacted file that holds more",
-        coordinator(CompactionSuperseded),
+        "a delta takes the place of a compacted file that holds more", coordinator=CompactionSuperseded
     ),
     "supersedes-unseen": Break(
-        "a delta takes the place of one whose keys it does not hold", lambda: Parts(keyed_state=SupersedesUnseen)
+        "a delta takes the place of one whose keys it does not hold", keyed_state=SupersedesUnseen
     ),
     "base-not-complete": Break(
-        "a delta is relative to a capture that is in no complete cut", lambda: Parts(keyed_state=BaseNotComplete)
+        "a delta is relative to a capture that is in no complete cut", keyed_state=BaseNotComplete
     ),
-    "touched-keys-dropped-on-abort": Break("an abort drops touched keys", driver(TouchedDroppedOnAbort), "nested"),
+    "touched-keys-dropped-on-abort": Break(
+        "an abort drops touched keys", driver=TouchedDroppedOnAbort, topology="nested"
+    ),
     "old-sets-dropped": Break(
-        "touched keys are dropped when many captures have been aborted",
-        lambda: Parts(keyed_state=OldSetsDropped),
+        "touched keys are dropped when many captures have been aborted", keyed_state=OldSetsDropped
     ),
-    "reads-not-noted": Break(
-        "what is read and changed in place is in no delta", lambda: Parts(keyed_state=ReadsNotNoted)
-    ),
+    "reads-not-noted": Break("what is read and changed in place is in no delta", keyed_state=ReadsNotNoted),
     "changed-arrays-not-noted": Break(
         "arrays of a graph that change but keep their length are in no delta",
-        lambda: Parts(keyed_state=ChangedArraysNotNoted),
-        "columns_vertices",
+        keyed_state=ChangedArraysNotNoted,
+        topology="columns_vertices",
     ),
     "older-values-not-asked": Break(
-        "values that a delta took as they were are not found for a while",
-        lambda: Parts(keyed_state=OlderNotAsked),
+        "values that a delta took as they were are not found for a while", keyed_state=OlderNotAsked
     ),
-    "deletions-not-noted": Break("a deleted key comes back", lambda: Parts(keyed_state=DeletionsNotNoted), "chain"),
+    "deletions-not-noted": Break("a deleted key comes back", keyed_state=DeletionsNotNoted, topology="chain"),
     "deletions-lost-in-a-compaction": Break(
         "a deleted key comes back from below a compaction of deltas",
-        lambda: Parts(put_together=deletions_lost_in_a_compaction),
-        "chain",
+        put_together=deletions_lost_in_a_compaction,
+        topology="chain",
     ),
     "base-kept-under-another-parallelism": Break(
         "a delta is relative to the files of other tasks",
-        lambda: Parts(plan_restore=base_kept_under_another_parallelism),
-        "two_back_edges",
+        plan_restore=base_kept_under_another_parallelism,
+        topology="two_back_edges",
     ),
 }
