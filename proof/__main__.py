@@ -1,4 +1,4 @@
-"""`python -m proof run|explore`: see `--help`. Each ends with one line of JSON on standard output."""
+"""`python -m proof run|explore|transcript`: see `--help`. The first two end with one line of JSON."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from proof.generated_flows import Case
 from proof.runner import RESCALES, Summary, drawn_topology, processes, run_in_parallel, run_seed
 from proof.schedule_story import tell
 from proof.tiny_graphs import TinyGraph, graphs
+from proof.transcripts import SCRIPTS, transcript
 from proof.two_pipelines import Ran, run_pipelines
 
 
@@ -50,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
         "--graph", choices=[graph.name for graph in graphs()] + list(WALKS), help="explore only this one"
     )
     explore.set_defaults(command=_explore)
+    told = commands.add_parser("transcript", help="a short run in which one thing happens, event by event")
+    told.add_argument("name", choices=sorted(SCRIPTS))
+    told.set_defaults(command=_print_transcript)
     return parser
 
 
@@ -58,6 +62,11 @@ def _count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not at least 1")
     return number
+
+
+def _print_transcript(options: argparse.Namespace) -> int:
+    print(transcript(options.name), end="")
+    return 0
 
 
 def _run(options: argparse.Namespace) -> int:
