@@ -124,17 +124,6 @@ class Tasks:
             found.append(partial(receive, self.tasks[index], own))
         return found
 
-    def restore(self, parallelism: int) -> None:
-        """Restore the tasks with another parallelism."""
-        filed: dict[int, Any] = {}
-        for task in self.tasks:
-            task.dirty[groups_of_task(self.tasks.index(task), self.parallelism)] = True
-            filed |= task.filed()
-        self.parallelism = parallelism
-        self.tasks = [self.task(index) for index in range(parallelism)]
-        for index, task in enumerate(self.tasks):
-            task.restore({group: filed[group] for group in groups_of_task(index, parallelism) if group in filed})
-
 
 def by_hand(program: Program, edges: dict[Edge, float], vertices: Iterable[int]) -> dict[int, Any]:
     """All values, computed from the beginning."""
@@ -172,29 +161,6 @@ def changed(edges: dict[Edge, float], random: np.random.Generator, vertices: int
         else:
             edges[edge] = weight
     return [(*edge, weight) for edge, weight in found.items()]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(8, 40))])
-def test_values_are_those_of_a_computation_from_the_beginning(name: str, seed: int, monkeypatch: pytest.MonkeyPatch):
-    if seed % 2:
-        monkeypatch.setattr(changing_values, "WORK_MAX", (1 + seed % 3) * STEP_WORK)
-    random = np.random.default_rng(seed)
-    vertices = int(random.integers(2, 25))
-    tasks = Tasks(PROGRAMS[name], int(random.integers(1, 4)), seed)
-    edges: dict[Edge, float] = {}
-    known: set[int] = set()
-    for number in range(12):
-        before = dict(tasks.values)
-        changes = changed(edges, random, vertices, int(random.integers(1, 3 * vertices if number % 4 == 0 else 4)))
-        known |= {end for *ends, weight in changes if weight is not None for end in ends}
-        tasks.apply(changes)
-        expected = by_hand(PROGRAMS[name], edges, known)
-        assert tasks.values == expected
-        assert sorted(tasks.differences) == sorted(item for item in expected.items() if item not in before.items())
-        if random.random() < 0.3:
-            tasks.restore(int(random.integers(1, 4)))
 
 
 @pytest.mark.parametrize("name", ["components", "reached", "shortest", "widest"])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backedge import BadOptionError, Collect, Flow, Items, Process, Table, draw, simulate
+from backedge import BadOptionError, Collect, Flow, Items, simulate
 from backedge.engine.files.arrow import arrow
 from backedge.engine.repeated_combining import RepeatedCombiner
 from backedge.engine.repeated_combining import combined as combined_once
@@ -17,7 +17,6 @@ from backedge.graphs.routing import key_group, task_of_group
 from tests.columns.given import columns, count_found, flow_of, sent
 from tests.runtime.tasks import Tasks
 
-Arrays = dict[str, Any]
 ROWS = columns(key=["b", "a", "b", "a", "b"], n=[5, 1, 3, 2, 4])
 
 
@@ -163,33 +162,6 @@ def test_sums_of_integers_beyond_64_bits_are_refused_and_up_to_there_exact(kind:
         assert combine(fits)["n"].to_pylist() == [most, 7]
         with pytest.raises(BadOptionError, match=f"column 'n', and a sum of {kind} is about"):
             combine(exceeds)
-
-
-class Totals(Process[Any, Any]):
-    table = Table(key={"user": "int64", "day": "string"}, columns={"n": "int64"})
-
-    def on_batch(self, ctx: Any, batch: Arrays) -> None:
-        ctx.table.combine(np.add, ctx.table.rows(batch["user"], batch["day"]), n=batch["n"])
-
-    def on_end(self, ctx: Any) -> None:
-        ctx.emit_batch(ctx.table.scan())
-
-
-@pytest.mark.slow
-def test_what_was_combined_adds_up_under_crashes():
-    rows = [{"user": n % 5, "day": f"day {n % 2}", "n": n} for n in range(40)]
-    flow = Flow("totals")
-    keyed = flow.read(Items(rows), name="rows").key_by(["user", "day"])
-    keyed.combine({"n": "sum"}, name="combined").process(Totals, batch_format="numpy", name="totals").write(
-        Collect(), name="out"
-    )
-    assert "combined" in draw(flow)
-    result = simulate(flow, seeds=range(8), parallelism=(1, 2))
-    assert result.crashes > 2 and result.rescaled
-    assert {(row["user"], row["day"]): row["n"] for row in result.outputs["out"]} == {
-        (user, day): sum(row["n"] for row in rows if (row["user"], row["day"]) == (user, day))
-        for user, day in {(row["user"], row["day"]) for row in rows}
-    }
 
 
 @pytest.mark.parametrize(

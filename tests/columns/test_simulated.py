@@ -113,20 +113,6 @@ def test_operators_of_records_and_of_columns_share_a_loop():
     assert result.restores_with_log > 3
 
 
-@pytest.mark.slow
-def test_an_iteration_of_columns_passes():
-    def body(stream: Stream[Any]) -> Stream[Any]:
-        return stream.key_by("id").map_batches(turn, batch_format="numpy", name="turn")
-
-    flow = Flow("rounds")
-    start = flow.read(Items(ORDERS), name="orders").map_batches(lambda arrays: arrays, batch_format="numpy")
-    flow.iterate(start, body, rounds=3, name="again").write(Collect(), name="out")
-    result = simulate(flow, seeds=range(40))
-    assert sorted((order["id"], order["needs"]) for order in result.outputs["out"]) == [
-        (order["id"], order["needs"] - 3) for order in ORDERS
-    ]
-
-
 def of_many_types() -> Any:
     """A table with columns whose records would look otherwise as columns again."""
     kinds = ["float", "int32", "uint8", "uint64", "halffloat", "large_string", "timestamp[ms]"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -53,30 +53,6 @@ COLUMNS: dict[str, list[Any]] = {
     "lists of lists": [[[1], []], [[2, 3]], []],
 }
 
-OTHERS: dict[str, list[Any]] = {
-    "numbers beyond 63 bits": [2**63 + 5, 2**63 + 6, 7],
-    "numbers beyond 64 bits": [2**64, -1],
-    "numbers that no float holds, and a float": [2**60 + 1, 2.5],
-    "numbers and text": [1, "1"],
-    "text and bytes": ["b", b"a\0"],
-    "text with zeros and a number": ["a\0b\0", 1],
-    "truth values and numbers": [True, 1, 0.5],
-    "tuples": [(1, "x"), (2, "y")],
-    "tuples of different lengths": [(1,), (2, 3)],
-    "dicts": [{"a": 1}, {"b": 2}],
-    "days and times": [date(2020, 1, 1), NOON],
-    "times of day that are told apart": [NOON.replace(fold=1), NOON],
-    "times with zones": [NOON.replace(tzinfo=UTC), NOON.replace(tzinfo=timezone(timedelta(hours=2)))],
-    "decimals": [Decimal("1.0"), Decimal("1.25")],
-    "complex numbers": [1j, 2 + 1j],
-    "lists of numbers and texts": [[1, "1"], [2.5]],
-    "spans beyond 64 bits": [timedelta.max, timedelta(1)],
-    "times of a day": [time(1, tzinfo=UTC), time(2, fold=1)],
-    "numbers that are infinite, and None": [Decimal("Infinity"), None],
-    "half of a character": ["\ud800", "a"],
-    "sets": [{1}, {2}],
-}
-
 
 @pytest.mark.parametrize("values", COLUMNS.values(), ids=COLUMNS)
 def test_values_come_through_a_function_of_arrays_and_over_the_wire_as_they_were(values: list[Any]):
@@ -87,27 +63,6 @@ def test_values_come_through_a_function_of_arrays_and_over_the_wire_as_they_were
     assert isinstance(again, Columns)
     assert again.to_records() == records
     assert [type(record["v"]) for record in again] == [type(value) for value in values]
-
-
-@pytest.mark.parametrize("values", OTHERS.values(), ids=OTHERS)
-def test_values_that_are_no_column_come_through_a_function_of_arrays_as_they_were(values: list[Any]):
-    made = as_records(from_format(to_format([{"v": value} for value in values], "numpy")))
-    assert repr([record["v"] for record in made]) == repr(values)
-
-
-@pytest.mark.parametrize("values", OTHERS.values(), ids=OTHERS)
-def test_a_table_holds_values_as_they_are_or_they_are_refused_with_their_column(values: list[Any]):
-    try:
-        table = to_format([{"v": value} for value in values], "pyarrow")
-    except MisuseError as error:
-        assert "column 'v'" in str(error)
-    else:
-        assert table["v"].to_pylist() == values
-
-
-def test_tables_refuse_values_of_several_types():
-    with pytest.raises(MisuseError, match="'v' has values of type float, str, such as 'a'"):
-        to_format([{"v": 0.5}, {"v": "a"}], "pyarrow")
 
 
 @pytest.mark.parametrize("array", [objects(NOON, 1, "a"), np.array([NOON], "M8[ns]"), np.array([NOON.date()])], ids=str)

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from backedge import simulate
-from backedge.engine.databases.commit_ledger import ATTEMPTS, COMMITS
-from backedge.engine.databases.key_ranges import PAGE_ROWS
-from backedge.engine.databases.prepared_writer import GlobalIds
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "databases.md").read_text()
 
@@ -32,12 +29,3 @@ def test_the_example_is_simulated_and_writes_nothing(tmp_path: Path):
     assert sorted(order["id"] for order in outputs["written"]) == list(range(10, 30))
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
         assert connection.execute("SELECT * FROM large_orders").fetchall() == []
-
-
-def test_the_page_names_ids_and_tables_as_they_are():
-    gid = re.search(r"ROLLBACK PREPARED '(.*)'", PAGE)
-    assert gid is not None
-    ids = GlobalIds("transfers", "5f3a", "booked")
-    assert ids.of(ids.transaction(gid[1]) or "") == gid[1]
-    assert {f"`{COMMITS}`", f"`{ATTEMPTS}`"} <= set(re.findall(r"`\w+`", PAGE))
-    assert f"{PAGE_ROWS:,} rows" in PAGE

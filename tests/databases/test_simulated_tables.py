@@ -11,9 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from backedge import Flow, PostgresTable, Range, ScheduleError, Sink, SqliteTable, simulate
-from backedge.engine.databases import prepared_writer
-from backedge.engine.databases.commit_ledger import CommitLedger
+from backedge import Flow, PostgresTable, Range, Sink, SqliteTable, simulate
 from backedge.engine.databases.marked_writer import TableStore
 from backedge.engine.databases.sqlite_table import one_transaction
 from tests.databases.postgres_process import PostgresProcess
@@ -120,19 +118,3 @@ def test_each_row_is_in_postgres_once_under_every_schedule(
 @pytest.mark.parametrize("schedules", [20, pytest.param(60, marks=pytest.mark.long)])
 def test_each_row_is_in_sqlite_once_under_every_schedule(schedules: int):
     judge(RehearsedSqlite("rehearsed.db", "rows"), schedules)
-
-
-@pytest.mark.slow
-def test_a_ledger_that_forgets_its_markers_is_found(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(CommitLedger, "mark", lambda self, transaction: True)
-    with pytest.raises(ScheduleError, match="'odd' has published something other"):
-        judge(RehearsedSqlite("rehearsed.db", "rows"), 100)
-
-
-@pytest.mark.slow
-def test_a_committer_that_takes_later_epochs_along_is_found(
-    rehearsed: RehearsedPostgres, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(prepared_writer, "committed_with", lambda name, prepared: prepared)
-    with pytest.raises(ScheduleError, match="'odd' has published something other"):
-        judge(replace(rehearsed, prepared=True), 30)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -44,15 +43,6 @@ def expected(count: int) -> tuple[set[int], int]:
             found.add(page)
             waiting += [page * 2 % 97, page * 3 % 97]
     return found, repeated
-
-
-def test_the_package_imports_backedge_alone(package: Path):
-    modules = {
-        (node.module or "").split(".")[0]
-        for node in ast.walk(ast.parse((package / "once.py").read_text()))
-        if isinstance(node, ast.ImportFrom)
-    }
-    assert modules == {"backedge", "collections", "dataclasses", "typing"}
 
 
 @pytest.mark.slow

@@ -191,15 +191,6 @@ def test_what_a_run_of_that_name_left_prepared_is_not_taken_for_what_is_written_
     assert numbers(tmp_path) == [2]
 
 
-def test_nothing_hidden_is_left_of_a_run_that_is_over(tmp_path: Path):
-    opened = writer(JsonLines(str(tmp_path), **AT_ONCE))
-    opened.write(batch(1))
-    opened.prepare(transaction(1))
-    opened.commit(transaction(1))
-    services().sweep(sink(JsonLines(str(tmp_path), **AT_ONCE)), swept())
-    assert everything(tmp_path) == ["part-5f3a.out.0.attempt-1.epoch-1.jsonl"]
-
-
 @pytest.mark.parametrize("name", ["../out", "a/b", "..", "_x", ".x", "/etc/x", "a\0b", "ü" * 70, "%2e"])
 def test_no_name_leads_out_of_the_folder_or_is_hidden(tmp_path: Path, name: str):
     out = tmp_path / "out"

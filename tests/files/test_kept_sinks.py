@@ -116,17 +116,6 @@ def test_committing_what_nobody_prepared_is_refused(tmp_path: Path, in_memory: b
         opened.commit(transaction(1))
 
 
-def test_what_was_collected_and_what_was_prepared_outlives_the_process(tmp_path: Path):
-    first = writer(Collect(), opened=services(tmp_path))
-    commit(first, [1], transaction(1))
-    first.write([2])
-    first.prepare(transaction(2))
-    first.write([3])
-    later = services(tmp_path)
-    writer(Collect(), opened=later).commit(transaction(2))
-    assert collected(later, "out") == [1, 2]
-
-
 def test_what_is_collected_again_is_delivered_again_under_the_same_name(tmp_path: Path):
     delivered = Deliveries()
     commit(writer(Collect(), opened=services(tmp_path, delivered)), [1], transaction(1))

@@ -131,15 +131,6 @@ def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path):
     assert place.read_text() == '{"n":1}\n'
 
 
-def test_what_a_dead_attempt_has_linked_and_not_noted_is_taken_for_done(tmp_path: Path):
-    opened = prepared(tmp_path, transaction(1))
-    place = tmp_path / f"part-{RUN}.out.0.attempt-1.epoch-1.jsonl"
-    os.link(tmp_path / "_staging" / "job" / "out" / "prepared" / f"{transaction(1)}.jsonl", place)
-    opened.commit(transaction(1))
-    assert visible(tmp_path) == [place.name]
-    assert (tmp_path / NOTES / transaction(1)).exists()
-
-
 # -- one job a folder ------------------------------------------------------------------------------------------------
 
 

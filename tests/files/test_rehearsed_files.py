@@ -9,14 +9,10 @@ from typing import Any
 import pytest
 
 from backedge import CSV, Flow, JsonLines, Parquet, Range, ScheduleError, simulate
-from backedge.engine.files.disk import Disk
 from backedge.engine.files.file_errors import UnknownTransactionError
 from backedge.engine.files.file_formats import RehearsedFiles, RehearsedObjects
 from backedge.engine.files.object_rolls import ObjectRolls
-from backedge.engine.files.staging import Staging
-from backedge.engine.files.writers import FileWriter
 from backedge.engine.operators.sink import SinkOperator
-from tests.files.opened import ignore_records
 
 
 def halving(sink: Any) -> Flow:
@@ -53,30 +49,6 @@ def test_files_of_several_cuts_are_rehearsed_and_a_part_that_is_joined_twice_is_
     monkeypatch.setattr(RehearsedFiles, "join", lambda sink, parts, path: join(sink, [*parts, parts[0]], path))
     with pytest.raises(ScheduleError, match="'odd' has published something other"):
         simulate(halving(JsonLines("odd")), seeds=range(15), crashes=3)
-
-
-def test_parts_that_are_published_before_the_cut_are_found(monkeypatch: pytest.MonkeyPatch):
-    prepare = FileWriter.prepare
-
-    def too_early(writer: FileWriter, name: str) -> bool:
-        is_prepared = prepare(writer, name)
-        if is_prepared:
-            writer.commit(name)
-        return is_prepared
-
-    monkeypatch.setattr(FileWriter, "prepare", too_early)
-    with pytest.raises(ScheduleError, match="'odd' has published something other"):
-        simulate(halving(JsonLines("odd")), seeds=range(40), crashes=3)
-
-
-def test_a_removal_of_all_that_is_prepared_is_found(monkeypatch: pytest.MonkeyPatch):
-    def removes_all(staging: Staging, rollback: Any, notes: Any = None) -> None:
-        for name in staging.prepared_names():
-            Disk().remove(staging.path_of(name))
-
-    monkeypatch.setattr(Staging, "roll_back", removes_all)
-    with pytest.raises(ScheduleError, match="neither prepared in"):
-        simulate(halving(JsonLines("odd")), seeds=range(40), crashes=3)
 
 
 # -- objects ---------------------------------------------------------------------------------------------------------
@@ -121,16 +93,4 @@ def test_a_commit_that_forgets_the_pieces_that_wait_is_found(monkeypatch: pytest
 
     monkeypatch.setattr(SinkOperator, "commit", forgets)
     with pytest.raises(FOUND, match=r"'odd' (has published something other|was asked to commit)"):
-        simulate(halving(OBJECTS), seeds=range(40), crashes=3)
-
-
-def test_attempts_that_do_not_look_at_the_records_of_others_are_found(monkeypatch: pytest.MonkeyPatch):
-    ignore_records(monkeypatch)
-    with pytest.raises(FOUND, match=r"'odd' (has published something other|was asked to commit)"):
-        simulate(halving(OBJECTS), seeds=range(40), crashes=3)
-
-
-def test_a_run_that_ends_without_publishing_what_waits_is_found(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("backedge.engine.files.object_output.lines_of", lambda names: [])
-    with pytest.raises(ScheduleError, match="'odd' has published something other"):
         simulate(halving(OBJECTS), seeds=range(40), crashes=3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from backedge.engine.files.file_errors import OutputError
 from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.ids import Attempt
-from tests.files.disks import Crash, CrashingDisk, FailingDisk, LossyDisk, WatchedDisk
+from tests.files.disks import Crash, CrashingDisk, FailingDisk, WatchedDisk
 from tests.files.opened import (
     AT_ONCE,
     RUN,
@@ -89,12 +88,6 @@ def test_a_file_is_published_when_its_first_record_has_waited_long_enough(
     assert numbers(tmp_path) == [1, 2]
     write(opened, 4)
     assert numbers(tmp_path) == [1, 2]
-
-
-def test_without_limits_each_cut_has_its_file_at_once(tmp_path: Path):
-    opened = writer(JsonLines(str(tmp_path), **AT_ONCE))
-    write(opened, 1, 2)
-    assert len(visible(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("limits", [{"roll_bytes": 0}, {"roll_bytes": 1.5}, {"roll_s": 0}, {"roll_s": float("nan")}])
@@ -386,29 +379,6 @@ def test_a_step_that_finds_no_room_loses_nothing(tmp_path: Path, kind: Any):
         last.close()
         assert sorted(numbers(out, kind)) == list(range(1, prepared + 1)), f"step {step}"
     assert failures > 40
-
-
-@pytest.mark.slow
-def test_what_a_failing_disk_has_not_made_durable_is_done_again(tmp_path: Path):
-    for step in range(100):
-        out = tmp_path / str(step)
-        chance = random.Random(step)
-        disk = LossyDisk(dies_before=step % 50)
-        committed = 0
-        with suppress(Crash):
-            opened = writer(JsonLines(str(out), **BIG), opened=services(disk=disk))
-            for epoch in (1, 2, 3):
-                opened.write([{"n": epoch}])
-                opened.prepare(transaction(epoch))
-                committed = epoch
-                opened.commit(transaction(epoch))
-            opened.close()
-        disk.lose_power(chance)
-        last = writer(JsonLines(str(out), **BIG), opened=services(attempt=Attempt(2)))
-        for epoch in range(1, committed + 1):
-            last.commit(transaction(epoch))
-        last.close()
-        assert sorted(numbers(out)) == list(range(1, committed + 1)), f"step {step}"
 
 
 def test_a_part_whose_move_ends_after_its_roll_was_joined_becomes_a_file_of_its_own(tmp_path: Path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import random
 import re
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from backedge import Generate, Items, Range, Source
 from backedge.engine.files.arrow import arrow, parquet
 from backedge.engine.files.checks import check_source
 from backedge.engine.files.file_errors import InputChangedError, MalformedInputError, NoInputError
-from backedge.engine.files.file_formats import CSV, JsonLines, Parquet, TextLines
+from backedge.engine.files.file_formats import JsonLines, Parquet, TextLines
 from backedge.engine.files.locations import FolderLocation
 from backedge.engine.files.splits import Split
 from backedge.engine.task_errors import UserFunctionError
@@ -258,15 +257,6 @@ def test_a_parquet_file_that_is_damaged_inside_is_told(tmp_path: Path):
         rest(reading)
 
 
-def test_a_parquet_file_that_was_written_anew_is_told(tmp_path: Path):
-    path = write_parquet(tmp_path / "a.parquet", 50, rows=20)
-    first = reader(Parquet(str(path)))
-    first.read(10)
-    write_parquet(path, 500, rows=20)
-    with pytest.raises(InputChangedError, match=r"/a\.parquet has changed"):
-        reader(Parquet(str(path)), positions=first.positions())
-
-
 @pytest.mark.parametrize("description", [Items(list("abcde")), Generate("abcde".__getitem__, 5)])
 def test_what_a_flow_holds_itself_is_read_by_position(description: Source[Any]):
     first = reader(description, 0, 2)
@@ -286,10 +276,3 @@ def test_a_generator_that_raises_is_told_with_the_operator_and_its_position():
 
     with pytest.raises(UserFunctionError, match=r"(?s)operator 'in' raised ZeroDivisionError.* in make\(2\).*1 // \(2"):
         reader(Generate(make)).read(5)
-
-
-def test_csv_positions_are_byte_offsets(tmp_path: Path):
-    (tmp_path / "a.csv").write_text("id\n1\n2\n")
-    reading = reader(CSV(str(tmp_path)))
-    reading.read(1)
-    assert list(reading.positions().values()) == [(5, zlib.crc32(b"id\n1\n"))]

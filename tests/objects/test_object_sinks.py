@@ -11,12 +11,12 @@ import pytest
 from backedge import CSV, JsonLines, OutcomeUnknownError, Parquet
 from backedge.engine.columns import as_records
 from backedge.engine.files.checks import check_sink, claim_output
-from backedge.engine.files.file_errors import OutputError, UnknownTransactionError
+from backedge.engine.files.file_errors import OutputError
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.recovery.stores.object_client import Repeats
 from backedge.recovery.stores.object_store import PIECE_BYTES, ObjectStore
 from tests.faults.evidence import Evidence
-from tests.files.opened import AT_ONCE, JOB, RUN, claim, reader, services, sink, swept_by, transaction, writer
+from tests.files.opened import AT_ONCE, reader, services, sink, transaction, writer
 from tests.files.opened import place as sink_place
 from tests.gates import HANG_S
 from tests.objects.conftest import QUICK, Place
@@ -132,53 +132,6 @@ def test_a_commit_that_died_after_its_copy_is_finished_by_another_task(place: Pl
     assert numbers(out) == [1] and staged(place) == ["published", "rolls"]
 
 
-def test_what_a_consumer_has_taken_is_not_published_again(place: Place, out: str):
-    opened = prepared(out, 1)
-    part = next(place.open().list("out/_staging"))
-    data = place.open().read(part)
-    opened.commit(transaction(1))
-    place.open().remove(objects(place))
-    # As after a death between the note and the removal of the part.
-    place.open().write({part: data})
-    opened.commit(transaction(1))
-    assert objects(place) == [] and staged(place) == ["published", "rolls"]
-
-
-def test_another_object_is_never_replaced(place: Place, out: str):
-    opened = prepared(out, 1)
-    foreign = f"out/part-{RUN}.{transaction(1)}.jsonl"
-    place.open().write({foreign: b'{"n":7}\n'})
-    with pytest.raises(OutputError, match=r"another object is there.*remove"):
-        opened.commit(transaction(1))
-    assert numbers(out) == [7] and staged(place) == ["prepared", "rolls"]
-
-
-def test_a_part_that_was_prepared_in_another_format_is_published_in_it(place: Place, out: str):
-    prepared(out, 1)
-    writer(Parquet(out), opened=services(attempt=Attempt(2))).commit(transaction(1))
-    assert numbers(out) == [1]
-
-
-def test_committing_what_nobody_prepared_is_refused_and_changes_nothing(place: Place, out: str):
-    prepared(out, 1)
-    with pytest.raises(UnknownTransactionError, match=r"epoch-9'.*prepared.*epoch-1\b"):
-        writer(JsonLines(out)).commit(transaction(9))
-    assert objects(place) == []
-
-
-def test_a_rollback_removes_what_earlier_attempts_have_left_and_nothing_else(place: Place, out: str):
-    first = prepared(out, 1, epoch=1)
-    prepared(out, 2, epoch=2)
-    prepared(out, 3, epoch=3, attempt=2)
-    first.commit(transaction(1))
-    services().sweep(sink(JsonLines(out)), swept_by(2))
-    second = writer(JsonLines(out), opened=services(attempt=Attempt(2)))
-    with pytest.raises(UnknownTransactionError):
-        second.commit(transaction(2))
-    second.commit(transaction(3, 2))
-    assert numbers(out) == [1, 3]
-
-
 # -- objects of several cuts -----------------------------------------------------------------------------------------
 
 
@@ -266,15 +219,6 @@ def test_a_process_that_dies_leaves_no_local_file(out: str, tmp_path: Any, monke
     opened.write(batch(1))
     assert os.listdir(tmp_path) == []
     opened.close()
-
-
-def test_two_jobs_into_one_place_are_refused(place: Place, out: str):
-    claim(sink(JsonLines(out)))
-    claim(sink(JsonLines(out)))
-    with pytest.raises(OutputError, match=rf"sink 'out'.*/out, to which job '{JOB}' \(run {RUN}\) writes"):
-        claim(sink(JsonLines(out)), job="other")
-    services().release(sink(JsonLines(out)))
-    claim(sink(JsonLines(out)), job="other")
 
 
 def test_a_fresh_run_is_refused_a_place_that_holds_output_and_a_resumed_one_is_not(place: Place, out: str):

@@ -17,7 +17,7 @@ from backedge.engine.files.checks import check_source
 from backedge.engine.files.file_errors import InputChangedError, NoInputError
 from backedge.recovery.stores.object_client import Repeats
 from backedge.recovery.stores.object_store import PIECE_BYTES
-from tests.files.opened import reader, rest, services, source
+from tests.files.opened import reader, rest, source
 from tests.objects.conftest import Place
 
 # They start servers.
@@ -64,15 +64,6 @@ def test_row_groups_of_an_object_are_splits(place: Place):
     while not restored.exhausted:
         rows += as_records(restored.read(100))
     assert sorted(row["n"] for row in rows) == sorted([*range(10), *range(3)])
-
-
-def test_many_objects_are_dealt_to_the_tasks_each_once(place: Place):
-    place.open().write({f"in/{n:02}/part.jsonl": lines(n) for n in range(20)})
-    described = JsonLines(f"{place.location}/in")
-    listed = {"in": check_source(source(described)) or ()}
-    tasks = [services(splits=listed).reader(source(described), index, 3, None) for index in range(3)]
-    shares = [rest(task) for task in tasks]
-    assert all(shares) and sorted(n for share in shares for n in share) == list(range(20))
 
 
 def test_a_pattern_chooses_objects_and_a_star_stays_within_a_part(place: Place):

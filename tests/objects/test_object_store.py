@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import secrets
 
 import pytest
@@ -18,7 +17,7 @@ from backedge.recovery.stores.store_schemes import store_at
 from backedge.testing import check_store
 from tests.objects.conftest import Place
 from tests.stores.layered import Cuts
-from tests.stores.snapshots import begin, complete, entries_of
+from tests.stores.snapshots import entries_of
 
 # It starts servers.
 pytestmark = pytest.mark.slow
@@ -26,20 +25,6 @@ pytestmark = pytest.mark.slow
 
 def test_it_gives_every_guarantee(place: Place):
     check_store(lambda: place.open(Repeats()))
-
-
-def test_a_job_is_kept_in_it(place: Place):
-    store = CutStore(place.location, "job")
-    store.probe()
-    begin(store)
-    for epoch in (1, 2, 3):
-        complete(store, epoch)
-    store.drop(Epoch(1))
-    other = pickle.loads(pickle.dumps(CutStore(place.location, "job")))
-    assert other.chain() == store.chain() and other.job_id == store.job_id
-    assert other.cut(Epoch(3)).epoch == 3
-    store.verify(Epoch(2))
-    assert not [name for name in store_at(place.location).list("job") if "epoch=1/" in name]
 
 
 @pytest.mark.usefixtures("no_cluster")
