@@ -160,7 +160,7 @@ def test_sums_of_integers_beyond_64_bits_are_refused_and_up_to_there_exact(kind:
     exceeds = arrow().table({"k": [1, 2, 1], "n": np.array([most - 3, 7, 4], kind)})
     for _ in range(4):
         assert combine(fits)["n"].to_pylist() == [most, 7]
-        with pytest.raises(BadOptionError, match=f"column 'n', and a sum of {kind} is about"):
+        with pytest.raises(BadOptionError, match=rf"'n'.*{kind}"):
             combine(exceeds)
 
 
@@ -190,11 +190,11 @@ def test_a_combiner_that_cannot_be_is_refused_when_the_flow_is_built(key: Any, h
 def test_columns_that_cannot_be_combined_are_named(how: Any, fault: str):
     flow = Flow("refused")
     flow.read(Items([{"key": 1, "name": "a"}]), name="rows").key_by("key").combine(how, name="op").write(Collect())
-    with pytest.raises(MisuseError, match=f"'op': .*{fault}"):
+    with pytest.raises(MisuseError, match=rf"'op': .*{fault}"):
         simulate(flow, seeds=range(1))
 
 
 def test_a_key_of_several_columns_needs_two_at_least_that_differ():
     for names in (["a"], ["a", "a"], []):
-        with pytest.raises(BadOptionError, match="give several different names"):
+        with pytest.raises(BadOptionError, match="different names"):
             Flow().read(Items([{}])).key_by(names)

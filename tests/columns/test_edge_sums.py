@@ -84,7 +84,7 @@ def test_sums_of_integers_that_exceed_their_type_are_refused_and_others_are_exac
     fits = np.full(60, np.iinfo(kind).max // senders).astype(kind)
     _, sums = edges.combined(fits, active, "sum", along)
     assert sums.tolist() == [int(fits[0]) * senders] * 10
-    with pytest.raises(OverflowError, match=f"a sum of {kind} is about"):
+    with pytest.raises(OverflowError, match=f"{kind}"):
         edges.combined(fits + fits.dtype.type(fits[0] // senders + 1), active, "sum", along)
 
 

@@ -278,7 +278,7 @@ def test_a_group_is_complete_when_all_tasks_of_one_parallelism_have_ended():
 
 @pytest.mark.parametrize("wrong", [{}, {"best": "lowest", "phases": True}, {"best": "lowest", "reverses": True}])
 def test_a_program_that_needs_rounds_is_refused(wrong: dict[str, Any]):
-    with pytest.raises(BadOptionError, match="leave out free_running=True"):
+    with pytest.raises(BadOptionError, match="free_running=True"):
         flow_of(type("Wrong", (Rank,), {"combine": "min", **wrong}), free_running=True)
 
 
@@ -289,5 +289,5 @@ def test_an_end_of_the_rounds_is_refused_where_there_are_none(wrong: dict[str, A
 
 
 def test_edges_without_a_named_column_are_refused():
-    with pytest.raises(MisuseError, match=r"'program': the edges have .* but no 'km'"):
+    with pytest.raises(MisuseError, match=r"'program'.*'km'"):
         ByHand(BestWay, 1, weight="km").load()

@@ -216,5 +216,5 @@ def test_arrays_are_written_as_lists(tmp_path: Path):
 
 def test_a_type_that_parquet_does_not_have_is_told(tmp_path: Path):
     spans = arrow().array([(1, 2, 3)], arrow().month_day_nano_interval())
-    with pytest.raises(UnwritableRecordError, match=r"(?s)month_day_nano_interval do not all go into it.*record: "):
+    with pytest.raises(UnwritableRecordError, match=r"(?s)month_day_nano_interval.*record"):
         groups(tmp_path, columns(span=spans))

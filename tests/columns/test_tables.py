@@ -227,14 +227,14 @@ def test_rows_of_blocks_that_are_not_there_are_refused_although_there_is_room_fo
     last = len(table._filled) * BLOCK_ROWS
     assert last < len(table._changed_at)
     for use in (table.set, partial(table.combine, np.add)):
-        with pytest.raises(MisuseError, match="was given rows that it does not have"):
+        with pytest.raises(MisuseError, match=r"'sums'.*rows"):
             use(np.array([last]), sum=7)
 
 
 def test_rows_that_their_block_does_not_have_yet_are_refused_before_a_cut_holds_them():
     table = table_of(range(5_000), 1)
     capture = table.capture(Epoch(1))
-    with pytest.raises(MisuseError, match="was given rows that it does not have"):
+    with pytest.raises(MisuseError, match=r"'sums'.*rows"):
         table.set(np.arange(len(table)), sum=7)
     table.set(table.rows([3]), sum=7)
     assert sums_in(state_of(capture)) == dict.fromkeys(range(5_000), 1)
@@ -340,9 +340,9 @@ def test_rows_that_the_index_found_last_are_checked_if_they_have_changed():
     for change in (-3 * BLOCK_ROWS, 3 * BLOCK_ROWS, 1 << 32, 1 << 40):
         rows = table.rows([7, 8, 9])
         rows[1] += change
-        with pytest.raises(MisuseError, match="rows that it does not have"):
+        with pytest.raises(MisuseError, match=r"'sums'.*rows"):
             table.combine(np.add, rows, sum=1)
-    with pytest.raises(MisuseError, match="rows that it does not have"):
+    with pytest.raises(MisuseError, match=r"'sums'.*rows"):
         table.set(table.find([7, 1_000, 9]), sum=1)
     table.set([], sum=1)
     assert sums_of(table) == {7: 0, 8: 0, 9: 0}
@@ -567,7 +567,7 @@ def test_values_by_key_of_a_class_without_a_table_are_not_given_up_in_silence():
     sent(former, [{"id": 1}])
     totals = _uses(table=SUMS, on_batch=print)
     flow = flow_of(lambda s: s.key_by("id").process(totals, batch_format="numpy", name="op"))
-    with pytest.raises(MisuseError, match="values or timers by key, for which its table has no place"):
+    with pytest.raises(MisuseError, match=r"'op'.*table"):
         Tasks(flow, restored=former.capture())
 
 
@@ -623,7 +623,7 @@ def test_a_table_counts_every_row_once_under_every_schedule(schedules: int):
 
 def test_a_key_of_another_task_is_refused():
     table = TableState("sums", SUMS, groups_of_task(0, 2))
-    with pytest.raises(MisuseError, match=r"was given key \[\d+\], which another task keeps: key_by"):
+    with pytest.raises(MisuseError, match=r"key \[\d+\].*key_by"):
         table.rows(range(50))
 
 
@@ -645,7 +645,7 @@ def test_values_that_a_column_cannot_hold_are_refused_and_change_nothing(kind: s
     table = TableState("sums", Table(key={"id": "int64"}, columns={"v": kind}))
     rows = table.rows([1, 2])
     for change in (table.set, lambda rows, v: table.combine(np.maximum, rows, v=v)):
-        with pytest.raises(MisuseError, match=f"column 'v' of type {kind}"):
+        with pytest.raises(MisuseError, match=rf"'v'.*{kind}"):
             change(rows, v=given)
     assert table.get("v", rows).tolist() == [0, 0]
 
@@ -736,7 +736,7 @@ def test_a_table_that_cannot_be_is_refused_when_the_flow_is_built(table: Table, 
 def test_a_table_with_another_key_than_its_input_is_refused(keys: list[str]):
     table = Table(key={"day": "string", "id": "int64"}, columns={"n": "int64"})
     stream = Flow().read(Items(ORDERS)).key_by(keys[0] if len(keys) == 1 else keys)
-    with pytest.raises(BadOptionError, match=f"with the key day, id, but its input is keyed by {', '.join(keys)}: "):
+    with pytest.raises(BadOptionError, match=rf"day, id.*{', '.join(keys)}"):
         stream.process(_uses(table=table, on_batch=print), batch_format="numpy")
 
 
@@ -744,20 +744,20 @@ def test_several_inputs_of_a_table_may_have_other_names_for_its_key_but_one_may_
     flow = Flow()
     orders, others = (flow.read(Items(ORDERS)).key_by(name) for name in ("seller", "buyer"))
     flow.process(_uses(table=SUMS, on_batch=print), batch_format="numpy", orders=orders, others=others)
-    with pytest.raises(BadOptionError, match="with the key id, but its input is keyed by buyer"):
+    with pytest.raises(BadOptionError, match=r"id.*buyer"):
         flow.process(_uses(table=SUMS, on_batch=print), batch_format="numpy", others=others, name="other")
 
 
 def test_a_table_needs_batches_and_a_key():
     stream = Flow().read(Items(ORDERS))
-    with pytest.raises(BadOptionError, match="has a table: call key_by for each of its inputs"):
+    with pytest.raises(BadOptionError, match="key_by"):
         stream.process(_uses(table=SUMS, on_batch=print), batch_format="numpy")
-    with pytest.raises(BadOptionError, match="has a table: give process batch_format="):
+    with pytest.raises(BadOptionError, match="batch_format="):
         stream.key_by("id").process(_uses(table=SUMS, on_batch=print))
 
 
 def test_a_class_without_a_table_is_told_how_to_declare_one():
     of_class = _uses(on_batch=lambda self, ctx, batch: ctx.table)
     flow = flow_of(lambda s: s.key_by("id").process(of_class, batch_format="numpy", name="op"))
-    with pytest.raises(MisuseError, match=r"declares no table: add table = Table"):
+    with pytest.raises(MisuseError, match=r"table = Table"):
         sent(Tasks(flow), columns(id=[1]))

@@ -81,7 +81,7 @@ def test_a_writer_of_an_earlier_attempt_commits_nothing_more(rows: Rows, evidenc
     zombie.write(records(1))
     zombie.prepare(transaction(1))
     later = rows.writer(attempt=2)
-    with pytest.raises(FencedError, match="attempt 2 has taken over"):
+    with pytest.raises(FencedError, match="attempt 2"):
         zombie.commit(transaction(1))
     assert rows.ids() == []
     later.commit(transaction(1))
@@ -189,7 +189,7 @@ def test_a_value_that_postgresql_cannot_hold_is_refused_before_the_cut(postgres_
     rows.execute(f"ALTER TABLE {rows.name} ADD COLUMN facts jsonb, ADD COLUMN tags text[]")
     writer = rows.writer()
     writer.write([{"id": 1, "name": "x", "tags": ["x"], "facts": "\\u0000"}])
-    with pytest.raises(UnwritableRecordError, match=f"record: .*'id': 3.*\n.*'{column}'|'{column}' cannot hold"):
+    with pytest.raises(UnwritableRecordError, match=rf"record: .*'id': 3.*\n.*'{column}'|'{column}' cannot hold"):
         writer.write([{"id": 2, "name": "x", "tags": ["x"], "facts": {}}, {"id": 3, column: value}])
     writer.prepare(transaction(1))
     writer.commit(transaction(1))
@@ -201,7 +201,7 @@ def test_a_value_that_postgresql_cannot_hold_is_refused_before_the_cut(postgres_
 def test_a_value_that_sqlite_cannot_hold_is_refused_before_the_cut(tmp_path: Path, value: object):
     rows = Rows(tmp_path)
     writer = rows.writer()
-    with pytest.raises(UnwritableRecordError, match="column 'name' cannot hold"):
+    with pytest.raises(UnwritableRecordError, match="column 'name'"):
         writer.write([{"id": 1, "name": 2**63 - 1}, {"id": 2, "name": value}])
     assert not writer.prepare(transaction(1))
     writer.close()
@@ -252,7 +252,7 @@ def test_a_commit_that_fails_for_good_keeps_its_records_until_the_table_takes_th
     writer.write(records(1, 2))
     writer.prepare(transaction(1))
     for _ in range(2):
-        with pytest.raises(UncommittedOutputError, match=r"none of its 2 records .* and resume") as failed:
+        with pytest.raises(UncommittedOutputError, match=r"2 records.*resume") as failed:
             writer.commit(transaction(1))
         evidence.happened("commits that failed", 1)
     assert "rows" in str(failed.value) and transaction(1) in str(failed.value)

@@ -85,7 +85,7 @@ def test_too_few_prepared_transactions(server_as_installed: PostgresProcess, tmp
     table.check_table()
     writer: Any = table.open_writer(place_in(tmp_path))
     writer.write([{"id": 1}])
-    with pytest.raises(DatabaseError, match="raise max_prepared_transactions to at least four for each task"):
+    with pytest.raises(DatabaseError, match="max_prepared_transactions"):
         writer.prepare("booked.0.attempt-1.epoch-1")
     writer.close()
 
@@ -156,7 +156,7 @@ def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
 def test_a_server_that_goes_away_is_waited_for_and_then_lost(postgres_rows: Rows):
     assert postgres_rows.server is not None
     server = postgres_server.Server("host=localhost port=1 user=me dbname=shop", patience_s=0.2)
-    with pytest.raises(DatabaseLostError, match=r"database 'shop' at localhost:1 has not answered for 0.2 s"):
+    with pytest.raises(DatabaseLostError, match=r"'shop' at localhost:1.*0.2 s"):
         server.run(lambda connection: None)
 
 

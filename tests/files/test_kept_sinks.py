@@ -112,7 +112,7 @@ def test_what_is_collected_comes_in_the_order_of_epochs_attempts_and_tasks(tmp_p
 @pytest.mark.parametrize("description", [Collect(), Print(), Call[Any](print)])
 def test_committing_what_nobody_prepared_is_refused(tmp_path: Path, in_memory: bool, description: Sink[Any]):
     opened = writer(description, opened=services(None if in_memory else tmp_path))
-    with pytest.raises(LookupError, match=r"'out'.* commit .*'out\.0\.attempt-1\.epoch-1'"):
+    with pytest.raises(LookupError, match=r"'out\.0\.attempt-1\.epoch-1'"):
         opened.commit(transaction(1))
 
 
@@ -428,7 +428,7 @@ class SentLater:
 @pytest.mark.parametrize("function", [lambda records: SentLater(), lambda records: (r for r in records)])
 def test_a_call_that_returns_what_nobody_awaits_is_refused(tmp_path: Path, in_memory: bool, function: Any):
     opened = writer(Call(function), opened=services(None if in_memory else tmp_path))
-    with pytest.raises(MisuseError, match=r"sink 'out': the function of Call returned .*map_async"):
+    with pytest.raises(MisuseError, match=r"'out'.*Call.*map_async"):
         commit(opened, [1], transaction(1))
 
 

@@ -47,7 +47,7 @@ def test_files_of_several_cuts_are_rehearsed_and_a_part_that_is_joined_twice_is_
     simulate(halving(JsonLines("odd")), seeds=range(15), crashes=3)
     assert len(joined) > 10 and min(joined) > 1
     monkeypatch.setattr(RehearsedFiles, "join", lambda sink, parts, path: join(sink, [*parts, parts[0]], path))
-    with pytest.raises(ScheduleError, match="'odd' has published something other"):
+    with pytest.raises(ScheduleError, match="'odd'"):
         simulate(halving(JsonLines("odd")), seeds=range(15), crashes=3)
 
 
@@ -92,5 +92,5 @@ def test_a_commit_that_forgets_the_pieces_that_wait_is_found(monkeypatch: pytest
         sink.transactions = {name: kept for name, kept in sink.transactions.items() if name not in names}
 
     monkeypatch.setattr(SinkOperator, "commit", forgets)
-    with pytest.raises(FOUND, match=r"'odd' (has published something other|was asked to commit)"):
+    with pytest.raises(FOUND, match=r"'odd'"):
         simulate(halving(OBJECTS), seeds=range(40), crashes=3)

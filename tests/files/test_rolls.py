@@ -168,7 +168,7 @@ def test_output_that_cannot_be_published_at_the_end_fails_the_run_and_says_where
     for part in roll.iterdir():
         part.unlink()
         part.mkdir()
-    with pytest.raises(OutputError, match=r"sink 'out' could not publish.*_staging/job/out.*resume"):
+    with pytest.raises(OutputError, match=r"'out'.*_staging/job/out.*resume"):
         services().sweep(sink(JsonLines(str(tmp_path), **BIG)), swept())
 
 

@@ -129,7 +129,7 @@ def test_a_source_that_finds_itself_unreadable_is_refused_in_one_line():
 
 
 def test_splits_of_one_name_are_refused():
-    with pytest.raises(NoInputError, match="source 'in' has equal names among its splits"):
+    with pytest.raises(NoInputError, match=r"'in'.*'a'"):
         check_source(source(SameNames([1])))
 
 

@@ -79,7 +79,7 @@ def test_it_travels_by_name_and_is_what_the_process_shares():
     flow = Flow("travelling")
     arrived = pickle.loads(cloudpickle.dumps(flow.constant("large", bytes(1_000_000))))
     assert len(cloudpickle.dumps(arrived)) < 1_000
-    with pytest.raises(LookupError, match="constant 'large' of flow 'travelling' has no value in this process"):
+    with pytest.raises(LookupError, match=r"'large'.*'travelling'"):
         _ = arrived.value
     share("travelling", "large", lambda: b"of a process that has died")
     share("travelling", "large", lambda: b"shared")

@@ -82,7 +82,7 @@ def test_an_object_that_was_replaced_is_refused_also_if_it_only_grew(place: Plac
     opened = reader(described)
     assert opened.read(1) == [1]
     place.open().write({"in/a.jsonl": lines(1, 2, 3) if is_larger else lines(1, 7)})
-    with pytest.raises(InputChangedError, match=r"in/a\.jsonl has changed.*(version|bytes)"):
+    with pytest.raises(InputChangedError, match=r"in/a\.jsonl"):
         reader(described, positions=opened.positions())
 
 
@@ -94,7 +94,7 @@ def test_an_object_that_is_gone_is_named_and_one_that_was_read_may_be_gone(place
     assert rest(opened) == [1]
     place.open().remove(["in/a.jsonl"])
     assert rest(reader(described, positions=opened.positions())) == []
-    with pytest.raises(InputChangedError, match=r"in/a\.jsonl no longer exists"):
+    with pytest.raises(InputChangedError, match=r"in/a\.jsonl"):
         reader(described, positions=begin)
 
 
@@ -105,7 +105,7 @@ def test_an_object_that_is_replaced_while_it_is_read_is_never_mixed(place: Place
     opened = reader(described)
     assert opened.read(1) == [row]
     place.open(Repeats()).write({"in/a.jsonl": lines(*[{"n": "y" * 1000}] * (PIECE_BYTES // 500))})
-    with pytest.raises(OSError, match="replaced while it was read"):
+    with pytest.raises(OSError, match="replaced"):
         rest(opened)
     with pytest.raises(InputChangedError):
         reader(described, positions=opened.positions())
@@ -123,13 +123,13 @@ def test_requests_that_fail_are_repeated(place: Place, kind: Any):
 
 
 def test_input_that_cannot_be_read_is_refused_before_the_run(place: Place, monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(NoInputError, match=r"/none does not exist"):
+    with pytest.raises(NoInputError, match=r"/none"):
         check_source(source(JsonLines(f"{place.location}/none")))
     place.open().write({"in/a.csv": b"n\n"})
     with pytest.raises(NoInputError, match=r"no file ending in \.jsonl.*'a\.csv'"):
         check_source(source(JsonLines(f"{place.location}/in")))
     scheme = place.location.partition("://")[0]
-    with pytest.raises(NoInputError, match=rf"{scheme}://missing does not exist; create it"):
+    with pytest.raises(NoInputError, match=rf"{scheme}://missing"):
         check_source(source(JsonLines(f"{scheme}://missing/in")))
     fault = place.proxy.plan("HEAD", "/in", 403)
     with pytest.raises(NoInputError, match=r"access was denied"):
@@ -139,5 +139,5 @@ def test_input_that_cannot_be_read_is_refused_before_the_run(place: Place, monke
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "backedge.recovery.stores.object_store", None)
-    with pytest.raises(NoInputError, match=r"s3://bucket/in cannot be read from.*install backedge\[s3\]"):
+    with pytest.raises(NoInputError, match=r"s3://bucket/in.*backedge\[s3\]"):
         check_source(source(JsonLines("s3://bucket/in")))

@@ -191,5 +191,5 @@ def test_kills_and_failing_requests_lose_nothing_and_double_nothing(
     store = store_at(job.path)
     name = next(file["name"] for task in job.manifest(job.latest())["tasks"] for file in task["files"])
     store.write({name: store.read(name)[:-1] + b"?"})
-    with pytest.raises(UnreadableError, match=f"{job.path}/{name} .*was changed"):
+    with pytest.raises(UnreadableError, match=f"{job.path}/{name}"):
         audit(spark_with_credentials, job)
