@@ -67,7 +67,7 @@ from backedge.recovery.orders import (
 from backedge.recovery.protocol_errors import RescaleError
 from backedge.recovery.requests import Reply, Request
 from backedge.recovery.stores.store_errors import OutcomeUnknownError, StoreError
-from backedge.recovery.supervisor import Stage, Supervisor
+from backedge.recovery.supervisor import Beginning, Stage, Supervisor
 from backedge.recovery.unpublished import with_unpublished
 
 
@@ -96,7 +96,7 @@ class RunDriver:
     - queue: orders that are not carried out yet. is_obeying: whether they are being carried out.
     - step: what has to be done in the store next, at `due_ms`. tries: how often it has failed in a row.
     - is_unknown: whether the entry of the step may exist already.
-    - reason: the failure after which the chain is read. asked: the cut that the run begins from, and whether anew.
+    - reason: the failure after which the chain is read. asked: what the run is to begin with.
     - rescaling: the rescale for which an attempt was left last.
     - ending: how the run has ended; None as long as it goes on.
     """
@@ -128,7 +128,7 @@ class RunDriver:
         self.tries = 0
         self.is_unknown = False
         self.reason = ""
-        self.asked: tuple[Epoch | None, bool] = (None, False)
+        self.asked = Beginning()
         self.rescaling: Request | None = None
         self.ending: RunEnding | None = None
 
@@ -142,8 +142,7 @@ class RunDriver:
 
         `replaces_output`: remove what was published after that cut.
         """
-        self.asked = (epoch, anew)
-        self.supervisor.wants_to_replace = replaces_output
+        self.asked = Beginning(epoch, anew, replaces_output)
         self.obey(self._read_chain(ChainReading.BEGIN))
 
     # -- what happened -------------------------------------------------------------------------------------------
@@ -467,8 +466,8 @@ class RunDriver:
         self._set_step(None)
         match reading:
             case ChainReading.BEGIN:
-                epoch, anew = self.asked
-                return self.supervisor.begin(chain, epoch, anew=anew)
+                epoch, anew, replaces_output = self.asked
+                return self.supervisor.begin(chain, epoch, anew=anew, replaces_output=replaces_output)
             case ChainReading.CLAIM:
                 return self.supervisor.on_failure(self.reason, chain, self.ports.clock.now_ms)
             case ChainReading.RESUME:

@@ -93,6 +93,37 @@ class Stage(Enum):
     OVER = "over"
 
 
+class Claim(Enum):
+    """Whose entries the chain holds, of the job or of one pipeline."""
+
+    NONE = "none of this run"
+    PREDECESSOR = "those of a predecessor"
+    OWN = "those of this supervisor"
+    LOST = "those of another run or of a successor behind them"
+
+
+CLAIMS: Mapping[Claim, tuple[Claim, Claim, Claim]] = {
+    Claim.NONE: (Claim.OWN, Claim.PREDECESSOR, Claim.NONE),
+    Claim.PREDECESSOR: (Claim.OWN, Claim.PREDECESSOR, Claim.LOST),
+    Claim.OWN: (Claim.OWN, Claim.LOST, Claim.LOST),
+    Claim.LOST: (Claim.LOST, Claim.LOST, Claim.LOST),
+}
+"""What a claim becomes by an entry of this supervisor, by one of its run, and by one of another run.
+
+A run that begins has not had the job: what others append before its first claim does not fence it.
+"""
+
+
+class Beginning(NamedTuple):
+    """What a run was asked to begin with: to go back to a cut (None: where the chain ends), and to remove the output
+    after it. `anew`: not to take over another run's job.
+    """
+
+    epoch: Epoch | None = None
+    anew: bool = False
+    replaces_output: bool = False
+
+
 class KeptCut(NamedTuple):
     """A complete cut that the chain keeps: its attempt, the transactions that it lists, and the files that it needs.
 
@@ -129,17 +160,15 @@ class Supervisor:
     - failures_in_a_row: attempts that have failed since the last complete cut.
     - begun: the numbers of tasks that the run's options give it. sizes: those of the next attempt, if the run was
       rescaled. The claim has both, for successors and for later runs that begin with the same numbers. sizes_of_cut:
-      those of the attempt that took the latest cut. has_begun: whether an attempt of this run and pipeline is in the
-      chain.
-    - has_claimed: whether an entry in the chain is this claimant's. has_job: or a predecessor's, so that the run has
-      had the job. follows: whether a predecessor has begun this pipeline, and this supervisor has not claimed it yet.
+      those of the attempt that took the latest cut.
+    - claim: whose entries the chain holds. claim_of_pipeline: the same of this pipeline alone.
+    - asked: what the run was asked to begin with, until its claim is in the chain.
     - highest: the highest attempt in the chain. others: the attempts of other pipelines, each with its pipeline.
     - given_up: the pipelines that were given up and have not begun again.
     - came_from: the cut that the chain named before the run's first claim; None if there was none, or a predecessor
       has claimed. has_run: whether the tasks of an attempt were started.
     - dropped: what the user gives up by name; the output of such a sink is not published any more.
-    - wants_to_replace: whether the first claim replaces the output after the requested cut. replaces: the cut after
-      which the chain says that output is removed, as long as that may be unfinished.
+    - replaces: the cut after which the chain says that output is removed, as long as that may be unfinished.
     """
 
     def __init__(
@@ -162,10 +191,9 @@ class Supervisor:
         self.failures_in_a_row = 0
         self.sizes: Sizes = ()
         self.sizes_of_cut: Sizes = ()
-        self.has_begun = False
-        self.has_claimed = False
-        self.has_job = False
-        self.follows = False
+        self.claim = Claim.NONE
+        self.claim_of_pipeline = Claim.NONE
+        self.asked: Beginning | None = None
         self.resume_at_ms = 0
         self.stage = Stage.CLAIMING
         self.attempt = Attempt(0)
@@ -181,28 +209,37 @@ class Supervisor:
         self.waiting: set[TaskId] = set()
         self.came_from: Epoch | None = None
         self.has_run = False
-        self.wanted: Epoch | None = None
-        self.anew = False
-        self.wants_to_replace = False
         self.replaces: Epoch | None = None
 
-    def begin(self, chain: Sequence[Numbered], epoch: Epoch | None = None, *, anew: bool = False) -> list[Order]:
-        """Read the chain and claim the next attempt, from the cut that the last entry names or from the requested one.
+    def begin(
+        self,
+        chain: Sequence[Numbered],
+        epoch: Epoch | None = None,
+        *,
+        anew: bool = False,
+        replaces_output: bool = False,
+    ) -> list[Order]:
+        """Read the chain and claim the first attempt, from the cut that the last entry names or from the requested one.
 
         A run that begins `anew` does not take over another run's job. A successor continues what its predecessors
         began.
         """
+        self.asked = Beginning(epoch, anew, replaces_output)
+        return self._claim(chain)
+
+    def _claim(self, chain: Sequence[Numbered]) -> list[Order]:
+        """Read the chain and claim the next attempt."""
         if fenced := self.fenced_by(chain):
             return fenced
         foreign = self._foreign(chain)
         self.read(chain)
-        if self.follows:
-            epoch, anew, self.wants_to_replace = None, False, False
-        if not self.has_begun:
+        if self.claim_of_pipeline is Claim.PREDECESSOR:
+            self.asked = None
+        epoch, anew, replaces_output = self.asked or Beginning()
+        if self.claim_of_pipeline is Claim.NONE:
             # An older cut may be divisible only among the tasks that it was taken with.
             self.sizes = self.sizes_of_cut if epoch is None else ()
             self.came_from = self.continues_from
-        self.anew = anew
         if anew and foreign:
             return self._fence(foreign[0])
         if epoch is not None and epoch not in self.cuts:
@@ -215,11 +252,10 @@ class Supervisor:
                     f"that run, and resume from one of the cuts that are left ({there})"
                 )
             ]
-        self.wanted = epoch
         self.stage = Stage.CLAIMING
         self.attempt = Attempt(max(self.attempt, self.highest) + 1)
         self.restored_from = self.continues_from if epoch is None else epoch
-        replaces = epoch if self.wants_to_replace and epoch is not None else self.replaces
+        replaces = epoch if replaces_output and epoch is not None else self.replaces
         begun = self.begun if self.sizes else ()
         start = AttemptStart(self.attempt, self.restored_from, sizes=self.sizes, replaces=replaces, begun=begun)
         return self.append(start)
@@ -233,8 +269,7 @@ class Supervisor:
     def _learn(self, number: int, entry: Entry) -> None:
         self.entries = number
         self.highest = max(self.highest, entry.attempt)
-        self.has_claimed |= entry.claimant == self.claimant
-        self.has_job |= self._is_of_this_run(entry)
+        self.claim = self._claim_after(self.claim, entry)
         if isinstance(entry, Manifest):
             self.next_epoch = Epoch(max(self.next_epoch, entry.epoch + 1))
             self.given_up.update(entry.given_up)
@@ -245,17 +280,14 @@ class Supervisor:
         if not self._is_own(entry):
             self.others[entry.attempt] = entry.pipeline
             return
-        if self._is_of_this_run(entry):
-            self.follows = entry.claimant != self.claimant
+        self.claim_of_pipeline = self._claim_after(self.claim_of_pipeline, entry)
         if isinstance(entry, AttemptStart):
             self.continues_from = entry.restored
             self.replaces = entry.replaces
             if self.replaces is not None:
                 self.kept = {epoch: cut for epoch, cut in self.kept.items() if epoch <= self.replaces}
                 self.last_cut, self.sizes_of_cut = self.replaces, ()
-            is_of_this_run = self._is_of_this_run(entry)
-            self.has_begun |= is_of_this_run
-            is_same = is_of_this_run or entry.begun == self.begun
+            is_same = self._is_of_this_run(entry) or entry.begun == self.begun
             self.sizes = entry.sizes if is_same else ()
         else:
             self.continues_from = self.last_cut = entry.epoch
@@ -284,6 +316,11 @@ class Supervisor:
     def _is_own(self, entry: Entry) -> bool:
         """Whether an entry is of this pipeline."""
         return entry.pipeline == self.pipeline.name
+
+    @property
+    def has_claimed(self) -> bool:
+        """Whether an entry in the chain is this supervisor's, and no other run has the job."""
+        return self.claim is Claim.OWN
 
     @property
     def cuts(self) -> list[Epoch]:
@@ -328,13 +365,12 @@ class Supervisor:
         """The entry was created. Remove what it has made dead, except `spared`; after a claim, restore."""
         first_before = self._first_cut
         self._learn(self.entries + 1, entry)
-        self.has_claimed = self.has_job = True
         if isinstance(entry, Manifest):
             self.failures_in_a_row = 0
             sweep = self.sweep(spared=spared)
             return [sweep if self._first_cut != first_before else replace(sweep, settled=None)]
         # From here on the chain says where to resume.
-        self.wanted, self.anew, self.wants_to_replace = None, False, False
+        self.asked = None
         self.stage = Stage.RESTORING
         # Before the sweep, which removes what is prepared: a task may be publishing it, and that must be found.
         replacing = (
@@ -360,28 +396,25 @@ class Supervisor:
         """
         if self._lost_with(chain) is None:
             if self.stage is Stage.CLAIMING:
-                return self.begin(chain, self.wanted, anew=self.anew)
+                return self._claim(chain)
             if chain and chain[-1].number >= append.number:
                 self.read(chain)
                 return self.append(append.entry)
         return self._fence(append.number)
 
     def _lost_with(self, chain: Sequence[Numbered]) -> int | None:
-        """The entry with which another supervisor took the job over; None if this one still has it, or never had it.
-
-        A run that begins has not had the job: what others append before its first claim does not fence it.
-        """
-        has_claimed, has_job = self.has_claimed, self.has_job
+        """The entry with which another supervisor took the job over; None if this one still has it, or never had it."""
+        claim = self.claim
         for number, entry in chain:
-            if number <= self.entries:
-                continue
-            if entry.claimant == self.claimant:
-                has_claimed = has_job = True
-            elif not has_claimed and self._is_of_this_run(entry):
-                has_job = True
-            elif has_job:
+            if number > self.entries and (claim := self._claim_after(claim, entry)) is Claim.LOST:
                 return number
         return None
+
+    def _claim_after(self, claim: Claim, entry: Entry) -> Claim:
+        by_own, by_run, by_another = CLAIMS[claim]
+        if entry.claimant == self.claimant:
+            return by_own
+        return by_run if self._is_of_this_run(entry) else by_another
 
     def _is_of_this_run(self, entry: Entry) -> bool:
         return entry.claimant == self.claimant or (self.run != "" and run_of(entry.claimant) == self.run)
@@ -450,7 +483,7 @@ class Supervisor:
             return [FailRun(failure)]
         pause_ms = self._pause_ms()
         if pause_ms == 0:
-            return self.begin(chain, self.wanted, anew=self.anew)
+            return self._claim(chain)
         self.stage = Stage.PAUSING
         self.resume_at_ms = now_ms + pause_ms
         return [PauseRestart(pause_ms)]
@@ -466,7 +499,7 @@ class Supervisor:
         self.requests.on_attempt_over()
         self.read(chain)
         self.sizes = request.sizes_in(parallelism)
-        return self.begin(chain)
+        return self._claim(chain)
 
     def gives_up_rescale(self, error: str) -> bool:
         """The attempt can never be restored. If that may be due to a rescale, refuse it. Returns whether it was."""
@@ -487,7 +520,7 @@ class Supervisor:
 
     def resume(self, chain: Sequence[Numbered]) -> list[Order]:
         """Claim the next attempt after a pause, unless another run has taken over meanwhile."""
-        return self.fenced_by(chain) or self.begin(chain, self.wanted, anew=self.anew)
+        return self.fenced_by(chain) or self._claim(chain)
 
     def fenced_by(self, chain: Sequence[Numbered]) -> list[Order]:
         """What ends the run if another one has taken over the job; nothing if it has not."""

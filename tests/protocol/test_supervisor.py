@@ -127,8 +127,7 @@ def test_a_run_hands_nothing_back_that_it_did_not_move():
     unclaimed.begin(numbered([start(1), manifest(3), manifest(5)]), Epoch(3))
     assert unclaimed.hand_back() == []
     replacing = Supervisor(OURS)
-    replacing.wants_to_replace = True
-    (append,) = replacing.begin(numbered([start(1), manifest(3), manifest(5)]), Epoch(3))
+    (append,) = replacing.begin(numbered([start(1), manifest(3), manifest(5)]), Epoch(3), replaces_output=True)
     assert isinstance(append, AppendEntry)
     replacing.on_appended(append.entry)
     assert replacing.hand_back() == [], "the later cut is dead"
@@ -224,7 +223,7 @@ def test_entries_that_are_gone_keep_their_numbers():
     supervisor = Supervisor(OURS)
     assert supervisor.begin(chain) == [AppendEntry(42, ours(start(2, restored=31)))]
     assert supervisor.next_epoch == 32
-    supervisor.on_appended(start(2, restored=31))
+    supervisor.on_appended(ours(start(2, restored=31)))
     # Others have gone on, and most of what they did is gone, too.
     assert supervisor.on_failure(
         "its files were gone", [*chain, Numbered(50, start(3)), Numbered(99, manifest(80, 3))], 0
@@ -344,8 +343,7 @@ def test_a_run_that_goes_back_publishes_first_what_the_last_cut_lists():
 def replacing(chain: list[Entry], epoch: int) -> tuple[Supervisor, list[Order]]:
     """A supervisor that goes back and replaces output, and what it orders when it has its claim."""
     supervisor = Supervisor(OURS)
-    supervisor.wants_to_replace = True
-    (append,) = supervisor.begin(numbered(chain), Epoch(epoch))
+    (append,) = supervisor.begin(numbered(chain), Epoch(epoch), replaces_output=True)
     assert isinstance(append, AppendEntry)
     chain.append(append.entry)
     return supervisor, supervisor.on_appended(append.entry)

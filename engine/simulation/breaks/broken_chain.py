@@ -9,7 +9,7 @@ from msgspec.structs import asdict, astuple, replace
 from backedge.engine.rolling_back import LaterOutput, turn_in
 from backedge.engine.run_driver import RunDriver
 from backedge.engine.simulation.breaks.break_parts import Break
-from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.ids import Attempt
 from backedge.recovery.orders import (
     Abort,
     AppendEntry,
@@ -63,9 +63,10 @@ class OwnEntryTakenForAnothers(Supervisor):
 class GoesOnFromTheLatestCut(Supervisor):
     """Forgets the request for an older cut when an attempt fails."""
 
-    def begin(self, chain: Sequence[Numbered], epoch: Epoch | None = None, *, anew: bool = False) -> list[Order]:
-        orders = super().begin(chain, epoch, anew=anew)
-        if epoch is not None or not self.cuts:
+    def _claim(self, chain: Sequence[Numbered]) -> list[Order]:
+        is_asked = self.asked is not None and self.asked.epoch is not None
+        orders = super()._claim(chain)
+        if is_asked or not self.cuts:
             return orders
         self.restored_from = self.cuts[-1]
         return self.append(AttemptStart(self.attempt, self.restored_from))
@@ -97,7 +98,7 @@ class ReplacesOutputOnce(Supervisor):
     """Leaves it to the first attempt to remove the output after the cut that a run goes back to."""
 
     def on_appended(self, entry: Entry, spared: frozenset[FileId] = frozenset()) -> list[Order]:
-        was_wanted = self.wants_to_replace
+        was_wanted = self.asked is not None and self.asked.replaces_output
         orders = super().on_appended(entry, spared)
         return [order for order in orders if was_wanted or not isinstance(order, ReplaceOutput)]
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.engine.simulation.simulated_store import ManifestName, SimulatedStore
-from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.ids import Attempt
 from backedge.recovery.orders import AppendEntry, Entry, Fenced, FileId, Manifest, Numbered, Order, Sweep
 from backedge.recovery.supervisor import Supervisor
 
@@ -38,9 +38,9 @@ class PipelineSweepsAnother(Supervisor):
 class PipelinesCountAttemptsApart(Supervisor):
     """Numbers its attempts without regard to those of the other pipelines."""
 
-    def begin(self, chain: Sequence[Numbered], epoch: Epoch | None = None, *, anew: bool = False) -> list[Order]:
+    def _claim(self, chain: Sequence[Numbered]) -> list[Order]:
         own = [Numbered(number, entry) for number, entry in chain if self._is_own(entry)]
-        orders = super().begin(chain, epoch, anew=anew)
+        orders = super()._claim(chain)
         attempt = Attempt(max((entry.attempt for _, entry in own), default=0) + 1)
         if orders and isinstance(orders[0], AppendEntry):
             self.attempt = attempt
