@@ -1,4 +1,4 @@
-"""Drives a run: carries out the orders of its coordinator and its supervisor, and reports to them what happened.
+"""Drives a run: carries out the orders of its supervisor and the coordinator of that, and reports what happened.
 
 It is the same on a cluster and in the simulator; the world around it is behind ports (`run_ports.py`). It makes no
 decision about the protocol: what to order is decided by `recovery/coordinator.py` and `recovery/supervisor.py`. It
@@ -37,8 +37,8 @@ from backedge.engine.run_ports import Placed, RunEnding, RunPorts
 from backedge.engine.task_errors import TaskError
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.coordinator import Coordinator, SnapshotOptions
-from backedge.recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect, Remaining
+from backedge.recovery.coordinator import Coordinator
+from backedge.recovery.effects import Acknowledge, AcknowledgeEnd, Effect, Remaining
 from backedge.recovery.orders import (
     Abort,
     AppendEntry,
@@ -48,7 +48,6 @@ from backedge.recovery.orders import (
     FailAttempt,
     FailRun,
     Fenced,
-    FileId,
     Finished,
     GivenUp,
     Manifest,
@@ -62,10 +61,9 @@ from backedge.recovery.orders import (
     Sweep,
     TellToEnd,
     Trigger,
-    WriteManifest,
 )
 from backedge.recovery.protocol_errors import RescaleError
-from backedge.recovery.requests import Reply, Request
+from backedge.recovery.requests import Reply, Request, Requests
 from backedge.recovery.stores.store_errors import OutcomeUnknownError, StoreError
 from backedge.recovery.supervisor import Beginning, Stage, Supervisor
 from backedge.recovery.unpublished import with_unpublished
@@ -90,25 +88,20 @@ class StoreRetries(Struct, frozen=True):
 class RunDriver:
     """One run, from its start until it has ended.
 
-    - coordinator: that of the running attempt; None while no attempt runs.
     - deployment: the tasks of the current or the latest attempt.
     - files: what tasks have reported of their snapshots, by task and epoch (None: the last state). Manifests list it.
     - queue: orders that are not carried out yet. is_obeying: whether they are being carried out.
     - step: what has to be done in the store next, at `due_ms`. tries: how often it has failed in a row.
     - is_unknown: whether the entry of the step may exist already.
     - reason: the failure after which the chain is read. asked: what the run is to begin with.
-    - rescaling: the rescale for which an attempt was left last.
     - ending: how the run has ended; None as long as it goes on.
     """
-
-    coordinator_class: type[Coordinator] = Coordinator
 
     def __init__(
         self,
         supervisor: Supervisor,
         ports: RunPorts[Any],
         deployment: Deployment,
-        snapshots: SnapshotOptions,
         retries: StoreRetries | None = None,
         *,
         is_restorable: bool = True,
@@ -116,10 +109,8 @@ class RunDriver:
         self.supervisor = supervisor
         self.ports = ports
         self.deployment = deployment
-        self.snapshots = snapshots
         self.retries = retries or StoreRetries()
         self.is_restorable = is_restorable
-        self.coordinator: Coordinator | None = None
         self.files: dict[tuple[TaskId, Epoch | None], Any] = {}
         self.queue: deque[Order] = deque()
         self.is_obeying = False
@@ -129,13 +120,37 @@ class RunDriver:
         self.is_unknown = False
         self.reason = ""
         self.asked = Beginning()
-        self.rescaling: Request | None = None
         self.ending: RunEnding | None = None
 
     @property
     def is_over(self) -> bool:
         """Whether the run has ended."""
         return self.ending is not None
+
+    @property
+    def attempt(self) -> Attempt:
+        """The current attempt, or the last one."""
+        return self.supervisor.attempt
+
+    @property
+    def restored_from(self) -> Epoch | None:
+        """The cut that the attempt restores."""
+        return self.supervisor.restored_from
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """That of the running attempt; None while no attempt runs."""
+        return self.supervisor.coordinator
+
+    @property
+    def runs(self) -> bool:
+        """Whether an attempt runs, and the run has not ended."""
+        return self.coordinator is not None and self.ending is None
+
+    @property
+    def requests(self) -> Requests:
+        """The requests to the run."""
+        return self.supervisor.requests
 
     def begin(self, epoch: Epoch | None = None, *, anew: bool = False, replaces_output: bool = False) -> None:
         """Claim the first attempt, from that cut or the end of the chain. `anew`: refuse to continue another run.
@@ -149,27 +164,18 @@ class RunDriver:
 
     def on_report(self, task: TaskId, attempt: Attempt, effect: Effect, files: Any = None) -> None:
         """A task reports an effect of its core; `files` are those of the snapshot that it acknowledges."""
-        coordinator, now_ms = self.coordinator, self.ports.clock.now_ms
+        coordinator = self.coordinator
         if coordinator is None or attempt != coordinator.attempt:
             return
-        match effect:
-            case Acknowledge(epoch, report):
-                if epoch in coordinator.open:
-                    self._keep_files(task, epoch, files)
-                self.obey(coordinator.on_acknowledge(task, attempt, epoch, report, now_ms))
-            case AcknowledgeEnd():
-                self._keep_files(task, None, files)
-                self.obey(coordinator.on_task_ended(task, attempt, effect, now_ms))
-            case Decline(epoch, reason, is_expected):
-                self.obey(coordinator.on_decline(task, attempt, epoch, reason, now_ms, is_expected=is_expected))
-            case Committed(epoch):
-                self.obey(coordinator.on_committed(task, epoch))
-            case _:
-                raise TypeError(f"{effect} is no report")
-
-    def _keep_files(self, task: TaskId, epoch: Epoch | None, files: Any) -> None:
         if files is not None:
-            self.files[task, epoch] = files
+            match effect:
+                case Acknowledge(epoch) if coordinator.is_open(epoch):
+                    self.files[task, epoch] = files
+                case AcknowledgeEnd():
+                    self.files[task, None] = files
+                case _:
+                    pass
+        self.obey(coordinator.on_report(task, attempt, effect, self.ports.clock.now_ms))
 
     def on_restored(self, task: TaskId, attempt: Attempt) -> None:
         """A task has its state back."""
@@ -223,16 +229,20 @@ class RunDriver:
 
     def ask(self, request: Request) -> Reply | None:
         """A client makes or repeats a request. Returns the answer if there is one."""
-        answer = self.supervisor.requests.ask(request)
+        answer = self.requests.ask(request)
         if answer is None and self.coordinator is not None:
             self.obey(self.coordinator.serve_requests(self.ports.clock.now_ms))
         return answer
+
+    def placed(self, epoch: Epoch) -> Placed:
+        """Where the tasks would run, and what they would restore, if the attempt restored this cut."""
+        return self.ports.actors.place(self.ports.store.manifest(epoch), self.supervisor.sizes)
 
     # -- the end -------------------------------------------------------------------------------------------------
 
     def abandon(self) -> None:
         """Let nothing more of this attempt take effect: its failure is about to be reported."""
-        self.coordinator = None
+        self.supervisor.leave()
         self._set_step(None)
         self.queue.clear()
 
@@ -242,7 +252,7 @@ class RunDriver:
             self.ending = ending
             self.queue.clear()
             if ending not in (RunEnding.FINISHED, RunEnding.STOPPED):
-                self.supervisor.requests.on_failed(reason)
+                self.requests.on_failed(reason)
             self.ports.observer.on_end(ending, reason)
 
     def clean_up(self) -> None:
@@ -287,8 +297,6 @@ class RunDriver:
             case GivenUp(epoch, reason):
                 self.files = {name: kept for name, kept in self.files.items() if name[1] != epoch}
                 self.ports.observer.on_given_up(epoch, reason)
-            case WriteManifest(manifest):
-                return self.supervisor.append(manifest)
             case AppendEntry():
                 self._append(order)
             case ReplaceOutput():
@@ -296,7 +304,9 @@ class RunDriver:
             case RestoreTasks(attempt, epoch, unpublished):
                 return self._restore(attempt, epoch, unpublished)
             case StartTasks():
-                self._start(order)
+                self.ports.actors.start(order)
+                self.supervisor.on_started(self.deployment, self.ports.clock.now_ms)
+                self.ports.observer.on_running()
             case DropCut(epoch):
                 self._remove(f"cut {epoch}", partial(self.ports.store.drop, epoch))
             case Sweep():
@@ -304,16 +314,15 @@ class RunDriver:
                 self._remove("output that will not be published", partial(self.ports.output.roll_back, order))
             case FailAttempt(reason):
                 return self._fail_attempt(reason)
-            case Rescale(request, epoch):
-                return self._rescale(request, epoch)
+            case Rescale():
+                return self._rescale(order)
             case PauseRestart(pause_ms):
                 self.ports.observer.on_pause(pause_ms)
             case FailRun(reason):
                 self.end(RunEnding.FAILED, reason)
             case Fenced(number):
                 self.end(RunEnding.FENCED, f"another run has taken over the job with entry {number} of its chain")
-            case Finished():
-                is_stopped = self.coordinator is not None and self.coordinator.is_stopping
+            case Finished(_, is_stopped):
                 self.end(RunEnding.STOPPED if is_stopped else RunEnding.FINISHED)
         return ()
 
@@ -348,23 +357,6 @@ class RunDriver:
         self.ports.observer.say(f"what was published after epoch {after} was removed")
         return ()
 
-    def _start(self, order: StartTasks) -> None:
-        supervisor = self.supervisor
-        self.ports.actors.start(order)
-        self.coordinator = self.coordinator_class(
-            self.deployment,
-            order.attempt,
-            self.snapshots,
-            supervisor.next_epoch,
-            supervisor.periodic_cuts(),
-            self.ports.clock.now_ms,
-            supervisor.requests,
-            supervisor.restored_from,
-            supervisor.restored_states,
-            supervisor.pipeline,
-        )
-        self.ports.observer.on_running()
-
     def _remove(self, what: str, removal: Callable[[], None]) -> None:
         """Remove something, beside the run. What cannot be removed now does no harm; a later sweep tries again."""
 
@@ -398,22 +390,21 @@ class RunDriver:
         # An entry that was created meanwhile has the number that the claim wants, so nothing is missed.
         return fenced or self.supervisor.on_failure(reason, chain, self.ports.clock.now_ms)
 
-    def _rescale(self, request: Request, epoch: Epoch) -> Sequence[Order]:
+    def _rescale(self, order: Rescale) -> Sequence[Order]:
         """Leave the attempt for one with other numbers of tasks, if the cut can be restored with them."""
-        ports, requests = self.ports, self.supervisor.requests
+        ports, epoch = self.ports, order.epoch
         try:
-            ports.actors.place(ports.store.manifest(epoch), request.sizes_in(self.deployment.parallelism))
+            ports.actors.place(ports.store.manifest(epoch), order.sizes)
         except RescaleError as refusal:
-            requests.refuse(request, str(refusal), is_for_good=refusal.is_for_good)
+            self.requests.refuse(order.request, str(refusal), is_for_good=refusal.is_for_good)
             ports.observer.say(f"the rescale was refused, and the run goes on as before: {refusal}")
             return ()
         except OSError as error:
-            requests.on_closed(epoch, f"the manifest of epoch {epoch} could not be read: {error}")
+            self.requests.on_closed(epoch, f"the manifest of epoch {epoch} could not be read: {error}")
             return ()
         self.abandon()
-        ports.observer.on_rescale(dict(request.asked))
+        ports.observer.on_rescale(dict(order.sizes))
         ports.actors.stop()
-        self.rescaling = request
         return self._read_chain(ChainReading.RESCALE)
 
     def _claim(self, reason: str) -> Sequence[Order]:
@@ -473,9 +464,7 @@ class RunDriver:
             case ChainReading.RESUME:
                 return self.supervisor.resume(chain)
             case ChainReading.RESCALE:
-                if self.rescaling is None:
-                    raise RuntimeError("the chain was read for a rescale, and none has left an attempt")
-                return self.supervisor.on_rescale(self.rescaling, self.deployment.parallelism, chain)
+                return self.supervisor.on_rescale(chain)
 
     def _on_unread(self, error: str) -> Sequence[Order]:
         if self.tries == 0:
@@ -535,16 +524,11 @@ class RunDriver:
 
     def _on_cut(self, manifest: Manifest, files: dict[TaskId, Any]) -> None:
         """A cut is complete. Sinks publish first; what is removed can wait."""
-        epoch, coordinator = manifest.epoch, self.coordinator
-        outputs = frozenset[FileId]() if coordinator is None else coordinator.state_files.outputs
-        following = self.supervisor.on_appended(manifest, outputs)
+        epoch = manifest.epoch
         self.files = {name: kept for name, kept in self.files.items() if name[1] is None or name[1] > epoch}
-        if coordinator is None:
-            self.obey(following)
-            return
-        self.obey([*coordinator.on_manifest_written(epoch, self.ports.clock.now_ms), *following])
-        goes_on = self.coordinator is coordinator and coordinator.final is None and self.ending is None
-        if goes_on and self.ports.stop_condition.holds(manifest):
+        self.obey(self.supervisor.on_appended(manifest, self.ports.clock.now_ms))
+        coordinator = self.coordinator if self.runs else None
+        if coordinator is not None and coordinator.final is None and self.ports.stop_condition.holds(manifest):
             self.ports.observer.say(f"stop_when holds at epoch {epoch}")
             self.obey(coordinator.on_stop(epoch))
         self.ports.observer.on_cut(manifest, files)

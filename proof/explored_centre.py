@@ -13,6 +13,7 @@ from backedge.engine.simulation.host import Host
 from backedge.engine.simulation.world import Happening, World
 from backedge.graphs.ids import Epoch, TaskId
 from backedge.recovery.cut import Cut
+from backedge.recovery.effects import Decline
 from backedge.recovery.orders import Manifest, Order
 from backedge.recovery.protocol_errors import ProtocolError
 from backedge.recovery.supervisor import Stage
@@ -155,7 +156,8 @@ class Centres:
                 world.obey(coordinator.request(self.graph.mode, world.now_ms))
             case ("abort_epoch", epoch):
                 task = self.places.tasks[0]
-                world.obey(coordinator.on_decline(task, coordinator.attempt, epoch, "explored", world.now_ms))
+                decline = Decline(epoch, "explored")
+                world.obey(coordinator.on_report(task, coordinator.attempt, decline, world.now_ms))
             case ("tick",) | ("early_tick",):
                 world.obey(coordinator.on_tick(world.now_ms))
             case ("report", number):
@@ -170,6 +172,6 @@ def _parts_of(world: World) -> tuple[Any, ...]:
         set(world.hosts),
         world.unrestored,
         (world.driver.step, world.store.chain),
-        (world.supervisor, world.coordinator),
+        world.supervisor,
         (world.is_finished, world.failure),
     )

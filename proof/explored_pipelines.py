@@ -28,7 +28,7 @@ from backedge.engine.run_ports import Placed, RunObserver, RunPorts
 from backedge.graphs.deployment import Deployment, Task
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.plan import Plan
-from backedge.recovery.coordinator import Coordinator, SnapshotOptions
+from backedge.recovery.coordinator import Coordinator
 from backedge.recovery.messages import Mode
 from backedge.recovery.orders import AppendEntry, AttemptStart, Entry, Manifest, Numbered, Order
 from backedge.recovery.pipelines import Pipeline
@@ -135,17 +135,11 @@ class Scene:
         all_ports: RunPorts[Any] = RunPorts(ports, ports, ports, ports, ports, ports)
         options = RestartOptions(pause_ms=0, is_exponential=False)
         self.runs[claimant] = [
-            RunDriver(
-                supervisor(claimant, options, pipeline),
-                all_ports,
-                DEPLOYMENT,
-                SnapshotOptions(),
-                StoreRetries(pause_ms=0),
-            )
+            RunDriver(supervisor(claimant, options, pipeline), all_ports, DEPLOYMENT, StoreRetries(pause_ms=0))
             for pipeline in pipelines
         ]
         for driver in self.runs[claimant]:
-            driver.coordinator_class = NoEpochs
+            driver.supervisor.coordinator_class = NoEpochs
             driver.begin()
 
     def living(self) -> Iterator[tuple[str, int, RunDriver]]:

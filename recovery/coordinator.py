@@ -30,29 +30,29 @@ Time is passed in as `now_ms`. Reports of another attempt are refused by their n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from msgspec import Struct
 
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.effects import AcknowledgeEnd, Remaining, Report
+from backedge.recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect, Remaining, Report
 from backedge.recovery.messages import Mode
 from backedge.recovery.orders import (
     Abort,
     Complete,
     DropCut,
+    Entry,
     FailAttempt,
     Finished,
     GivenUp,
     Manifest,
     Order,
-    Rescale,
     TellToEnd,
     Trigger,
-    WriteManifest,
 )
-from backedge.recovery.pipelines import THE_JOB, Pipeline
+from backedge.recovery.pipelines import Pipeline
 from backedge.recovery.requests import Request, RequestKind, Requests
 from backedge.recovery.state_files import COMPACTED_KEYS_MAX, StateFiles, StateLists
 from backedge.recovery.termination import Termination
@@ -128,6 +128,28 @@ class OpenCut(Struct):
         return self.is_stop and self.mode is Mode.BETWEEN_ROUNDS
 
 
+class Lead(Protocol):
+    """The supervisor that owns a coordinator: what the coordinator uses of it."""
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline whose epochs these are."""
+        ...
+
+    @property
+    def requests(self) -> Requests:
+        """The requests of the run."""
+        ...
+
+    def append(self, entry: Entry) -> list[Order]:
+        """Append a manifest to the chain; then `on_manifest_written` or `on_manifest_failed`."""
+        ...
+
+    def rescale(self, request: Request, epoch: Epoch, parallelism: Mapping[str, int]) -> list[Order]:
+        """Leave the attempt, which has this parallelism, for the one that a request asks for, with its cut."""
+        ...
+
+
 class Coordinator:
     """The epochs of one attempt. To break a rule for a test, a subclass replaces `state_files_class`."""
 
@@ -135,19 +157,19 @@ class Coordinator:
 
     def __init__(
         self,
+        supervisor: Lead,
         deployment: Deployment,
         attempt: Attempt,
         options: SnapshotOptions,
         first_epoch: Epoch,
         completed: Iterable[Epoch] = (),
         now_ms: int = 0,
-        requests: Requests | None = None,
         restored: Epoch | None = None,
         states: StateLists | None = None,
-        pipeline: Pipeline = THE_JOB,
     ) -> None:
+        self.supervisor = supervisor
         self.deployment = deployment
-        self.pipeline = pipeline
+        self.pipeline = supervisor.pipeline
         self.attempt = attempt
         self.options = options
         self.termination = Termination(deployment)
@@ -157,7 +179,7 @@ class Coordinator:
         self.open: dict[Epoch, OpenCut] = {}
         self.ended: dict[TaskId, AcknowledgeEnd] = {}
         self.told: set[str] = set()
-        self.requests = Requests() if requests is None else requests
+        self.requests = supervisor.requests
         self.requested: deque[Mode] = deque()
         self.completed = list(completed)
         # The cut that would be restored if the attempt failed now.
@@ -248,19 +270,37 @@ class Coordinator:
             return []
         return self._start(mode, now_ms)
 
-    def on_acknowledge(self, task: TaskId, attempt: Attempt, epoch: Epoch, report: Report, now_ms: int) -> list[Order]:
+    def is_open(self, epoch: Epoch) -> bool:
+        """Whether an epoch is open."""
+        return epoch in self.open
+
+    def on_report(self, task: TaskId, attempt: Attempt, effect: Effect, now_ms: int) -> list[Order]:
+        """A task reports an effect of its core."""
+        if attempt != self.attempt:
+            return []
+        match effect:
+            case Acknowledge(epoch, report):
+                return self._on_acknowledge(task, epoch, report, now_ms)
+            case AcknowledgeEnd():
+                return self._on_task_ended(task, effect, now_ms)
+            case Decline():
+                return self._on_decline(task, effect, now_ms)
+            case Committed(epoch):
+                return self._on_committed(task, epoch)
+            case _:
+                raise TypeError(f"{effect} is no report")
+
+    def _on_acknowledge(self, task: TaskId, epoch: Epoch, report: Report, now_ms: int) -> list[Order]:
         """A task has written its part, or counted it for a probe."""
         cut = self.open.get(epoch)
-        if attempt != self.attempt or cut is None:
+        if cut is None:
             return []
         cut.reports[task] = report
         cut.progress_ms = now_ms
         return self._close_if_complete(cut, now_ms)
 
-    def on_task_ended(self, task: TaskId, attempt: Attempt, end: AcknowledgeEnd, now_ms: int) -> list[Order]:
+    def _on_task_ended(self, task: TaskId, end: AcknowledgeEnd, now_ms: int) -> list[Order]:
         """A task has ended; its last state is durable and stands for every epoch that it had not captured."""
-        if attempt != self.attempt:
-            return []
         self.ended[task] = end
         orders: list[Order] = []
         for cut in list(self.open.values()):
@@ -270,16 +310,14 @@ class Coordinator:
             orders += closing + [self._trigger(t, cut) for t in left]
         return orders
 
-    def on_decline(
-        self, task: TaskId, attempt: Attempt, epoch: Epoch, reason: str, now_ms: int, *, is_expected: bool = False
-    ) -> list[Order]:
+    def _on_decline(self, task: TaskId, decline: Decline, now_ms: int) -> list[Order]:
         """A task cannot take part in the epoch. If that was to be expected, it is no failure of the attempt."""
-        cut = self.open.get(epoch)
-        if attempt != self.attempt or cut is None or cut.is_being_recorded:
+        cut = self.open.get(decline.epoch)
+        if cut is None or cut.is_being_recorded:
             return []
         # Where some heads are in rounds and others are not yet, there is no end of a round: no fault of the attempt.
-        is_tolerated = is_expected or cut.mode is Mode.BETWEEN_ROUNDS
-        return self._fail(cut, f"epoch {epoch} was declined by {task}: {reason}", now_ms, is_tolerated)
+        is_tolerated = decline.is_expected or cut.mode is Mode.BETWEEN_ROUNDS
+        return self._fail(cut, f"epoch {cut.epoch} was declined by {task}: {decline.reason}", now_ms, is_tolerated)
 
     def on_manifest_written(self, epoch: Epoch, now_ms: int) -> list[Order]:
         """The cut is complete."""
@@ -307,7 +345,7 @@ class Coordinator:
         for waiting in list(self.open.values()):
             orders += self._close_if_complete(waiting, now_ms)
         if cut.request is not None and cut.request.kind is RequestKind.RESCALE and self.final is None:
-            orders.append(Rescale(cut.request, epoch))
+            orders += self.supervisor.rescale(cut.request, epoch, self.deployment.parallelism)
         return orders
 
     def on_manifest_failed(self, epoch: Epoch, reason: str, now_ms: int) -> list[Order]:
@@ -338,7 +376,7 @@ class Coordinator:
             self.next_epoch = self.pipeline.epoch_after(self.next_epoch)
         return orders
 
-    def on_committed(self, task: TaskId, epoch: Epoch) -> list[Order]:
+    def _on_committed(self, task: TaskId, epoch: Epoch) -> list[Order]:
         """The task has published what the cut and all earlier cuts list."""
         for published in [e for e in self.unpublished if e <= epoch]:
             self.unpublished[published].pop(task, None)
@@ -482,7 +520,7 @@ class Coordinator:
             kept=cut.kept,
             states=cut.states,
         )
-        return [WriteManifest(manifest)]
+        return self.supervisor.append(manifest)
 
     def _read_probe(self, reports: dict[TaskId, Report]) -> list[Order]:
         orders: list[Order] = []
@@ -567,4 +605,4 @@ class Coordinator:
             return []
         self.is_finished = True
         self.requests.on_finished(self.latest, is_stopped=self.is_stopping)
-        return [Finished(self.latest)]
+        return [Finished(self.latest, self.is_stopping)]

@@ -255,14 +255,9 @@ class Numbered(NamedTuple):
     entry: Entry
 
 
-class WriteManifest(NamedTuple):
-    """Append the manifest to the chain; then `on_manifest_written` or `on_manifest_failed`."""
-
-    manifest: Manifest
-
-
 class AppendEntry(NamedTuple):
-    """Create entry `number` exclusively; then `on_appended`, or `on_taken` if another entry has that number.
+    """Create entry `number` exclusively; then `on_appended`, or `on_taken` if another entry has that number, or
+    `on_manifest_failed` if a manifest could not be created.
 
     If it is unknown whether the entry exists (a disk error, a lost reply), call `on_unknown`. Until the answer is
     known, nothing that the entry names is aborted or removed.
@@ -296,7 +291,7 @@ class RestoreTasks(NamedTuple):
 
 
 class StartTasks(NamedTuple):
-    """All tasks are restored: start them."""
+    """All tasks are restored: start them; then `on_started`."""
 
     attempt: Attempt
 
@@ -308,7 +303,7 @@ class FailAttempt(NamedTuple):
 
 
 class Rescale(NamedTuple):
-    """Leave the attempt for one with other numbers of tasks, which restores this cut; then `on_rescale`.
+    """Leave the attempt for one with these numbers of tasks, which restores this cut; then `on_rescale`.
 
     The cut was taken for this request. If it cannot be restored with them, the request is refused and the attempt goes
     on.
@@ -316,6 +311,7 @@ class Rescale(NamedTuple):
 
     request: Request
     epoch: Epoch
+    sizes: Sizes
 
 
 class PauseRestart(NamedTuple):
@@ -337,9 +333,10 @@ class FailRun(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """All tasks have ended, the final cut is complete, and its output is published."""
+    """All tasks have ended, or a stop ended the run; the final cut is complete, and its output is published."""
 
     epoch: Epoch
+    is_stopped: bool = False
 
 
 Order = (
@@ -351,7 +348,6 @@ Order = (
     | DropCut
     | Compact
     | Sweep
-    | WriteManifest
     | AppendEntry
     | ReplaceOutput
     | RestoreTasks

@@ -168,6 +168,24 @@ class Requests:
                 self.on_recorded(request.id, self.recorded[request.id])
         return self.answers.get(request.id)
 
+    def has_answered(self, request_id: str) -> bool:
+        """Whether the answer to a request is known."""
+        return request_id in self.answers
+
+    def knows(self, request_id: str) -> bool:
+        """Whether a request has been made, and is not forgotten."""
+        is_open = any(request.id == request_id for request in self.open.values())
+        return is_open or request_id in self.waiting or self.has_answered(request_id)
+
+    @property
+    def awaits_rescale(self) -> bool:
+        """Whether a rescale is still to be carried out."""
+        return any(request.kind is RequestKind.RESCALE for request in (*self.waiting.values(), *self.open.values()))
+
+    def all_answers(self) -> dict[str, Reply]:
+        """The answers that are known, by the id of the request."""
+        return dict(self.answers)
+
     def on_opened(self, request: Request, epoch: Epoch) -> None:
         """The coordinator has opened an epoch for this request."""
         del self.waiting[request.id]

@@ -45,7 +45,9 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
+from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.coordinator import Coordinator, SnapshotOptions
 from backedge.recovery.orders import (
     AppendEntry,
     AttemptStart,
@@ -59,11 +61,13 @@ from backedge.recovery.orders import (
     Order,
     PauseRestart,
     ReplaceOutput,
+    Rescale,
     RestoreTasks,
     StartTasks,
     Sweep,
 )
 from backedge.recovery.pipelines import THE_JOB, Pipeline
+from backedge.recovery.protocol_errors import ProtocolError
 from backedge.recovery.requests import Request, RequestKind, Requests, Sizes
 from backedge.recovery.state_files import StateLists
 from backedge.recovery.unpublished import named
@@ -154,8 +158,11 @@ class RestartOptions(Struct, frozen=True):
 
 class Supervisor:
     """The attempts of one run. `claimant` is a random number that no other supervisor of the job has (`claimant_of`),
-    except those of the other pipelines of the run.
+    except those of the other pipelines of the run. To break a rule for a test, replace `coordinator_class` or
+    `requests_class`.
 
+    - requests: those of the run. coordinator: that of the attempt that runs; None while none does.
+    - rescaling: the rescale for which an attempt was left, or is about to be.
     - restarts: by this supervisor. failed_ms: the times of the failures that count against the limit.
     - failures_in_a_row: attempts that have failed since the last complete cut.
     - begun: the numbers of tasks that the run's options give it. sizes: those of the next attempt, if the run was
@@ -171,6 +178,9 @@ class Supervisor:
     - replaces: the cut after which the chain says that output is removed, as long as that may be unfinished.
     """
 
+    coordinator_class: type[Coordinator] = Coordinator
+    requests_class: type[Requests] = Requests
+
     def __init__(
         self,
         claimant: str,
@@ -178,14 +188,18 @@ class Supervisor:
         pipeline: Pipeline = THE_JOB,
         begun: Sizes = (),
         dropped: frozenset[str] = frozenset(),
+        snapshots: SnapshotOptions | None = None,
     ) -> None:
         self.claimant = claimant
+        self.snapshots = snapshots or SnapshotOptions()
         self.begun = begun
         self.dropped = dropped
         self.run = run_of(claimant)
         self.options = options or RestartOptions()
         self.pipeline = pipeline
-        self.requests = Requests()
+        self.requests = self.requests_class()
+        self.coordinator: Coordinator | None = None
+        self.rescaling: Rescale | None = None
         self.restarts = 0
         self.failed_ms: deque[int] = deque()
         self.failures_in_a_row = 0
@@ -318,6 +332,16 @@ class Supervisor:
         return entry.pipeline == self.pipeline.name
 
     @property
+    def is_restoring(self) -> bool:
+        """Whether tasks of the attempt are being restored."""
+        return self.stage is Stage.RESTORING
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no attempt follows any more."""
+        return self.stage is Stage.OVER
+
+    @property
     def has_claimed(self) -> bool:
         """Whether an entry in the chain is this supervisor's, and no other run has the job."""
         return self.claim is Claim.OWN
@@ -332,17 +356,12 @@ class Supervisor:
         return [epoch for epoch, cut in self.kept.items() if not cut.is_savepoint]
 
     @property
-    def restored_states(self) -> StateLists:
-        """The files that make up the keyed state of the cut that the attempt restores."""
-        cut = None if self.restored_from is None else self.kept.get(self.restored_from)
-        return {} if cut is None else cut.states
-
-    @property
     def _first_cut(self) -> Epoch | None:
         return min(self.kept, default=None)
 
-    def sweep(self, *, spared: frozenset[FileId] = frozenset(), is_over: bool = False) -> Sweep:
-        """What may be removed now or at any later time. `spared` are files that the coordinator may still name."""
+    def sweep(self, *, is_over: bool = False) -> Sweep:
+        """What may be removed now or at any later time, but for files that the coordinator may still name."""
+        spared = frozenset[FileId]() if is_over or self.coordinator is None else self.coordinator.state_files.outputs
         unpublished = self._listed_by(self.last_cut)
         return Sweep(
             self.attempt,
@@ -361,14 +380,16 @@ class Supervisor:
         cut = None if epoch is None else self.kept.get(epoch)
         return frozenset() if cut is None else cut.transactions
 
-    def on_appended(self, entry: Entry, spared: frozenset[FileId] = frozenset()) -> list[Order]:
-        """The entry was created. Remove what it has made dead, except `spared`; after a claim, restore."""
+    def on_appended(self, entry: Entry, now_ms: int = 0) -> list[Order]:
+        """The entry was created. Sinks publish what a cut lists. Remove what is dead now; after a claim, restore."""
         first_before = self._first_cut
         self._learn(self.entries + 1, entry)
         if isinstance(entry, Manifest):
             self.failures_in_a_row = 0
-            sweep = self.sweep(spared=spared)
-            return [sweep if self._first_cut != first_before else replace(sweep, settled=None)]
+            sweep = self.sweep()
+            sweep = sweep if self._first_cut != first_before else replace(sweep, settled=None)
+            coordinator = self.coordinator
+            return [*(() if coordinator is None else coordinator.on_manifest_written(entry.epoch, now_ms)), sweep]
         # From here on the chain says where to resume.
         self.asked = None
         self.stage = Stage.RESTORING
@@ -456,6 +477,25 @@ class Supervisor:
         self.has_run = True
         return [StartTasks(self.attempt)]
 
+    def on_started(self, deployment: Deployment, now_ms: int) -> None:
+        """All tasks were started: the coordinator leads them from here on."""
+        cut = None if self.restored_from is None else self.kept.get(self.restored_from)
+        self.coordinator = self.coordinator_class(
+            self,
+            deployment,
+            self.attempt,
+            self.snapshots,
+            self.next_epoch,
+            self.periodic_cuts(),
+            now_ms,
+            self.restored_from,
+            {} if cut is None else cut.states,
+        )
+
+    def leave(self) -> None:
+        """Let nothing more of this attempt take effect: its failure is about to be reported, or its rescale."""
+        self.coordinator = None
+
     def on_failure(self, reason: str, chain: Sequence[Numbered], now_ms: int) -> list[Order]:
         """A process died or the attempt failed: claim another attempt, unless the job is lost or the limit is reached.
 
@@ -468,6 +508,7 @@ class Supervisor:
         if fenced := self.fenced_by(chain):
             return fenced
         self.requests.on_attempt_over()
+        self.rescaling = None
         self.restarts += 1
         self.failures_in_a_row += 1
         self.failed_ms.append(now_ms)
@@ -488,17 +529,24 @@ class Supervisor:
         self.resume_at_ms = now_ms + pause_ms
         return [PauseRestart(pause_ms)]
 
-    def on_rescale(self, request: Request, parallelism: Mapping[str, int], chain: Sequence[Numbered]) -> list[Order]:
-        """The cut of a rescale is complete, and the attempt, which had this parallelism, was left: claim the next one.
+    def rescale(self, request: Request, epoch: Epoch, parallelism: Mapping[str, int]) -> list[Order]:
+        """The cut of a rescale is complete: leave the attempt, which has this parallelism, if that cut allows it."""
+        self.rescaling = Rescale(request, epoch, request.sizes_in(parallelism))
+        return [self.rescaling]
+
+    def on_rescale(self, chain: Sequence[Numbered]) -> list[Order]:
+        """The attempt was left for a rescale: claim the next one.
 
         Its tasks restore that cut: it is the last entry of the chain. Tasks of the attempt that was left may go on for
         a while, as after a failure; the number of the new one fences them.
         """
         if fenced := self.fenced_by(chain):
             return fenced
+        if self.rescaling is None:
+            raise ProtocolError("an attempt was left for a rescale, and none was ordered")
         self.requests.on_attempt_over()
         self.read(chain)
-        self.sizes = request.sizes_in(parallelism)
+        self.sizes, self.rescaling = self.rescaling.sizes, None
         return self._claim(chain)
 
     def gives_up_rescale(self, error: str) -> bool:

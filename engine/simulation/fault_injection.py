@@ -446,9 +446,8 @@ class Faults:
                 self.outcome.faults["abort_request"] += 1
                 self.outcome.story.append(("abort_request", carried[0]))
                 task = next(iter(world.deployment.tasks))
-                world.obey(
-                    coordinator.on_decline(task, coordinator.attempt, carried[0], "by the schedule", world.now_ms)
-                )
+                decline = Decline(carried[0], "by the schedule")
+                world.obey(coordinator.on_report(task, coordinator.attempt, decline, world.now_ms))
                 if world.coordinator is coordinator:
                     world.obey(coordinator.request(world.options.snapshots.mode, world.now_ms))
         elif self.crash_steps and cuts and self._holds_request(max(cuts)) and rng.random() < 0.5 and self._crash():

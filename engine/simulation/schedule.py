@@ -19,6 +19,7 @@ from backedge.engine.simulation.record import Violation
 from backedge.engine.simulation.requested_cuts import RequestedCuts
 from backedge.engine.simulation.world import Happening, World
 from backedge.graphs.ids import ChannelId, TaskId
+from backedge.recovery.effects import Decline
 from backedge.recovery.messages import Mode
 from backedge.recovery.protocol_errors import ChannelIntegrityError
 from backedge.recovery.stores.store_errors import StoreError
@@ -157,7 +158,7 @@ class Schedule:
     def _begin_liveness(self) -> None:
         """Stop all faults. Open epochs are given up once; from here on epochs complete without a timeout."""
         world = self.world
-        world.options.snapshots = world.driver.snapshots = replace(world.options.snapshots, timeout_ms=NEVER_MS)
+        world.options.snapshots = world.supervisor.snapshots = replace(world.options.snapshots, timeout_ms=NEVER_MS)
         world.store.make_reliable()
         # A loop that always has more in it than the budget allows is never cut: here the user raises the budget.
         world.options.flow = replace(world.options.flow, log_budget_bytes=None)
@@ -179,7 +180,8 @@ class Schedule:
         world.obey(coordinator.request(mode, world.now_ms))
         task = next(iter(world.deployment.tasks))
         for epoch in sorted(coordinator.open):
-            world.obey(coordinator.on_decline(task, coordinator.attempt, epoch, "faults are over", world.now_ms))
+            decline = Decline(epoch, "faults are over")
+            world.obey(coordinator.on_report(task, coordinator.attempt, decline, world.now_ms))
             if world.coordinator is not coordinator:
                 return
 

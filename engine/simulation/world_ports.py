@@ -533,11 +533,12 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.claimants += 1
         options = self.options
         claimant = claimant_of(f"run {self.runs}", f"claimant {self.claimants} of {options.seed}")
-        supervisor = self.parts.supervisor(claimant, options.restarts, options.pipeline, self.begun)
+        supervisor = self.parts.supervisor(
+            claimant, options.restarts, options.pipeline, self.begun, snapshots=options.snapshots
+        )
+        supervisor.coordinator_class = self.parts.coordinator
         ports = RunPorts(self, self, self, self, self, self)
-        driver = self.parts.run_driver(supervisor, ports, deployment, options.snapshots, options.retries)
-        driver.coordinator_class = self.parts.coordinator
-        return driver
+        return self.parts.run_driver(supervisor, ports, deployment, options.retries)
 
     def _new_host(self, task: Task, restored: TaskRestore | None) -> Host:
         attempt = self.supervisor.attempt

@@ -13,8 +13,9 @@ from backedge.graphs.ids import Epoch, TaskId
 from backedge.recovery.coordinator import Coordinator, SnapshotOptions
 from backedge.recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect
 from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Abort, Complete, Finished, Manifest, Order, TellToEnd, Trigger, WriteManifest
+from backedge.recovery.orders import Abort, AppendEntry, Complete, Finished, Manifest, Order, TellToEnd, Trigger
 from backedge.recovery.requests import Request, RequestKind
+from backedge.recovery.supervisor import Supervisor
 from tests.protocol.bench_of_cores import Bench
 
 NEVER_MS = 10**9
@@ -32,7 +33,7 @@ class Conducted(Bench):
         snapshots = SnapshotOptions(
             mode, interval_ms=NEVER_MS, timeout_ms=1000, probe_pause_ms=10, probe_pause_ms_max=10
         )
-        self.coordinator = Coordinator(deployment, self.attempt, snapshots, Epoch(1))
+        self.coordinator = Coordinator(Supervisor("conducted"), deployment, self.attempt, snapshots, Epoch(1))
         self._report_all()
 
     def wait(self, duration_ms: int) -> None:
@@ -74,17 +75,8 @@ class Conducted(Bench):
     def _report(self, told: list[tuple[TaskId, Effect]]) -> None:
         conductor = self._conductor()
         for task, effect in told:
-            match effect:
-                case Acknowledge(epoch, report):
-                    self._obey(conductor.on_acknowledge(task, self.attempt, epoch, report, self.now_ms))
-                case AcknowledgeEnd():
-                    self._obey(conductor.on_task_ended(task, self.attempt, effect, self.now_ms))
-                case Decline(epoch, reason):
-                    self._obey(conductor.on_decline(task, self.attempt, epoch, reason, self.now_ms))
-                case Committed(epoch):
-                    self._obey(conductor.on_committed(task, epoch))
-                case _:
-                    continue
+            if isinstance(effect, Acknowledge | AcknowledgeEnd | Decline | Committed):
+                self._obey(conductor.on_report(task, self.attempt, effect, self.now_ms))
 
     def _obey(self, orders: Iterable[Order]) -> None:
         for order in orders:
@@ -98,7 +90,7 @@ class Conducted(Bench):
                     self.perform(task, self.cores[task].on_told_to_end())
                 case Complete(task, epoch, names):
                     self.perform(task, self.cores[task].on_complete(epoch, names))
-                case WriteManifest(manifest):
+                case AppendEntry(_, Manifest() as manifest):
                     self.manifests.append(manifest)
                     self._obey(self._conductor().on_manifest_written(manifest.epoch, self.now_ms))
                 case _:

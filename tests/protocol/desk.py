@@ -8,10 +8,11 @@ from typing import Any
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.coordinator import Coordinator, SnapshotOptions
-from backedge.recovery.effects import AcknowledgeEnd, Report
+from backedge.recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect, Report
 from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Manifest, Order, WriteManifest
+from backedge.recovery.orders import AppendEntry, Manifest, Order
 from backedge.recovery.requests import Request, RequestKind
+from backedge.recovery.supervisor import Supervisor
 from tests.protocol.bench_of_cores import task_id
 
 ATTEMPT = Attempt(1)
@@ -28,7 +29,12 @@ class Desk:
         self.deployment = deployment
         self.now_ms = 0
         self.coordinator = Coordinator(
-            deployment, ATTEMPT, SnapshotOptions(**options), Epoch(1 + max(completed, default=0)), map(Epoch, completed)
+            Supervisor("desk"),
+            deployment,
+            ATTEMPT,
+            SnapshotOptions(**options),
+            Epoch(1 + max(completed, default=0)),
+            map(Epoch, completed),
         )
 
     def wait(self, duration_ms: int) -> list[Order]:
@@ -41,26 +47,25 @@ class Desk:
         self.coordinator.requests.ask(Request(savepoint, RequestKind.SAVEPOINT, savepoint, mode))
         return self.coordinator.serve_requests(self.now_ms)
 
+    def report(self, task: TaskId, effect: Effect, attempt: int = ATTEMPT) -> list[Order]:
+        return self.coordinator.on_report(task, Attempt(attempt), effect, self.now_ms)
+
     def acknowledge(self, task: str, epoch: int, *transactions: str, attempt: int = 1) -> list[Order]:
-        return self.coordinator.on_acknowledge(
-            task_id(task), Attempt(attempt), Epoch(epoch), report(*transactions), self.now_ms
-        )
+        return self.report(task_id(task), Acknowledge(Epoch(epoch), report(*transactions)), attempt)
 
     def decline(self, task: str, epoch: int, attempt: int = 1) -> list[Order]:
-        return self.coordinator.on_decline(
-            task_id(task), Attempt(attempt), Epoch(epoch), "the disk is full", self.now_ms
-        )
+        return self.report(task_id(task), Decline(Epoch(epoch), "the disk is full"), attempt)
 
     def end(self, task: str, *transactions: str, captured: int = 0, probed: int = 0, attempt: int = 1) -> list[Order]:
         end = AcknowledgeEnd(report(*transactions), Epoch(captured), Epoch(probed))
-        return self.coordinator.on_task_ended(task_id(task), Attempt(attempt), end, self.now_ms)
+        return self.report(task_id(task), end, attempt)
 
     def acknowledge_all(self, epoch: int) -> list[Order]:
         """Every task that has not ended acknowledges."""
         orders: list[Order] = []
         for task in self.deployment.tasks:
             if task not in self.coordinator.ended:
-                orders += self.coordinator.on_acknowledge(task, ATTEMPT, Epoch(epoch), report(), self.now_ms)
+                orders += self.report(task, Acknowledge(Epoch(epoch), report()))
         return orders
 
     def write_manifest(self, epoch: int) -> list[Order]:
@@ -70,13 +75,13 @@ class Desk:
         return self.coordinator.on_manifest_failed(Epoch(epoch), "the disk is full", self.now_ms)
 
     def commit(self, task: str, epoch: int) -> list[Order]:
-        return self.coordinator.on_committed(task_id(task), Epoch(epoch))
+        return self.report(task_id(task), Committed(Epoch(epoch)))
 
     def complete(self, epoch: int) -> list[Order]:
         """Everything that completes a cut: acknowledgements, the manifest, the commits."""
         orders = [*self.acknowledge_all(epoch), *self.write_manifest(epoch)]
         for task in self.deployment.tasks:
-            orders += self.coordinator.on_committed(task, Epoch(epoch))
+            orders += self.report(task, Committed(Epoch(epoch)))
         return orders
 
     def open_epochs(self) -> list[int]:
@@ -88,8 +93,8 @@ def kinds(orders: Iterable[Order], kind: type[Any]) -> list[Any]:
 
 
 def manifest_in(orders: Iterable[Order]) -> Manifest:
-    (order,) = kinds(orders, WriteManifest)
-    return order.manifest
+    (order,) = kinds(orders, AppendEntry)
+    return order.entry
 
 
 def tasks_of(orders: Iterable[Any]) -> list[TaskId]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from backedge.graphs.ids import Epoch
+from backedge.recovery.effects import Decline
 from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Abort, Complete, FailAttempt, Finished, GivenUp, WriteManifest
+from backedge.recovery.orders import Abort, AppendEntry, Complete, FailAttempt, Finished, GivenUp
 from tests.protocol.bench_of_cores import graph, task_id
 from tests.protocol.desk import ATTEMPT, Desk, kinds, manifest_in
 
@@ -43,7 +44,7 @@ def test_an_ended_task_does_not_stand_with_its_last_state_for_what_it_had_captur
     desk = Desk(PIPE)
     desk.request()
     desk.acknowledge("sink", 1)
-    assert kinds(desk.end("source", captured=1), WriteManifest) == []
+    assert kinds(desk.end("source", captured=1), AppendEntry) == []
     assert manifest_in(desk.acknowledge("source", 1)).files == {SOURCE: 1, SINK: 1}
 
 
@@ -105,7 +106,7 @@ def test_more_failures_in_a_row_than_tolerated_fail_the_attempt():
 def test_a_cut_that_a_limit_of_the_user_forbids_is_no_failure_of_the_attempt():
     desk = Desk(PIPE, failures_tolerated=0)
     desk.request()
-    orders = desk.coordinator.on_decline(SINK, ATTEMPT, Epoch(1), "over budget", 0, is_expected=True)
+    orders = desk.report(SINK, Decline(Epoch(1), "over budget", is_expected=True))
     assert kinds(orders, FailAttempt) == [] and kinds(orders, GivenUp)
     assert desk.open_epochs() == []
 
@@ -211,7 +212,7 @@ def test_manifests_are_written_one_at_a_time():
     desk.request()
     desk.request(savepoint="mine")
     desk.acknowledge_all(1)
-    assert kinds(desk.acknowledge_all(2), WriteManifest) == []
+    assert kinds(desk.acknowledge_all(2), AppendEntry) == []
     assert manifest_in(desk.write_manifest(1)).epoch == 2
 
 

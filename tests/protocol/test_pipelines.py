@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.coordinator import Coordinator, SnapshotOptions
+from backedge.recovery.coordinator import SnapshotOptions
 from backedge.recovery.messages import Mode
 from backedge.recovery.orders import (
     AppendEntry,
@@ -135,16 +135,12 @@ def test_pipelines_are_dealt_the_numbers_of_epochs_in_turns():
     chain = numbered(start(ORDERS, 1), start(PRICES, 2), cut(PRICES, 7, 2))
     numbers: dict[str, list[Epoch]] = {}
     for pipeline in (ORDERS, PRICES):
-        supervisor = Supervisor("", pipeline=pipeline)
+        snapshots = SnapshotOptions(interval_ms=10, open_epochs_max=3)
+        supervisor = Supervisor("", pipeline=pipeline, snapshots=snapshots)
         supervisor.read(chain)
-        coordinator = Coordinator(
-            LOOP,
-            Attempt(2),
-            SnapshotOptions(interval_ms=10, open_epochs_max=3),
-            supervisor.next_epoch,
-            pipeline=pipeline,
-        )
-        orders = [order for now_ms in (10, 20) for order in coordinator.on_tick(now_ms)]
+        supervisor.on_started(LOOP, 0)
+        assert supervisor.coordinator is not None
+        orders = [order for now_ms in (10, 20) for order in supervisor.coordinator.on_tick(now_ms)]
         triggers = {order.epoch: None for order in orders if isinstance(order, Trigger)}
         numbers[str(pipeline.name)] = list(triggers)
     assert numbers == {"orders": [8, 10], "prices": [9, 11]}

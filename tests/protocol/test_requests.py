@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.coordinator import RETRY_PAUSE_MS, Coordinator, SnapshotOptions
-from backedge.recovery.effects import AcknowledgeEnd
+from backedge.recovery.coordinator import RETRY_PAUSE_MS, Coordinator
+from backedge.recovery.effects import AcknowledgeEnd, Committed
 from backedge.recovery.messages import Mode
 from backedge.recovery.orders import (
     AppendEntry,
@@ -19,7 +19,6 @@ from backedge.recovery.orders import (
     Finished,
     Manifest,
     Numbered,
-    WriteManifest,
 )
 from backedge.recovery.requests import TRIES_MAX, Asked, Reply, Request, RequestKind, Requests, combined
 from backedge.recovery.supervisor import RestartOptions, Supervisor
@@ -109,8 +108,8 @@ def test_a_stop_ends_the_run_with_its_cut_once_its_output_is_published():
     desk.acknowledge_all(1)
     desk.write_manifest(1)
     assert answer_of(desk, STOP) is None, "its output is not published yet"
-    orders = [order for task in LOOP.tasks for order in desk.coordinator.on_committed(task, Epoch(1))]
-    assert kinds(orders, Finished) == [Finished(Epoch(1))]
+    orders = [order for task in LOOP.tasks for order in desk.report(task, Committed(Epoch(1)))]
+    assert kinds(orders, Finished) == [Finished(Epoch(1), is_stopped=True)]
     assert answer_of(desk, STOP) == Reply(Epoch(1))
 
 
@@ -158,11 +157,10 @@ def running() -> Supervisor:
     return supervisor
 
 
-def coordinator_of(supervisor: Supervisor, restored: int | None = None) -> Coordinator:
-    after = None if restored is None else Epoch(restored)
-    return Coordinator(
-        LOOP, supervisor.attempt, SnapshotOptions(), supervisor.next_epoch, (), 0, supervisor.requests, after
-    )
+def coordinator_of(supervisor: Supervisor) -> Coordinator:
+    supervisor.on_started(LOOP, 0)
+    assert supervisor.coordinator is not None
+    return supervisor.coordinator
 
 
 def test_an_open_request_waits_again_when_its_attempt_fails():
@@ -193,32 +191,31 @@ def test_a_successor_ends_the_run_with_the_cut_of_a_stop_that_its_predecessor_an
     assert supervisor.restored_from == 1
     if is_asked_again:
         supervisor.requests.ask(STOP)
-    coordinator = coordinator_of(supervisor, restored=1)
-    assert coordinator.on_tick(10) == [Finished(Epoch(1))]
+    coordinator = coordinator_of(supervisor)
+    assert coordinator.on_tick(10) == [Finished(Epoch(1), is_stopped=True)]
     assert supervisor.requests.ask(STOP) == Reply(Epoch(1))
 
 
 def test_a_stop_that_found_all_tasks_at_their_ends_is_no_less_one():
     supervisor = Supervisor("run.ours")
     supervisor.begin(chain(AttemptStart(Attempt(1), None, "run.former"), stopped("run")))
-    coordinator = coordinator_of(supervisor, restored=1)
+    coordinator = coordinator_of(supervisor)
     for task in LOOP.tasks:
-        coordinator.on_task_ended(task, supervisor.attempt, AcknowledgeEnd(report(), Epoch(1), Epoch(0)), 1)
-    assert coordinator.on_tick(10) == [Finished(Epoch(1))]
-    assert coordinator.is_stopping
+        coordinator.on_report(task, supervisor.attempt, AcknowledgeEnd(report(), Epoch(1), Epoch(0)), 1)
+    assert coordinator.on_tick(10) == [Finished(Epoch(1), is_stopped=True)]
 
 
 def test_a_stop_ends_the_run_with_a_later_cut_that_completed_beside_it():
     supervisor = Supervisor("run.ours")
     later = replace(manifest(2), claimant="run.former")
     supervisor.begin(chain(AttemptStart(Attempt(1), None, "run.former"), stopped("run"), later))
-    assert coordinator_of(supervisor, restored=2).on_tick(10) == [Finished(Epoch(2))]
+    assert coordinator_of(supervisor).on_tick(10) == [Finished(Epoch(2), is_stopped=True)]
 
 
 def test_a_run_that_is_stopped_by_its_request_does_not_stop_the_run_that_goes_on_from_there():
     supervisor = Supervisor("later.ours")
     supervisor.begin(chain(AttemptStart(Attempt(1), None, "run.former"), stopped("run")))
-    coordinator = coordinator_of(supervisor, restored=1)
+    coordinator = coordinator_of(supervisor)
     assert not kinds(coordinator.on_tick(10), Finished)
 
 
@@ -309,7 +306,7 @@ def test_a_stop_aborts_the_epochs_that_are_open_beside_it():
     desk = desk_with(STOP)
     desk.request()
     orders = desk.complete(1)
-    assert not desk.open_epochs() and not kinds(orders, WriteManifest)[1:]
+    assert not desk.open_epochs() and not kinds(orders, AppendEntry)[1:]
 
 
 def test_a_cut_between_two_rounds_that_is_declined_waits_a_moment_and_is_no_failure_of_the_attempt():

@@ -15,7 +15,6 @@ from backedge.recovery.orders import (
     Numbered,
     Order,
     Rescale,
-    WriteManifest,
 )
 from backedge.recovery.requests import Reply, Request, RequestKind, Sizes
 from backedge.recovery.supervisor import Supervisor, claimant_of
@@ -61,7 +60,7 @@ def test_the_cut_of_a_rescale_ends_its_attempt_last_of_all():
     desk = desk_with(ASKED)
     assert manifest_in(desk.acknowledge_all(1)).mode is Mode.BETWEEN_ROUNDS
     orders = desk.write_manifest(1)
-    assert orders[-1] == Rescale(ASKED, Epoch(1))
+    assert orders[-1] == Rescale(ASKED, Epoch(1), WIDER)
     assert desk.coordinator.requests.ask(ASKED) is None, "it is answered when the new tasks run"
 
 
@@ -93,9 +92,12 @@ def test_the_next_attempt_restores_the_cut_of_the_rescale_and_its_claim_has_the_
     supervisor.begin([])
     supervisor.on_appended(start(1))
     supervisor.requests.ask(ASKED)
-    Coordinator(LOOP, Attempt(1), SnapshotOptions(), Epoch(1), (), 0, supervisor.requests).on_tick(10)
-    supervisor.on_appended(manifest(1))
-    orders = supervisor.on_rescale(ASKED, LOOP.parallelism, chain(start(1), manifest(1)))
+    supervisor.on_started(LOOP, 0)
+    assert supervisor.coordinator is not None
+    supervisor.coordinator.on_tick(10)
+    assert Rescale(ASKED, Epoch(1), WIDER) in supervisor.on_appended(manifest(1))
+    supervisor.leave()
+    orders = supervisor.on_rescale(chain(start(1), manifest(1)))
     assert claim(orders) == start(2, 1, sizes=WIDER)
     assert supervisor.restarts == 0, "it is no failure"
     assert list(supervisor.requests.waiting) == ["r1"], "until an attempt has these tasks"
@@ -113,7 +115,8 @@ def test_rescales_of_different_operators_do_not_undo_each_other():
     supervisor.begin([])
     supervisor.on_appended(start(1))
     supervisor.on_appended(manifest(1))
-    then = dict(claim(supervisor.on_rescale(first, LOOP.parallelism, chain(start(1), manifest(1)))).sizes)
+    supervisor.rescale(first, Epoch(1), LOOP.parallelism)
+    then = dict(claim(supervisor.on_rescale(chain(start(1), manifest(1)))).sizes)
     assert then == {**LOOP.parallelism, "head": 3} and first.is_met_by(then) and not second.is_met_by(then)
     assert dict(second.sizes_in(then)) == {**LOOP.parallelism, "head": 3, "body": 3}
 
@@ -125,7 +128,8 @@ def restoring() -> Supervisor:
     supervisor.requests.ask(ASKED)
     for entry in (start(1), manifest(1)):
         supervisor.on_appended(entry)
-    supervisor.on_rescale(ASKED, LOOP.parallelism, chain(start(1), manifest(1)))
+    supervisor.rescale(ASKED, Epoch(1), LOOP.parallelism)
+    supervisor.on_rescale(chain(start(1), manifest(1)))
     supervisor.on_appended(start(2, 1, sizes=WIDER))
     return supervisor
 
@@ -159,7 +163,7 @@ def test_a_rescale_of_a_run_that_has_lost_the_job_is_fenced():
     supervisor.on_appended(start(1))
     supervisor.on_appended(manifest(1))
     lost = chain(start(1), manifest(1), start(2, 1, THEIRS))
-    assert supervisor.on_rescale(ASKED, LOOP.parallelism, lost) == [Fenced(3)]
+    assert supervisor.on_rescale(lost) == [Fenced(3)]
 
 
 def test_a_successor_continues_with_the_numbers_of_tasks_of_the_last_claim():
@@ -207,9 +211,9 @@ def test_a_rescale_that_survives_its_attempt_is_answered_if_the_next_one_has_its
     supervisor = Supervisor(OURS)
     request = Request("r3", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, sizes)
     supervisor.requests.ask(request)
-    coordinator = Coordinator(LOOP, Attempt(2), SnapshotOptions(), Epoch(2), (), 0, supervisor.requests, Epoch(1))
+    coordinator = Coordinator(supervisor, LOOP, Attempt(2), SnapshotOptions(), Epoch(2), restored=Epoch(1))
     orders = coordinator.on_tick(10)
-    assert not kinds(orders, WriteManifest)
+    assert not kinds(orders, AppendEntry)
     if sizes == NOW:
         assert supervisor.requests.ask(request) == Reply(Epoch(1))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backedge.graphs.ids import Epoch
-from backedge.recovery.effects import Report
+from backedge.recovery.effects import Acknowledge, Report
 from backedge.recovery.messages import Mode
 from backedge.recovery.orders import Compact, FileId, Manifest, StateFile, Sweep, Trigger
 from backedge.recovery.state_files import COMPACTED_KEYS_MAX
@@ -23,7 +23,7 @@ def wrote(base: int | None, keys: int = 10, size: int = 0) -> Report:
 def acknowledge(desk: Desk, epoch: int, base: int | None, keys: int = 10, size: int = 0) -> Manifest:
     for task in PIPE.tasks:
         report = wrote(base, keys, size) if task == COUNT else wrote(None, 0)
-        orders = desk.coordinator.on_acknowledge(task, ATTEMPT, Epoch(epoch), report, desk.now_ms)
+        orders = desk.report(task, Acknowledge(Epoch(epoch), report))
     return manifest_in(orders)
 
 

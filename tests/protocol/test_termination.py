@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from backedge.engine.task_errors import MisuseError
+from backedge.recovery.effects import Acknowledge
 from backedge.recovery.messages import Mode
-from backedge.recovery.orders import TellToEnd, Trigger, WriteManifest
+from backedge.recovery.orders import AppendEntry, TellToEnd, Trigger
 from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
 from tests.protocol.conducted import Conducted
-from tests.protocol.desk import ATTEMPT, Desk, report
+from tests.protocol.desk import Desk, report
 
 LOOP = graph("items -> head", "head -> body", "body => head", "body -> out")
 
@@ -88,7 +89,7 @@ def starts_of_probes(desk: Desk, duration_ms: int) -> list[int]:
         for epoch in epochs:
             found.append(desk.now_ms)
             for task in desk.deployment.tasks.keys() - desk.coordinator.ended.keys():
-                desk.coordinator.on_acknowledge(task, ATTEMPT, epoch, report(busy=True), desk.now_ms)
+                desk.report(task, Acknowledge(epoch, report(busy=True)))
     return found
 
 
@@ -196,9 +197,9 @@ def test_the_last_state_of_a_head_stands_for_an_epoch_whose_barrier_came_back():
     bench.deliver("items->head/1")
     bench.tell_to_end("head/0")
     bench.request()
-    assert bench.has_ended("head/0") and not bench.ordered(WriteManifest)
+    assert bench.has_ended("head/0") and not bench.ordered(AppendEntry)
     bench.run()
-    assert [order.manifest.epoch for order in bench.ordered(WriteManifest)] == [1]
+    assert [order.entry.epoch for order in bench.ordered(AppendEntry)] == [1]
     assert not bench.is_verified("head/0"), "the bodies have not ended"
     bench.finish()
     assert bench.is_verified("head/0")

@@ -64,7 +64,7 @@ from backedge.recovery.stores.names import constant_file, path_of
 from backedge.recovery.stores.older_cuts import with_divisible_cut, with_older_cut
 from backedge.recovery.stores.store_errors import SnapshotCorruptError, StoreError
 from backedge.recovery.stores.task_files import TaskFiles
-from backedge.recovery.supervisor import Stage, Supervisor, claimant_of, run_of
+from backedge.recovery.supervisor import Supervisor, claimant_of, run_of
 
 TICK_MS = 10
 LONG_TURN_MS = 2_000
@@ -147,10 +147,10 @@ class Supervising(RunObserver[CutDescription]):
                 spec.pipeline,
                 tuple(spec.deployment.parallelism.items()),
                 spec.options.dropped,
+                spec.snapshots,
             ),
             RunPorts(self.store, self.output, self, self, self, self, self.beside.do),
             spec.deployment,
-            spec.snapshots,
             is_restorable=spec.options.root is not None,
         )
         self.asked: deque[Request] = deque()
@@ -218,7 +218,7 @@ class Supervising(RunObserver[CutDescription]):
         error = RunFailedError(earlier.reason) if earlier.state == "failed" else None
         self.story.finish(earlier.state, error)
         self.story.last_epoch = None if earlier.last_epoch is None else Epoch(earlier.last_epoch)
-        self.driver.supervisor.requests.on_failed(f"it has {earlier.state}")
+        self.driver.requests.on_failed(f"it has {earlier.state}")
 
     def status(self) -> RunStatus:
         """What is known about the run. Called from any thread."""
@@ -273,7 +273,7 @@ class Supervising(RunObserver[CutDescription]):
             self._on_over(*self.actors.overs.popleft())
         silent = self.actors.silent()
         if silent and not driver.is_over:
-            driver.on_failure(driver.supervisor.attempt, f"nothing was heard of actor {', '.join(silent)}")
+            driver.on_failure(driver.attempt, f"nothing was heard of actor {', '.join(silent)}")
         self._look_at_silent()
         if self.is_cancelled:
             driver.end(RunEnding.CANCELLED, "it was cancelled")
@@ -283,7 +283,7 @@ class Supervising(RunObserver[CutDescription]):
         if self._is_in_a_long_turn():
             driver.on_records()
         driver.on_tick()
-        if driver.coordinator is not None:
+        if driver.runs:
             self.kills.strike_at_random(self.now_ms)
         while driver.is_due:
             driver.advance()
@@ -292,9 +292,7 @@ class Supervising(RunObserver[CutDescription]):
             self._tell_watchers()
 
     def _accept(self, request: Request) -> None:
-        requests = self.driver.supervisor.requests
-        known = (*requests.answers, *requests.waiting, *(other.id for other in requests.open.values()))
-        if request.kind is RequestKind.RESCALE and request.asked and request.id not in known:
+        if request.kind is RequestKind.RESCALE and request.asked and not self.driver.requests.knows(request.id):
             deployment = self.driver.deployment
             wider = resized(deployment, dict(request.sizes_in(deployment.parallelism)))
             if (crowd := crowded(needs_of(wider), needs_of(deployment), cluster.cpus())) is None:
@@ -306,17 +304,15 @@ class Supervising(RunObserver[CutDescription]):
 
     def _look_at_rescales(self) -> None:
         """Hand on the rescales whose processes are there, and refuse those without room."""
-        requests = self.driver.supervisor.requests
         for request, error in self.rescaling.prepared(self.now_ms):
             if error is None:
                 self.driver.ask(request)
             else:
                 self._refuse(request, error, is_for_good=False)
-        awaited = (*requests.waiting.values(), *requests.open.values())
-        self.rescaling.tidy(is_awaited=any(request.kind is RequestKind.RESCALE for request in awaited))
+        self.rescaling.tidy(is_awaited=self.driver.requests.awaits_rescale)
 
     def _refuse(self, rescale: Request, error: str, *, is_for_good: bool) -> None:
-        self.driver.supervisor.requests.refuse(rescale, error, is_for_good=is_for_good)
+        self.driver.requests.refuse(rescale, error, is_for_good=is_for_good)
         self.say(f"the rescale was refused, and the run goes on as before: {error}")
 
     @property
@@ -338,10 +334,10 @@ class Supervising(RunObserver[CutDescription]):
             doing = look.answer.result() if has_answered else NO_ANSWER
             told = f"actor {actor} has said nothing for {look.silent_ms // 1000} s: {doing.told}"
             # To read a large state takes long, and would take as long again.
-            is_reading = self.driver.supervisor.stage is Stage.RESTORING and not doing.is_operator
+            is_reading = self.driver.supervisor.is_restoring and not doing.is_operator
             if self.spec.run.on_silence == "restart" and not is_reading and not self.driver.is_over:
                 self.actors.crew.dismiss(actor)
-                self.driver.on_failure(self.driver.supervisor.attempt, told)
+                self.driver.on_failure(self.driver.attempt, told)
                 return
             self.say(told)
 
@@ -353,7 +349,7 @@ class Supervising(RunObserver[CutDescription]):
     # -- reports, outcomes, requests -----------------------------------------------------------------------------
 
     def _on_report(self, actor: str, report: Any) -> None:
-        driver, attempt = self.driver, self.driver.supervisor.attempt
+        driver, attempt = self.driver, self.driver.attempt
         match report:
             case TaskReport(task, effect, files, times):
                 if isinstance(effect, Acknowledge):
@@ -380,7 +376,7 @@ class Supervising(RunObserver[CutDescription]):
         match report:
             case Progress(counts) | Outcome(_, _, counts):
                 self._on_progress(actor, report)
-                if self.story.on_progress(self.driver.supervisor.attempt, actor, counts):
+                if self.story.on_progress(self.driver.attempt, actor, counts):
                     self.driver.on_hops()
             case Published(sink, transaction, records):
                 self.output.publish(sink, transaction, records)
@@ -390,7 +386,7 @@ class Supervising(RunObserver[CutDescription]):
     def _on_progress(self, actor: str, report: Progress | Outcome) -> None:
         self.heard_ms[actor] = self.now_ms
         self.silences.on_heard(actor, self.now_ms)
-        driver, attempt = self.driver, self.driver.supervisor.attempt
+        driver, attempt = self.driver, self.driver.attempt
         before = self.story.counts.get((attempt, actor))
         self.figures.on_processed(report.counts.records - (0 if before is None else before.records))
         if before is not None and report.counts.records > before.records:
@@ -403,7 +399,7 @@ class Supervising(RunObserver[CutDescription]):
 
     def _on_over(self, actor: str, attempt: Attempt, outcome: Outcome) -> None:
         """Process the end of an actor's part in an attempt."""
-        if attempt != self.driver.supervisor.attempt:
+        if attempt != self.driver.attempt:
             return
         if outcome.end == "died":
             self.actors.crew.lose(actor)
@@ -437,35 +433,32 @@ class Supervising(RunObserver[CutDescription]):
             except GraphError as error:
                 return Reply(error=str(error), is_for_good=True)
         request = Request(request_id, kind, name, mode, asked)
-        requests = self.driver.supervisor.requests
+        requests = self.driver.requests
         with self.asking:
-            if not self.has_ended and request_id not in requests.answers:
+            if not self.has_ended and not requests.has_answered(request_id):
                 self.asked.append(request)
                 return None
             return requests.ask(request)
 
     def _answer_last_requests(self) -> None:
         """Answer the requests that arrived during the last turn. Later requests are answered at once."""
-        requests = self.driver.supervisor.requests
+        requests = self.driver.requests
         with self.asking:
             self.has_ended = True
             requests.on_failed("its supervisor failed")
             for request in self.asked:
                 requests.ask(request)
-            self.story.answers = dict(requests.answers)
+            self.story.answers = requests.all_answers()
 
     def _fail(self, error: Exception) -> None:
         """End the run as failed, with this error as its cause."""
-        restored = self.driver.supervisor.restored_from
+        restored = self.driver.restored_from
         if isinstance(error, SnapshotCorruptError) and restored is not None:
             error = with_older_cut(error, restored, self.driver.supervisor.cuts, self.store.manifest)
         elif isinstance(error, RescaleError) and restored is not None:
-            error = with_divisible_cut(error, restored, self.driver.supervisor.cuts, self._plan)
+            error = with_divisible_cut(error, restored, self.driver.supervisor.cuts, self.driver.placed)
         self.story.finish("failed", error)
         self.driver.end(RunEnding.FAILED, str(error))
-
-    def _plan(self, epoch: Epoch) -> Placed:
-        return self.place(self.store.manifest(epoch), self.driver.supervisor.sizes)
 
     # -- the actors, a port of the driver ------------------------------------------------------------------------
 
@@ -545,7 +538,7 @@ class Supervising(RunObserver[CutDescription]):
 
     def stop(self) -> None:
         """Have all actors leave the attempt. An actor busy in a user function gets the rest of its silence limit."""
-        if self.driver.supervisor.stage is Stage.OVER:
+        if self.driver.supervisor.is_over:
             self.actors.crew.is_superseded = self._has_successor()
         self.looks.clear()
         silent_ms = self.silences.longest_ms(self.now_ms)
@@ -614,11 +607,9 @@ class Supervising(RunObserver[CutDescription]):
         if self.status_kept_at_ms is None or self.now_ms - self.status_kept_at_ms >= STATUS_KEPT_MS:
             self._keep_status()
         self.kills.recurring.on_cut()
-        driver = self.driver
-        goes_on = driver.coordinator is not None and not driver.is_over
-        if goes_on and self.kills.strike_loop(manifest.epoch, files, driver.deployment):
+        if self.driver.runs and self.kills.strike_loop(manifest.epoch, files, self.driver.deployment):
             # No later cut may complete before the death is noticed: it would be restored in place of this one.
-            driver.abandon()
+            self.driver.abandon()
 
     def on_restart(self, reason: str) -> None:
         """Record that an attempt has failed."""

@@ -9,7 +9,7 @@ from msgspec.structs import asdict, astuple, replace
 from backedge.engine.rolling_back import LaterOutput, turn_in
 from backedge.engine.run_driver import RunDriver
 from backedge.engine.simulation.breaks.break_parts import Break
-from backedge.graphs.ids import Attempt
+from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.orders import (
     Abort,
     AppendEntry,
@@ -17,7 +17,6 @@ from backedge.recovery.orders import (
     Entry,
     FailAttempt,
     Fenced,
-    FileId,
     Manifest,
     Numbered,
     Order,
@@ -38,9 +37,8 @@ class _BoldSweep(Sweep, frozen=True):
 class SupersededRunRemoves(Supervisor):
     """Removes everything that it does not know, even of later attempts."""
 
-    def sweep(self, *, spared: frozenset[FileId] = frozenset(), is_over: bool = False) -> Sweep:
-        sweep = super().sweep(spared=spared, is_over=is_over)
-        return _BoldSweep(**asdict(sweep))
+    def sweep(self, *, is_over: bool = False) -> Sweep:
+        return _BoldSweep(**asdict(super().sweep(is_over=is_over)))
 
 
 class UnknownEntryGivenUp(Supervisor):
@@ -82,8 +80,8 @@ class RetentionOutsideTheChain(Supervisor):
 class GoingBackDropsOutput(Supervisor):
     """Publishes no output of the latest cut when it goes back to an older one."""
 
-    def on_appended(self, entry: Entry, spared: frozenset[FileId] = frozenset()) -> list[Order]:
-        orders = super().on_appended(entry, spared)
+    def on_appended(self, entry: Entry, now_ms: int = 0) -> list[Order]:
+        orders = super().on_appended(entry, now_ms)
         return [order._replace(unpublished=()) if isinstance(order, RestoreTasks) else order for order in orders]
 
 
@@ -97,9 +95,9 @@ class ClaimsInVainCount(Supervisor):
 class ReplacesOutputOnce(Supervisor):
     """Leaves it to the first attempt to remove the output after the cut that a run goes back to."""
 
-    def on_appended(self, entry: Entry, spared: frozenset[FileId] = frozenset()) -> list[Order]:
+    def on_appended(self, entry: Entry, now_ms: int = 0) -> list[Order]:
         was_wanted = self.asked is not None and self.asked.replaces_output
-        orders = super().on_appended(entry, spared)
+        orders = super().on_appended(entry, now_ms)
         return [order for order in orders if was_wanted or not isinstance(order, ReplaceOutput)]
 
 
@@ -171,8 +169,8 @@ class ClaimsFromAnOldChain(RunDriver):
 class RescaleRestoresAnOlderCut(Supervisor):
     """Begins the attempt of a rescale with the cut before the one that was taken for it."""
 
-    def on_rescale(self, request: Request, parallelism: Mapping[str, int], chain: Sequence[Numbered]) -> list[Order]:
-        orders = super().on_rescale(request, parallelism, chain)
+    def on_rescale(self, chain: Sequence[Numbered]) -> list[Order]:
+        orders = super().on_rescale(chain)
         if len(self.cuts) < 2:
             return orders
         self.restored_from = self.cuts[-2]
@@ -182,18 +180,19 @@ class RescaleRestoresAnOlderCut(Supervisor):
 class RescaleWithinTheAttempt(Supervisor):
     """Gives the new tasks the number of the attempt that was left, so that nothing fences the old ones."""
 
-    def on_rescale(self, request: Request, parallelism: Mapping[str, int], chain: Sequence[Numbered]) -> list[Order]:
+    def on_rescale(self, chain: Sequence[Numbered]) -> list[Order]:
         self.requests.on_attempt_over()
-        self.sizes, self.stage, self.restored_from = request.sizes_in(parallelism), Stage.RESTORING, self.last_cut
+        self.sizes = () if self.rescaling is None else self.rescaling.sizes
+        self.stage, self.restored_from = Stage.RESTORING, self.last_cut
         return [RestoreTasks(self.attempt, self.last_cut)]
 
 
 class RescaleUndoesAnother(Supervisor):
     """Gives operators that a rescale does not name the tasks that they had before any rescale."""
 
-    def on_rescale(self, request: Request, parallelism: Mapping[str, int], chain: Sequence[Numbered]) -> list[Order]:
+    def rescale(self, request: Request, epoch: Epoch, parallelism: Mapping[str, int]) -> list[Order]:
         self.first: Mapping[str, int] = getattr(self, "first", parallelism)
-        return super().on_rescale(request, self.first, chain)
+        return super().rescale(request, epoch, self.first)
 
 
 class RefusedRescaleGoesOn(Supervisor):

@@ -52,9 +52,7 @@ class _EpochRequests(Requests):
 
 
 class RequestLostWithItsEpoch(Supervisor):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.requests = _EpochRequests()
+    requests_class = _EpochRequests
 
 
 class _AttemptRequests(Requests):
@@ -63,9 +61,7 @@ class _AttemptRequests(Requests):
 
 
 class RequestLostWithItsAttempt(Supervisor):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.requests = _AttemptRequests()
+    requests_class = _AttemptRequests
 
 
 class AnsweredStopForgotten(Supervisor):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.engine.simulation.simulated_store import ManifestName, SimulatedStore
 from backedge.graphs.ids import Attempt
-from backedge.recovery.orders import AppendEntry, Entry, Fenced, FileId, Manifest, Numbered, Order, Sweep
+from backedge.recovery.orders import AppendEntry, Entry, Fenced, Manifest, Numbered, Order, Sweep
 from backedge.recovery.supervisor import Supervisor
 
 
@@ -31,8 +31,8 @@ class PipelineFencesAnother(Supervisor):
 class PipelineSweepsAnother(Supervisor):
     """Removes what earlier attempts have left behind, whichever pipeline they are of."""
 
-    def sweep(self, *, spared: frozenset[FileId] = frozenset(), is_over: bool = False) -> Sweep:
-        return replace(super().sweep(spared=spared, is_over=is_over), others=frozenset())
+    def sweep(self, *, is_over: bool = False) -> Sweep:
+        return replace(super().sweep(is_over=is_over), others=frozenset())
 
 
 class PipelinesCountAttemptsApart(Supervisor):
