@@ -118,6 +118,7 @@ class NoEpochs(Coordinator):
 
     def on_manifest_written(self, epoch: Epoch, now_ms: int) -> list[Order]:
         """The cut is complete."""
+        self.latest = epoch
         return []
 
 
@@ -206,6 +207,8 @@ class Scene:
             case _:
                 self.left["failures"] -= 1
                 driver.on_failure(driver.supervisor.attempt, "a process died")
+        for _, _, living in self.living():
+            living.supervisor.check()
 
     def essence(self) -> Any:
         """What decides what can happen from here on."""

@@ -53,6 +53,7 @@ from backedge.recovery.orders import (
     Trigger,
 )
 from backedge.recovery.pipelines import Pipeline
+from backedge.recovery.protocol_errors import BrokenInvariantError
 from backedge.recovery.requests import Request, RequestKind, Requests
 from backedge.recovery.state_files import COMPACTED_KEYS_MAX, StateFiles, StateLists
 from backedge.recovery.termination import Termination
@@ -419,6 +420,21 @@ class Coordinator:
         self.is_stopping = True
         return self.on_stop(epoch)
 
+    def check(self) -> None:
+        """Raise if these attributes contradict each other."""
+        recorded = [cut.epoch for cut in self.open.values() if cut.is_being_recorded]
+        if len(recorded) > 1:
+            raise BrokenInvariantError(f"the manifests of {recorded} are on their way at once")
+        newest = max(self.open, default=None)
+        if any(cut.mode is Mode.BETWEEN_ROUNDS and cut.epoch != newest for cut in self.open.values()):
+            raise BrokenInvariantError(f"epoch {newest} began while a cut between two rounds was open")
+        if lost := self.requests.open_beside(self.open):
+            raise BrokenInvariantError(f"no epoch is open for the {', '.join(map(str, lost))}")
+
+    def bases(self) -> set[Epoch]:
+        """The cuts that open epochs hold what changed since."""
+        return {cut.base for cut in self.open.values() if cut.base is not None}
+
     # -- decisions -----------------------------------------------------------------------------------------------
 
     def _periodic_is_due(self, now_ms: int) -> bool:
@@ -429,6 +445,9 @@ class Coordinator:
             and now_ms - self.last_close_ms >= self.options.pause_ms_min
             and len([cut for cut in open_cuts if cut.request is None]) < self.options.open_epochs_max
         )
+
+    def _is_recording(self) -> bool:
+        return any(cut.is_being_recorded for cut in self.open.values())
 
     def _is_exclusive_open(self) -> bool:
         return any(cut.mode is Mode.BETWEEN_ROUNDS for cut in self.open.values())
@@ -502,7 +521,7 @@ class Coordinator:
         if cut.mode.is_probe:
             del self.open[cut.epoch]
             return self._read_probe(reports)
-        if any(other.is_being_recorded for other in self.open.values()):
+        if self._is_recording():
             return []
         cut.is_being_recorded = True
         files = {task: cut.epoch if task in cut.reports else None for task in reports}
@@ -601,7 +620,7 @@ class Coordinator:
     def _finish_if_published(self) -> list[Order]:
         if self.final is None or self.latest is None or self.final > self.latest or self.latest in self.unpublished:
             return []
-        if self.is_finished or any(cut.is_being_recorded for cut in self.open.values()):
+        if self.is_finished or self._is_recording():
             return []
         self.is_finished = True
         self.requests.on_finished(self.latest, is_stopped=self.is_stopping)

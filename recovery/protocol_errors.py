@@ -9,6 +9,10 @@ class ProtocolError(RuntimeError):
     """An input that no legal schedule can produce. The core that raises it is unchanged."""
 
 
+class BrokenInvariantError(ProtocolError):
+    """The attributes of a core contradict each other: the core itself is at fault. Nothing it says can be relied on."""
+
+
 class ChannelIntegrityError(ProtocolError):
     """A channel did not deliver what was sent: a batch was lost, doubled, swapped or damaged."""
 

@@ -24,7 +24,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
 
@@ -181,6 +181,10 @@ class Requests:
     def awaits_rescale(self) -> bool:
         """Whether a rescale is still to be carried out."""
         return any(request.kind is RequestKind.RESCALE for request in (*self.waiting.values(), *self.open.values()))
+
+    def open_beside(self, epochs: Container[Epoch]) -> list[Request]:
+        """The requests whose epoch is none of these, although no cut in the chain was taken for them."""
+        return [one for epoch, one in self.open.items() if epoch not in epochs and one.id not in self.recorded]
 
     def all_answers(self) -> dict[str, Reply]:
         """The answers that are known, by the id of the request."""

@@ -67,7 +67,7 @@ from backedge.recovery.orders import (
     Sweep,
 )
 from backedge.recovery.pipelines import THE_JOB, Pipeline
-from backedge.recovery.protocol_errors import ProtocolError
+from backedge.recovery.protocol_errors import BrokenInvariantError, ProtocolError
 from backedge.recovery.requests import Request, RequestKind, Requests, Sizes
 from backedge.recovery.state_files import StateLists
 from backedge.recovery.unpublished import named
@@ -596,6 +596,26 @@ class Supervisor:
         if not has_moved or self.has_run or self.replaces is not None:
             return []
         return self.append(AttemptStart(Attempt(self.highest + 1), self.came_from))
+
+    def check(self) -> None:
+        """Raise if these attributes, or those of the coordinator, contradict each other."""
+        is_led = self.stage in (Stage.RESTORING, Stage.RUNNING)
+        if is_led and self.claim is not Claim.OWN:
+            raise BrokenInvariantError(f"attempt {self.attempt} is led, and the chain has {self.claim.value}")
+        if self.stage is not Stage.RUNNING and (left := self.requests.open_beside(())):
+            raise BrokenInvariantError(f"no attempt runs, and an epoch is open for the {', '.join(map(str, left))}")
+        needed = {self.continues_from, self.last_cut} - {None}
+        coordinator = self.coordinator
+        if coordinator is not None and self.stage is Stage.RUNNING:
+            coordinator.check()
+            needed |= coordinator.bases()
+            if (coordinator.attempt, coordinator.latest) != (self.attempt, self.continues_from):
+                led = f"attempt {coordinator.attempt} with {coordinator.latest} as its latest cut"
+                raise BrokenInvariantError(
+                    f"attempt {self.attempt} goes on from {self.continues_from}, and {led} is led"
+                )
+        if not needed <= self.kept.keys():
+            raise BrokenInvariantError(f"of the cuts {sorted(filter(None, needed))}, the chain keeps {self.cuts}")
 
     def on_finished(self, *, is_restorable: bool = True) -> list[Order]:
         """The run is over and no task runs any more. If nothing can be restored, nothing is kept."""

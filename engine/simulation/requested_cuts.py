@@ -59,16 +59,14 @@ class RequestedCuts:
         return True
 
     def check_requests(self) -> None:
-        """Check, after a tick, that each request without an answer has an open epoch or a reason to wait."""
+        """Check, after a tick, that each request that waits has a reason to."""
         coordinator, requests = self.world.coordinator, self.world.supervisor.requests
         if coordinator is None or len(coordinator.ended) == len(coordinator.deployment.tasks):
             return  # the final cut answers them
-        if coordinator.final is not None:
+        if coordinator.final is not None or any(c.mode is Mode.BETWEEN_ROUNDS for c in coordinator.open.values()):
             return
-        lost = [str(request) for epoch, request in requests.open.items() if epoch not in coordinator.open]
-        if not any(cut.mode is Mode.BETWEEN_ROUNDS for cut in coordinator.open.values()):
-            now_ms, retry_at_ms = self.world.now_ms, coordinator.retry_at_ms
-            lost += [str(request) for id, request in requests.waiting.items() if now_ms >= retry_at_ms.get(id, 0)]
+        now_ms, retry_at_ms = self.world.now_ms, coordinator.retry_at_ms
+        lost = [str(request) for id, request in requests.waiting.items() if now_ms >= retry_at_ms.get(id, 0)]
         if lost:
             raise RuntimeError(f"nobody works on {', '.join(lost)}")
 

@@ -447,7 +447,9 @@ class WorldPorts(RunObserver[SimulatedCut]):
         return self.plan.stop_when(CutView(outline_of(cut), files, self.plan, output.committed, output.prepared))
 
     def _settle(self) -> None:
-        """If a run has ended, do what its user does then."""
+        """Check the cores that lead. If a run has ended, do what its user does then."""
+        for driver in (self.driver, *(sleeper.driver for sleeper in self.sleepers if sleeper.is_awake)):
+            driver.supervisor.check()
         while (ending := self.driver.ending) is not None and not self.is_over:
             match ending:
                 case RunEnding.FINISHED:

@@ -84,6 +84,13 @@ class _AlwaysDry(Termination):
         return True
 
 
+class ManifestsSideBySide(Coordinator):
+    """Has a manifest written while another one is on its way."""
+
+    def _is_recording(self) -> bool:
+        return False
+
+
 class TerminateWhileInFlight(Coordinator):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -103,5 +110,6 @@ COMPLETION = {
     ),
     "order-not-repeated": Break("lost orders and reports are not repeated", line_end=OrderNotRepeated),
     "repeated-order-obeyed": Break("repeated and late orders are obeyed", line_end=RepeatedOrderObeyed),
+    "manifests-side-by-side": Break("two manifests are on their way at once", coordinator=ManifestsSideBySide),
     "terminate-while-in-flight": Break("a loop ends with records in it", coordinator=TerminateWhileInFlight),
 }

@@ -1,0 +1,34 @@
+"""The relations that the cores of a run check after every event: a break of each is found by `check()` itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from backedge.engine.simulation.breaks.broken_pipelines import PIPELINES
+from proof.runner import run_seed
+from proof.two_pipelines import run_pipelines
+
+RELATIONS = {
+    "woken-supervisor-goes-on": (28, "is led, and the chain has"),
+    "request-lost-with-its-attempt": (8, "no attempt runs, and an epoch is open for"),
+    "pipeline-shares-a-completion": (1, "as its latest cut is led"),
+    "base-removed-too-early": (23, "the chain keeps"),
+    "manifests-side-by-side": (0, "are on their way at once"),
+    "probe-overtakes-a-cut-between-rounds": (2, "began while a cut between two rounds was open"),
+    "request-lost-with-its-epoch": (2, "no epoch is open for"),
+}
+"""For each, a seed that finds it under the schedules as they are now, and what is said."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RELATIONS)
+def test_a_relation_that_does_not_hold_is_found_where_it_breaks(rule: str):
+    first, words = RELATIONS[rule]
+    for seed in (first, *range(100)):
+        ran = (
+            [one.outcome for one in run_pipelines(seed, 3, rule)] if rule in PIPELINES else [run_seed(seed, 3, rule)[0]]
+        )
+        told = [str(violation) for outcome in ran for violation in outcome.violations]
+        if any("BrokenInvariantError" in one and words in one for one in told):
+            return
+    pytest.fail("only the checker finds it, or nothing does")
