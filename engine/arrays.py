@@ -71,7 +71,6 @@ def to_arrow(column: Any) -> Any | None:
 
 
 def is_arrow(column: Any) -> bool:
-    """Whether a column is an array of Arrow."""
     return isinstance(column, arrow().Array | arrow().ChunkedArray)
 
 

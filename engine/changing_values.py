@@ -352,7 +352,6 @@ class ChangingValues:
         self._will_act(at)
 
     def _opposite(self, values: Array) -> Array:
-        """Values as ranks, or ranks as values."""
         if self._lowest_is_best:
             return values
         return -values if self._message.kind == "f" else ~values

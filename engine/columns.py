@@ -65,7 +65,6 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns."""
         return self.batch.schema.names
 
     @property

@@ -78,7 +78,6 @@ class Division:
 
     @property
     def size(self) -> int:
-        """The size of the positions in bytes."""
         return sum(piece.positions.nbytes for piece in self._pieces if piece.positions is not None)
 
     def with_keys(self, columns: Columns, names: Sequence[str]) -> Division:

@@ -118,7 +118,6 @@ class Links:
         return rows[self._rows["there"][rows]]
 
     def all(self) -> Array:
-        """The rows of all links."""
         return np.flatnonzero(self._rows["there"])
 
     def tidy(self) -> None:

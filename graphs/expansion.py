@@ -220,7 +220,6 @@ def _is_chained(layout: _Layout, entering: list[Edge]) -> bool:
 
 
 def _homes(layout: _Layout, *, by_slice: bool) -> dict[TaskId, str]:
-    """The actor of each task."""
     homes: dict[TaskId, str] = {}
     for name, operator in layout.plan.operators.items():
         if layout.first[name] == name:

@@ -41,7 +41,6 @@ class Trip(NamedTuple):
     within: tuple[Digit, ...]
 
     def after(self, hops: int) -> int:
-        """The number after the trip."""
         for digit in self.within:
             hops -= digit.of(hops) * digit.weight
         return hops if self.digit is None else hops + self.digit.weight

@@ -47,7 +47,6 @@ class Table:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all columns."""
         return (*self.key, *self.columns)
 
     def check(self, what: str) -> None:

@@ -109,7 +109,6 @@ class Server:
         return Server(self._dsn, self._patience_s, session)
 
     def connection(self) -> Any:
-        """The connection, opened if there is none."""
         if self._connection is None or self._connection.closed:
             options = driver().conninfo.conninfo_to_dict(self._dsn)
             options.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
@@ -166,7 +165,6 @@ class Table:
         return f"{self.name!r} of {self.server.name}"
 
     def text(self, connection: Any) -> str:
-        """Its quoted name, as text."""
         return self.quoted.as_string(connection)
 
     def columns(self, connection: Any) -> list[Column]:
@@ -175,7 +173,6 @@ class Table:
         return [Column(*row) for row in connection.execute(_COLUMNS, [self.text(connection)])]
 
     def schema(self, connection: Any) -> str:
-        """The name of its schema."""
         query = """
             SELECT nspname, relkind FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
             WHERE pg_class.oid = to_regclass(%s)"""

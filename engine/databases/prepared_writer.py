@@ -61,7 +61,6 @@ class GlobalIds:
             self.prefix = f"backedge/{digest}."
 
     def of(self, transaction: str) -> str:
-        """The id of a transaction."""
         return self.prefix + transaction.removeprefix(f"{self._sink}.")
 
     def transaction(self, gid: str) -> str | None:

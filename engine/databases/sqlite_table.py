@@ -228,7 +228,6 @@ class _Execute:
         return self._connection.execute(statement, values).fetchall()
 
     def many(self, statement: str, rows: list[Row]) -> None:
-        """Execute a statement for all rows."""
         self._connection.executemany(statement, rows)
 
 

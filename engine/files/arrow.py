@@ -11,17 +11,14 @@ from typing import Any
 
 @cache
 def arrow() -> Any:
-    """The module pyarrow."""
     return import_module("pyarrow")
 
 
 @cache
 def filesystems() -> Any:
-    """The module pyarrow.fs."""
     return import_module("pyarrow.fs")
 
 
 @cache
 def parquet() -> Any:
-    """The module pyarrow.parquet."""
     return import_module("pyarrow.parquet")

@@ -84,7 +84,6 @@ class Disk:
         self.sync_folder(path.parent)
 
     def remove_empty(self, path: Path) -> None:
-        """Remove a folder if it is empty."""
         with suppress(OSError):
             path.rmdir()
 

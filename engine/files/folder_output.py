@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from backedge.engine.files.file_errors import OutputError
@@ -18,7 +17,7 @@ from backedge.engine.files.output_folders import (
 from backedge.engine.files.parts import FileFormat
 from backedge.engine.files.rolls import RollLimits, Rolls
 from backedge.engine.files.staging import Staging
-from backedge.engine.files.withdrawing import Span, Withdrawing
+from backedge.engine.files.withdrawing import Withdrawing
 from backedge.engine.files.writers import FileWriter, NewPart
 from backedge.graphs.ids import Attempt
 from backedge.graphs.io import Rollback, SinkPlace, Withdrawal
@@ -37,7 +36,7 @@ class FolderOutput:
         self._disk = sink.disk
         above = self._folder / STAGING / path_name(place.job)
         self._staging = Staging(above / path_name(place.operator), sink.disk, sink.ending)
-        self._rolls = Rolls(self._staging, sink.disk, sink.join, self._length_of, self._target_of)
+        self._rolls = Rolls(self._staging, sink.disk, sink, self._target_of)
 
     def check(self, fresh: bool) -> None:
         """Create the folder; raise if it cannot be written to, or if it contains output and the run is fresh."""
@@ -88,13 +87,7 @@ class FolderOutput:
 
     def withdraw(self, later: Withdrawal) -> None:
         """Remove what was published after a cut."""
-        Withdrawing(self._staging, self._disk, self._rolls, self._target_of, self._extract).run(later)
-
-    def _extract(self, file: Path, ending: str, spans: Sequence[Span], path: Path) -> None:
-        self._sink.of_ending(ending).extract(file, spans, path)
-
-    def _length_of(self, path: Path, ending: str) -> int:
-        return self._sink.of_ending(ending).length_of(path)
+        Withdrawing(self._staging, self._disk, self._rolls, self._target_of, self._sink).run(later)
 
     def _target_of(self, name: str, ending: str) -> Path:
         return self._folder / published_name(self._place, name, ending)

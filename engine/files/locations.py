@@ -93,7 +93,6 @@ class Location(ABC):
         )
 
     def checked(self, path: str) -> str:
-        """A path below this location, or an error."""
         if path.startswith("/") or ".." in path.split("/"):
             raise InputChangedError(f"{path!r} is not a file below {self.given}: the cut belongs to another source")
         return path

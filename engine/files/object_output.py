@@ -19,7 +19,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -65,7 +65,7 @@ class ObjectOutput:
         self._above = f"{STAGING}/{path_name(place.job)}/{path_name(place.operator)}"
         self._staging = ObjectStaging(self._store.below(self._above), (sink.ending, *sink.other_endings))
         self._rolls = ObjectRolls(
-            sink, place, self._staging, self._copy, self._target_of, joins=not self._limits.are_none
+            sink, place, self._staging, self._copy, partial(published_name, place), joins=not self._limits.are_none
         )
 
     def check(self, fresh: bool) -> None:
@@ -115,9 +115,6 @@ class ObjectOutput:
 
     def _copy(self, source: str, target: str) -> bool:
         return self._store.copy(f"{self._above}/{source}", target)
-
-    def _target_of(self, name: str, ending: str) -> str:
-        return published_name(self._place, name, ending)
 
     def _published(self) -> list[str]:
         return sorted({name.split("/")[0] for name in self._store.list() if name[0] not in "._"})

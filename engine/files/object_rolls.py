@@ -149,7 +149,6 @@ class ObjectRolls:
         return self._staging.ending_of(first) is None and not self._staging.is_noted(first)
 
     def _staged(self, line: Sequence[str]) -> Roll:
-        """Stage the object of a new roll."""
         first, staging, place = line[0], self._staging, self._place
         if len(line) == 1 or not self._joins:
             ending = staging.ending_of(first)

@@ -119,7 +119,6 @@ class ObjectStaging:
         return create_exclusively(self._store, self._record_of(roll.first), json.dumps(roll._asdict()).encode())
 
     def roll_of(self, first: str) -> Roll | None:
-        """The roll that is recorded under this name."""
         try:
             data = self._store.read(self._record_of(first))
         except FileNotFoundError:

@@ -33,14 +33,9 @@ from msgspec import Struct
 from backedge.engine.files.contents import Content
 from backedge.engine.files.disk import Disk
 from backedge.engine.files.names import attempt_in, new_name, path_name, staged_name
+from backedge.engine.files.parts import FileFormat
 from backedge.engine.files.staging import Staging
 from backedge.graphs.ids import Attempt
-
-Join = Callable[[Sequence[Path], Path], None]
-"""Writes the records of these files, in order, into a new file."""
-
-LengthOf = Callable[[Path, str], int]
-"""The length of a file in the format that has this ending, in a unit in which those of joined files add up."""
 
 TargetOf = Callable[[str, str], Path]
 """The path under which a transaction is published in the format that has this ending."""
@@ -67,17 +62,15 @@ class RollLimits(Struct, frozen=True):
 class Rolls:
     """The rolls of one sink."""
 
-    def __init__(self, staging: Staging, disk: Disk, join: Join, length_of: LengthOf, target_of: TargetOf) -> None:
+    def __init__(self, staging: Staging, disk: Disk, form: FileFormat, target_of: TargetOf) -> None:
         self._staging = staging
         self._disk = disk
-        self._join = join
-        self._length_of = length_of
+        self._format = form
         self._target_of = target_of
         self._rolls = staging.rolls
         self._joining = staging.joining
 
     def new(self, attempt: Attempt, index: int) -> Path:
-        """The folder of a new roll."""
         roll = self._rolls / new_name(attempt, index)
         self._disk.make_folder(roll, is_private=True)
         return roll
@@ -96,7 +89,6 @@ class Rolls:
         return True
 
     def hold(self, name: str) -> bool:
-        """Whether a roll holds this transaction."""
         while True:
             has_moved = False
             for roll in self._all():
@@ -177,7 +169,10 @@ class Rolls:
             contents.note_one(name)
         elif not contents.has(name):
             # All parts are here: they leave after this.
-            lengths = [Content(part.transaction, self._length_of(roll / part.file, part.ending)) for part in parts]
+            lengths = [
+                Content(part.transaction, self._format.of_ending(part.ending).length_of(roll / part.file))
+                for part in parts
+            ]
             contents.note_joined(name, lengths, self._staging.new_part(attempt, index))
 
     def _make_joined(self, joined: Path, parts: Sequence[Path], attempt: Attempt, index: int) -> None:
@@ -185,7 +180,7 @@ class Rolls:
         if len(parts) == 1:
             disk.link(parts[0], joined)
         else:
-            disk.create(joined, self._staging.new_part(attempt, index), partial(self._join, parts))
+            disk.create(joined, self._staging.new_part(attempt, index), partial(self._format.join, parts))
         disk.sync_folder(joined.parent)
 
     def _parts_in(self, roll: Path) -> list[_Part]:

@@ -67,7 +67,6 @@ class Split:
 
     @classmethod
     def parse(cls, name: str) -> Split:
-        """The split with this name."""
         path, _, query = name.partition("?")
         try:
             numbers = {key: int(value) for key, (value,) in parse_qs(query, strict_parsing=True).items()}
@@ -87,7 +86,6 @@ class Split:
 
     @property
     def is_whole_text(self) -> bool:
-        """Whether it is a whole text file."""
         return self.group is None and self.start == 0 and self.stop == self.size
 
     def is_read(self, position: Position) -> bool:

@@ -58,7 +58,6 @@ class Staging:
         self.contents = Contents(folder / "contents", disk)
 
     def new_part(self, attempt: Attempt, index: int) -> Path:
-        """A path for a new part of this task."""
         self._disk.make_folder(self._open, is_private=True)
         return self._open / new_name(attempt, index)
 

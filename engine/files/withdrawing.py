@@ -18,13 +18,14 @@ If both are still in the folder, nothing has happened yet; if only the file is, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from backedge.engine.files.contents import Content, Contents, write_contents
 from backedge.engine.files.disk import Disk
 from backedge.engine.files.names import attempt_in, new_name, staged_name
+from backedge.engine.files.parts import FileFormat
 from backedge.engine.files.rolls import Rolls, TargetOf
 from backedge.engine.files.staging import Staging
 from backedge.graphs.ids import Attempt
@@ -37,20 +38,17 @@ _RECORD = "record."
 Span = tuple[int, int]
 """A part of a joined file: where it begins, and its length, in the unit of its format."""
 
-Extract = Callable[[Path, str, Sequence[Span], Path], None]
-"""Writes parts of a file in the format that has this ending into a new file."""
-
 
 class Withdrawing:
     """Removes the later output of one sink."""
 
-    def __init__(self, staging: Staging, disk: Disk, rolls: Rolls, target_of: TargetOf, extract: Extract) -> None:
+    def __init__(self, staging: Staging, disk: Disk, rolls: Rolls, target_of: TargetOf, form: FileFormat) -> None:
         self._staging = staging
         self._contents: Contents = staging.contents
         self._disk = disk
         self._rolls = rolls
         self._target_of = target_of
-        self._extract = extract
+        self._format = form
 
     def run(self, later: Withdrawal) -> None:
         """Remove it. Can be repeated."""
@@ -100,7 +98,7 @@ class Withdrawing:
         record, file = own / f"{_RECORD}{name}", own / f"{_FILE}{name}"
         write_contents(self._disk, rest, record)
         self._disk.sync_file(record)
-        write = partial(self._extract, target, staged_name(name).ending, _spans(contents, rest))
+        write = partial(self._format.of_ending(staged_name(name).ending).extract, target, _spans(contents, rest))
         self._disk.create(file, self._staging.new_part(Attempt(later.attempt), 0), write)
         self._disk.sync_folder(own)
         self._disk.rename(record, self._contents.folder / name)

@@ -87,7 +87,6 @@ class ChangesOperator(OperatorRuntime):
         self._send = self.send_to("out")
 
     def door(self, edge: Edge) -> Send:
-        """Changes."""
         return self._pass
 
     def _pass(self, records: Records, hops: Hops) -> None:
@@ -116,7 +115,6 @@ class ChangesOperator(OperatorRuntime):
         self._send(columns_of(arrays), hops)
 
     def end(self) -> None:
-        """There are no more changes."""
         self._send(columns_of({"end": [True]}), 0)
 
 
@@ -137,7 +135,6 @@ class DealerOperator(OperatorRuntime):
         self._touched = np.zeros(KEY_GROUPS, np.bool_)
 
     def door(self, edge: Edge) -> Send:
-        """Notes, or changes."""
         return self._take_notes if edge.is_back else self._take_changes
 
     def _take_changes(self, records: Records, hops: Hops) -> None:
@@ -215,7 +212,6 @@ class DealerOperator(OperatorRuntime):
         }
 
     def restore_own(self, state: Any) -> None:
-        """Go on from there."""
         self._waiting, self._newest, self._has_ended = state["waiting"], state["newest"], state["has_ended"]
         self._version, self._shares = state["version"], Outstanding(*state["shares"])
         self._phase = None if state["phase"] is None else Kind(state["phase"])

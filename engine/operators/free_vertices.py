@@ -69,7 +69,6 @@ class GraphOperator(OperatorRuntime):
         self._send = self.send_to("out")
 
     def door(self, edge: Edge) -> Send:
-        """Edges, or vertices."""
         return self._pass_edges if edge.input == "edges" else self._pass_vertices
 
     def _pass_edges(self, records: Records, hops: Hops) -> None:
@@ -97,7 +96,6 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         self._lookup = Lookup(np.empty(0, np.int64))
 
     def door(self, edge: Edge) -> Send:
-        """Messages, or the graph."""
         return self._take_messages if edge.is_back else self._take_graph
 
     # -- loading -------------------------------------------------------------------------------------------------

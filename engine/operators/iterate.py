@@ -36,7 +36,6 @@ class IterateOperator(OperatorRuntime):
         return self._gather if edge.input == "returned" else self._send_body
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
-        """Restore what was gathered."""
         entries = [pickle.loads(payload) for payload in state.pending] if state is not None else []
         for types, alike in groupby(entries, key=lambda entry: entry[1:] if len(entry) > 2 else ()):
             records, hops = map(list, list(zip(*alike, strict=True))[:2])

@@ -45,7 +45,6 @@ class SinkOperator(OperatorRuntime):
 
     @property
     def writer(self) -> SinkWriter:
-        """The writer, once the sink is open."""
         if self._writer is None:
             raise RuntimeError(f"sink {self.name!r} is written to before it is open: call open() first")
         return self._writer

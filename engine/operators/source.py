@@ -32,7 +32,6 @@ class SourceOperator(OperatorRuntime):
 
     @property
     def reader(self) -> Reader:
-        """The reader, once the source is open."""
         if self._reader is None:
             raise RuntimeError(f"source {self.name!r} is read before it is open: call open() first")
         return self._reader

@@ -88,7 +88,6 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         return OutEdges(len(ids), positions, edges["targets"][rows], weights, combines=self._combines)
 
     def _has_graph(self, ids: Array, out: OutEdges) -> None:
-        """All of the graph is here."""
         self._vertices = Vertices(frozen(ids), frozen(out.degrees), out.neighbours)
 
     @property
@@ -169,7 +168,6 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         return self._as_messages("start", values[name]).copy()
 
     def _sent(self) -> Array:
-        """What each vertex sends."""
         sent: Any = self._call("send", self._program.send, self._built)
         if not self._is_one_each(sent):
             raise self._returned("send", sent, f"an array with one item for each of the {len(self._built)} vertices")
@@ -314,7 +312,6 @@ def as_columns(records: Records) -> Columns:
 
 
 def columns_of(columns: Mapping[str, Any]) -> Columns:
-    """Arrays as columns."""
     return Columns(
         arrow().RecordBatch.from_arrays([arrow().array(column) for column in columns.values()], list(columns))
     )
