@@ -21,7 +21,18 @@ from backedge.engine.files.parquet_part import ParquetPart
 from backedge.engine.files.services import FileServices
 from backedge.engine.memory import ListStore, ListWriter
 from tests.columns.given import columns
-from tests.files.opened import AT_ONCE, JOB, Deliveries, folder_store, reader, transaction, visible, writer
+from tests.files.opened import (
+    AT_ONCE,
+    JOB,
+    Deliveries,
+    folder_store,
+    publish,
+    reader,
+    stage,
+    transaction,
+    visible,
+    writer,
+)
 from tests.runtime.tasks import Tasks
 
 
@@ -103,9 +114,7 @@ def test_every_sink_takes_columns(tmp_path: Path, kind: Any):
     services = FileServices(JOB, folder_store(tmp_path / "staging"), given, run="5f3a")
     opened = writer(kind() if kind is Collect else kind(str(tmp_path / "out"), **AT_ONCE), opened=services)
     opened.write(columns(n=[1, 2], s=["a", "b"]))
-    opened.write(columns(n=[3], s=["c"])[1:])
-    assert opened.prepare(transaction(1))
-    opened.commit(transaction(1))
+    publish(opened, columns(n=[3], s=["c"])[1:], transaction(1))
     records = [{"n": 1, "s": "a"}, {"n": 2, "s": "b"}]
     if kind is Collect:
         assert given.all[0][2] == records
@@ -123,8 +132,7 @@ def test_every_sink_takes_columns(tmp_path: Path, kind: Any):
 def test_a_sink_in_memory_keeps_columns_as_records():
     store = ListStore()
     kept = ListWriter("out", store)
-    kept.write(columns(n=[1]))
-    kept.prepare("t")
+    stage(kept, columns(n=[1]), "t")
     assert store.prepared["t"] == ("out", [{"n": 1}])
 
 

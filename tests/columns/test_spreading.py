@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from backedge import Flow, VertexProgram, Vertices, simulate
 from backedge.engine import vertex_edges
@@ -19,7 +18,7 @@ from backedge.engine.operators import vertex_graph
 from backedge.engine.operators import vertices as in_rounds
 from backedge.engine.sending import Emitted
 from backedge.engine.spreading_values import SpreadingValues
-from backedge.engine.state import decode_entries, encode_groups
+from backedge.engine.state import decode_entries
 from backedge.engine.task_errors import StateSerializationError
 from backedge.engine.vertex_edges import OutEdges, identity
 from backedge.graphs.ids import Attempt, Epoch, TaskId
@@ -396,24 +395,6 @@ def test_what_was_filed_of_a_graph_is_not_written_again():
     assert of_round and all("values" in part for part in of_round), "in a round, values alone"
 
 
-def test_a_cut_is_continued_whose_graph_was_filed_as_arrays():
-    run = InRounds(flow_of(BestWay, weight="weight"), 2)
-    run.load()
-    run.send()
-    states = {task: dict(of_task) for task, of_task in run.tasks.capture().items()}
-    for of_task in states.values():
-        if "program" in of_task:
-            entries = dict(decode_entries(of_task["program"].groups))
-            former = {key: constant_in(memoryview(of)) if isinstance(of, bytes) else of for key, of in entries.items()}
-            assert former != entries
-            of_task["program"] = replace(of_task["program"], groups=encode_groups("program", former, []))
-    later = InRounds(flow_of(BestWay, weight="weight"), 2, states)
-    later.number = run.number
-    later.deliver()
-    later.run()
-    assert later.values() == shortest_by_hand()
-
-
 def test_a_restored_round_may_hold_values_in_both_forms(monkeypatch: pytest.MonkeyPatch):
     """With fewer tasks than before, one of them gets what several have sent."""
     monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
@@ -435,50 +416,6 @@ def test_a_restored_round_may_hold_values_in_both_forms(monkeypatch: pytest.Monk
     later.number = run.number
     later.run()
     assert later.values() == shortest_by_hand()
-
-
-@pytest.mark.parametrize("combine", ["min", "max"])
-@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.uint64])
-@pytest.mark.parametrize("keeps_own", [True, False])
-@pytest.mark.parametrize("few", [0, 10_000])
-def test_spreading_takes_and_sends_what_is_better(
-    monkeypatch: pytest.MonkeyPatch, combine: str, kind: Any, keeps_own: bool, few: int
-):
-    """Beside the same one value at a time, whether the edges of few vertices are looked at or all."""
-    monkeypatch.setattr(vertex_edges, "FEW", few)
-    random = np.random.default_rng(3)
-    own, ends = random.permutation(50), random.integers(0, 100, (300, 2))
-    ends[:, 0] %= 50
-    weights = random.integers(0, 9, 300).astype(kind)
-    place = {int(vertex): position for position, vertex in enumerate(own)}
-    edges = OutEdges(50, np.array([place[end] for end in ends[:, 0].tolist()]), ends[:, 1], weights)
-    bests = random.integers(0, 50, 50).astype(kind)
-    values = SpreadingValues(edges, own, bests.copy(), combine, keeps_own=keeps_own)
-    expected, told = dict(zip(own.tolist(), bests.tolist(), strict=True)), {}
-    better = (lambda one, other: one < other) if combine == "min" else (lambda one, other: one > other)
-    listed: set[int] = set()
-    for _ in range(6):
-        senders = random.permutation(50)[:20]
-        sent = values.bests.copy()
-        near, reached = values.spread(sent, senders, lambda carried, along: (carried + along).astype(kind))
-        assert len(near) == 0
-        now: dict[int, Any] = {}
-        of_sender = {int(own[sender]): sent[sender] for sender in senders}
-        for (source, target), weight in zip(ends.tolist(), weights, strict=True):
-            if source not in of_sender:
-                continue
-            arrived = (of_sender[source] + weight).item()
-            known = expected if keeps_own and target < 50 else told
-            if target not in known or better(arrived, known[target]):
-                known[target] = arrived
-                if known is expected:
-                    listed.add(target)
-                else:
-                    now[target] = arrived
-        assert dict(zip(own.tolist(), values.bests.tolist(), strict=True)) == expected
-        assert {own[position] for position in values.listed} == listed
-        assert len(values.listed) == len(listed)
-        assert dict(zip(values.ids[reached].tolist(), values.sent_to(reached).tolist(), strict=True)) == now
 
 
 @pytest.mark.parametrize("combine", ["min", "max"])

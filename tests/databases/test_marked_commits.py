@@ -18,6 +18,7 @@ from backedge.graphs.io import Rollback
 from tests.databases.fault_proxy import FaultProxy, Strike
 from tests.databases.sinks_by_hand import Rolls, Rows, place_in, postgres_rows, records, rows, transaction
 from tests.faults.evidence import Evidence
+from tests.files.opened import publish, stage
 
 __all__ = ["postgres_rows", "rows"]
 
@@ -25,8 +26,7 @@ __all__ = ["postgres_rows", "rows"]
 @pytest.mark.slow
 def test_rows_appear_with_the_commit_and_not_before(rows: Rows):
     writer = rows.writer()
-    writer.write(records(1, 2))
-    assert writer.prepare(transaction(1))
+    stage(writer, records(1, 2), transaction(1))
     assert rows.ids() == []
     writer.commit(transaction(1))
     assert rows.ids() == [1, 2] and rows.markers() == [transaction(1)]
@@ -36,9 +36,7 @@ def test_rows_appear_with_the_commit_and_not_before(rows: Rows):
 
 def test_a_repeated_commit_changes_nothing(rows: Rows, evidence: Evidence):
     writer = rows.writer()
-    writer.write(records(1))
-    writer.prepare(transaction(1))
-    writer.commit(transaction(1))
+    publish(writer, records(1), transaction(1))
     rows.execute(f"DELETE FROM {rows.name}")
     writer.commit(transaction(1))
     assert rows.ids() == [], "a row that was removed since would be back"
@@ -49,8 +47,7 @@ def test_a_repeated_commit_changes_nothing(rows: Rows, evidence: Evidence):
 
 def test_a_commit_whose_note_was_lost_is_found_by_its_marker(rows: Rows):
     writer = rows.writer()
-    writer.write(records(1))
-    writer.prepare(transaction(1))
+    stage(writer, records(1), transaction(1))
     staged = next(rows.folder.glob("kept/*/prepared/*"))
     content = staged.read_bytes()
     writer.commit(transaction(1))
@@ -67,8 +64,7 @@ def test_a_commit_whose_note_was_lost_is_found_by_its_marker(rows: Rows):
 
 def test_another_task_of_a_later_attempt_commits_what_was_prepared(rows: Rows):
     first = rows.writer()
-    first.write(records(1))
-    first.prepare(transaction(1))
+    stage(first, records(1), transaction(1))
     first.close()
     later = rows.writer(attempt=2, task=1)
     later.commit(transaction(1))
@@ -78,8 +74,7 @@ def test_another_task_of_a_later_attempt_commits_what_was_prepared(rows: Rows):
 
 def test_a_writer_of_an_earlier_attempt_commits_nothing_more(rows: Rows, evidence: Evidence):
     zombie = rows.writer()
-    zombie.write(records(1))
-    zombie.prepare(transaction(1))
+    stage(zombie, records(1), transaction(1))
     later = rows.writer(attempt=2)
     with pytest.raises(FencedError, match="attempt 2"):
         zombie.commit(transaction(1))
@@ -94,9 +89,7 @@ def test_a_writer_of_an_earlier_attempt_commits_nothing_more(rows: Rows, evidenc
 def test_markers_go_when_nothing_asks_for_them_and_the_attempt_with_the_last(rows: Rows):
     writer = rows.writer()
     for epoch in (1, 2):
-        writer.write(records(epoch))
-        writer.prepare(transaction(epoch))
-        writer.commit(transaction(epoch))
+        publish(writer, records(epoch), transaction(epoch))
     writer.close()
     place = place_in(rows.folder)
     rows.table.roll_back(place, Rolls(forgets=[transaction(1)]))
@@ -113,9 +106,7 @@ def test_markers_go_when_nothing_asks_for_them_and_the_attempt_with_the_last(row
 def test_the_markers_of_another_run_stay(rows: Rows):
     for run in ("5f3a", "77aa"):
         writer = rows.writer(run=run)
-        writer.write(records(len(rows.ids())))
-        writer.prepare(transaction(1))
-        writer.commit(transaction(1))
+        publish(writer, records(len(rows.ids())), transaction(1))
         writer.close()
     assert rows.ids() == [0, 1], "a transaction of the same name in another run is another one"
     rows.table.roll_back(place_in(rows.folder), Rolls(forgets=[transaction(1)]))
@@ -126,9 +117,7 @@ def test_a_row_replaces_the_one_of_its_key(rows: Rows):
     rows.execute(f"INSERT INTO {rows.name} VALUES (1, 'old'), (2, 'old'), (3, 'kept')")
     writer = rows.writer(key="id")
     writer.write([{"id": 1, "name": "first"}, {"id": 2, "name": "new"}, {"id": 1, "name": "last"}])
-    writer.write([{"id": 4, "name": "added"}, {"id": 2}])
-    writer.prepare(transaction(1))
-    writer.commit(transaction(1))
+    publish(writer, [{"id": 4, "name": "added"}, {"id": 2}], transaction(1))
     writer.close()
     found = dict(rows.execute(f"SELECT id, name FROM {rows.name}"))
     assert found == {1: "last", 2: "nameless", 3: "kept", 4: "added"}
@@ -137,9 +126,7 @@ def test_a_row_replaces_the_one_of_its_key(rows: Rows):
 def test_the_last_row_stays_of_keys_that_only_the_database_takes_for_equal(rows: Rows):
     writer = rows.writer(key="id")
     writer.write([{"id": 20, "name": "first"}, {"id": "20"}, {"name": "last", "id": 20}, {"id": 3, "name": "x"}])
-    writer.write([{"id": 4, "name": "x"}, {"id": "3"}, {"id": "04", "name": "last"}])
-    writer.prepare(transaction(1))
-    writer.commit(transaction(1))
+    publish(writer, [{"id": 4, "name": "x"}, {"id": "3"}, {"id": "04", "name": "last"}], transaction(1))
     writer.close()
     found = dict(rows.execute(f"SELECT id, name FROM {rows.name}"))
     assert found == {20: "last", 3: "nameless", 4: "last"}
@@ -148,9 +135,11 @@ def test_the_last_row_stays_of_keys_that_only_the_database_takes_for_equal(rows:
 def test_rows_without_a_value_in_the_key_replace_none(rows: Rows):
     rows.execute(f"CREATE UNIQUE INDEX by_name ON {rows.name} (name)")
     writer = rows.writer(key="name")
-    writer.write([{"id": 1, "name": None}, {"id": 2, "name": None}, {"id": 3, "name": "x"}, {"id": 4, "name": "x"}])
-    writer.prepare(transaction(1))
-    writer.commit(transaction(1))
+    publish(
+        writer,
+        [{"id": 1, "name": None}, {"id": 2, "name": None}, {"id": 3, "name": "x"}, {"id": 4, "name": "x"}],
+        transaction(1),
+    )
     writer.close()
     assert rows.ids() == [1, 2, 4]
 
@@ -237,8 +226,7 @@ class RefusingTable(TableSink):
 
 def test_whatever_a_driver_raises_at_a_commit_keeps_the_records_and_says_how_to_finish(tmp_path: Path):
     writer: Any = RefusingTable().open_writer(place_in(tmp_path))
-    writer.write([{"id": 1}])
-    writer.prepare(transaction(1))
+    stage(writer, [{"id": 1}], transaction(1))
     for _ in range(2):
         with pytest.raises(UncommittedOutputError, match="INSERT INTO backedge_commits"):
             writer.commit(transaction(1))
@@ -249,8 +237,7 @@ def test_whatever_a_driver_raises_at_a_commit_keeps_the_records_and_says_how_to_
 def test_a_commit_that_fails_for_good_keeps_its_records_until_the_table_takes_them(rows: Rows, evidence: Evidence):
     writer = rows.writer()
     rows.execute(f"INSERT INTO {rows.name} VALUES (2, 'in the way')")
-    writer.write(records(1, 2))
-    writer.prepare(transaction(1))
+    stage(writer, records(1, 2), transaction(1))
     for _ in range(2):
         with pytest.raises(UncommittedOutputError, match=r"2 records.*resume") as failed:
             writer.commit(transaction(1))
@@ -268,8 +255,7 @@ def test_a_commit_that_fails_for_good_keeps_its_records_until_the_table_takes_th
 def test_the_statement_of_the_error_gives_up_the_records_of_a_transaction(rows: Rows):
     writer = rows.writer()
     rows.execute(f"INSERT INTO {rows.name} VALUES (2, 'in the way')")
-    writer.write(records(1, 2))
-    writer.prepare(transaction(1))
+    stage(writer, records(1, 2), transaction(1))
     with pytest.raises(UncommittedOutputError) as failed:
         writer.commit(transaction(1))
     statement = str(failed.value).split("execute ")[1].split(" and resume")[0]
@@ -303,8 +289,7 @@ def test_a_commit_whose_reply_is_lost_counts_once(postgres_rows: Rows, side: Any
     strike = Strike("COMMIT", side)
     with FaultProxy(rows.server.socket) as proxy:
         writer = rows.writer(dsn=proxy.dsn)
-        writer.write(records(1, 2))
-        writer.prepare(transaction(1))
+        stage(writer, records(1, 2), transaction(1))
         committed: list[list[int]] = []
         strike.action = lambda client: committed.append(rows.ids())
         proxy.plan(strike)
@@ -321,9 +306,7 @@ def test_json_numbers_of_numpy_and_nothing_reach_their_columns(postgres_rows: Ro
     rows.execute(f"ALTER TABLE {rows.name} ADD COLUMN facts jsonb, ADD COLUMN tags text[]")
     writer = rows.writer()
     writer.write([{"id": np.int64(1), "facts": {"a": [1, None]}, "tags": ["x", "y"]}, {"id": 2, "facts": "text"}])
-    writer.write([{"id": 3, "facts": None, "name": None}])
-    writer.prepare(transaction(1))
-    writer.commit(transaction(1))
+    publish(writer, [{"id": 3, "facts": None, "name": None}], transaction(1))
     writer.close()
     assert rows.execute(f"SELECT * FROM {rows.name} ORDER BY id") == [
         (1, "nameless", {"a": [1, None]}, ["x", "y"]),
@@ -341,9 +324,7 @@ def test_names_are_quoted(postgres_rows: Rows, tmp_path: Path):
     table.validate_output(place_in(tmp_path), fresh=True)
     writer: Any = table.open_writer(place_in(tmp_path))
     for value in ("a", "b"):
-        writer.write([{"id": 1, "the %s Name": value}])
-        writer.prepare(transaction(ord(value)))
-        writer.commit(transaction(ord(value)))
+        publish(writer, [{"id": 1, "the %s Name": value}], transaction(ord(value)))
     writer.close()
     assert rows.execute(f'SELECT * FROM {rows.schema}."odd ""name; DROP"') == [(1, "b")]
     assert table.label == 'odd "name; DROP'

@@ -12,6 +12,7 @@ from backedge.engine.databases.prepared_writer import GID_BYTES_MAX, GlobalIds
 from tests.databases.fault_proxy import FaultProxy, Strike
 from tests.databases.sinks_by_hand import SINK, Rolls, Rows, place_in, postgres_rows, records, transaction
 from tests.faults.evidence import Evidence
+from tests.files.opened import stage
 
 __all__ = ["postgres_rows"]
 
@@ -21,8 +22,7 @@ def gid(epoch: int, *, task: int = 0, attempt: int = 1, run: str = "5f3a") -> st
 
 
 def prepare(writer: Any, epoch: int, *ids: int, task: int = 0, attempt: int = 1) -> None:
-    writer.write(records(*ids))
-    assert writer.prepare(transaction(epoch, task=task, attempt=attempt))
+    stage(writer, records(*ids), transaction(epoch, task=task, attempt=attempt))
 
 
 @pytest.fixture

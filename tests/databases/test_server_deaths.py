@@ -11,6 +11,7 @@ from tests.databases.fault_proxy import FaultProxy, Strike
 from tests.databases.postgres_process import PostgresProcess
 from tests.databases.sinks_by_hand import Rolls, Rows, place_in, postgres_rows, records, transaction
 from tests.faults.evidence import Evidence
+from tests.files.opened import stage
 
 __all__ = ["postgres_rows"]
 
@@ -45,8 +46,7 @@ def run_two_cuts(rows: Rows, table: Any, proxy: FaultProxy, strike: Strike) -> i
             if complete is not None:
                 writer.commit(complete)
             else:
-                writer.write(records(1, 2))
-                writer.prepare(transaction(1, attempt=attempt))
+                stage(writer, records(1, 2), transaction(1, attempt=attempt))
                 complete = transaction(1, attempt=attempt)
                 writer.commit(complete)
             writer.write(records(3))

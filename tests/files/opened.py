@@ -134,6 +134,18 @@ def transaction(epoch: int, attempt: int = 1, index: int = 0, name: str = SINK) 
     return f"{name}.{index}.attempt-{attempt}.epoch-{epoch}"
 
 
+def stage(opened: Any, records: Any, name: str) -> None:
+    """Write records and prepare them as this transaction."""
+    opened.write(records)
+    assert opened.prepare(name)
+
+
+def publish(opened: Any, records: Any, name: str) -> None:
+    """The same, and commit it."""
+    stage(opened, records, name)
+    opened.commit(name)
+
+
 def rest(reader: Any, records_max: int = 1000) -> list[Any]:
     """Everything that a reader still has."""
     records: list[Any] = []

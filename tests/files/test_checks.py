@@ -17,7 +17,7 @@ from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
 from backedge.engine.files.names import Turn, name_of, path_name, turn_of
 from backedge.graphs.io import SplitReader
 from tests.files.disks import CrashingDisk
-from tests.files.opened import everything, place, services, sink, source, transaction, writer
+from tests.files.opened import everything, place, publish, services, sink, source, stage, transaction, writer
 
 FILES = [JsonLines, CSV, Parquet]
 
@@ -56,8 +56,7 @@ def test_a_uri_of_a_local_folder_is_the_folder(tmp_path: Path):
 def test_a_fresh_run_is_refused_a_folder_that_holds_output_and_a_resumed_one_is_not(tmp_path: Path):
     operator = sink(JsonLines(str(tmp_path), roll_bytes=1))
     opened = writer(operator.function)
-    opened.write([1])
-    opened.prepare(transaction(1))
+    stage(opened, [1], transaction(1))
     check_sink(operator, place(), fresh=True)
     opened.commit(transaction(1))
     check_sink(operator, place())
@@ -69,9 +68,7 @@ def test_what_is_collected_by_two_runs_is_not_mixed_either(tmp_path: Path):
     operator = sink(Collect())
     check_sink(operator, place(staging=tmp_path), fresh=True)
     opened = writer(Collect(), opened=services(tmp_path))
-    opened.write([1])
-    opened.prepare(transaction(1))
-    opened.commit(transaction(1))
+    publish(opened, [1], transaction(1))
     check_sink(operator, place(staging=tmp_path))
     with pytest.raises(OutputError, match=r"sink 'out'.*'out\.0\.attempt-1\.epoch-1'"):
         check_sink(operator, place(staging=tmp_path), fresh=True)

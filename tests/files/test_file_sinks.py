@@ -19,10 +19,12 @@ from tests.files.opened import (
     AT_ONCE,
     RUN,
     everything,
+    publish,
     reader,
     rest,
     services,
     sink,
+    stage,
     swept,
     swept_by,
     transaction,
@@ -75,30 +77,16 @@ def test_preparing_nothing_makes_no_transaction_and_no_file(tmp_path: Path, kind
 
 def test_preparing_again_changes_nothing(tmp_path: Path):
     opened = writer(JsonLines(str(tmp_path), **AT_ONCE))
-    opened.write(batch(1))
-    assert opened.prepare(transaction(1))
-    opened.write(batch(2))
-    assert opened.prepare(transaction(1))
-    opened.commit(transaction(1))
+    stage(opened, batch(1), transaction(1))
+    publish(opened, batch(2), transaction(1))
     assert numbers(tmp_path) == [1]
     assert opened.prepare(transaction(2))
     assert writer(JsonLines(str(tmp_path), **AT_ONCE)).prepare(transaction(2))
 
 
-def test_any_task_of_any_attempt_commits_what_was_prepared(tmp_path: Path):
-    first = writer(JsonLines(str(tmp_path), **AT_ONCE), index=3)
-    first.write(batch(1))
-    first.prepare(transaction(1, index=3))
-    other = writer(JsonLines(str(tmp_path), **AT_ONCE), index=0)
-    other.commit(transaction(1, index=3))
-    first.commit(transaction(1, index=3))
-    assert numbers(tmp_path) == [1]
-
-
 def test_committing_what_nobody_prepared_is_refused_and_changes_nothing(tmp_path: Path):
     opened = writer(JsonLines(str(tmp_path), **AT_ONCE))
-    opened.write(batch(1))
-    opened.prepare(transaction(1))
+    stage(opened, batch(1), transaction(1))
     with pytest.raises(LookupError, match=r"\.epoch-9'.*\.epoch-1\b"):
         opened.commit(transaction(9))
     assert visible(tmp_path) == []
@@ -130,8 +118,7 @@ def test_a_closed_writer_leaves_nothing_open(tmp_path: Path):
 def test_rolling_back_keeps_what_the_cut_lists_and_what_is_visible(tmp_path: Path, kind: Any):
     opened = writer(kind(str(tmp_path), **AT_ONCE))
     for epoch in (1, 2, 3):
-        opened.write(batch(epoch))
-        opened.prepare(transaction(epoch))
+        stage(opened, batch(epoch), transaction(epoch))
     opened.commit(transaction(1))
     opened.write(batch(4))
     services().sweep(sink(kind(str(tmp_path), **AT_ONCE)), swept({transaction(1), transaction(2)}))
@@ -151,8 +138,7 @@ def test_rolling_back_leaves_other_sinks_and_other_jobs_alone(tmp_path: Path):
         other_job.writer(sink(path, "a"), TaskId("a", 0)),
     ]
     for number, (opened, name) in enumerate(zip(writers, "aba", strict=True)):
-        opened.write(batch(number))
-        opened.prepare(transaction(1, name=name))
+        stage(opened, batch(number), transaction(1, name=name))
     services().sweep(sink(path, "a"), swept())
     with pytest.raises(LookupError):
         writers[0].commit(transaction(1, name="a"))
@@ -169,12 +155,9 @@ def test_what_a_task_of_a_dead_attempt_still_prepares_is_listed_by_no_cut_and_re
     with pytest.raises(OSError, match="No such file"):
         dead.prepare(transaction(1, index=1))
     late = writer(JsonLines(str(tmp_path), **AT_ONCE), index=1)
-    late.write(batch(2))
-    late.prepare(transaction(2, index=1))
+    stage(late, batch(2), transaction(2, index=1))
     alive = writer(JsonLines(str(tmp_path), **AT_ONCE))
-    alive.write(batch(3))
-    alive.prepare(transaction(1, attempt=2))
-    alive.commit(transaction(1, attempt=2))
+    publish(alive, batch(3), transaction(1, attempt=2))
     services().sweep(operator, swept())
     assert everything(tmp_path) == ["part-5f3a.out.0.attempt-2.epoch-1.jsonl"]
     assert numbers(tmp_path) == [3]
@@ -182,12 +165,9 @@ def test_what_a_task_of_a_dead_attempt_still_prepares_is_listed_by_no_cut_and_re
 
 def test_what_a_run_of_that_name_left_prepared_is_not_taken_for_what_is_written_now(tmp_path: Path):
     dead = writer(JsonLines(str(tmp_path), **AT_ONCE))
-    dead.write(batch(1))
-    dead.prepare(transaction(1))
+    stage(dead, batch(1), transaction(1))
     opened = writer(JsonLines(str(tmp_path), **AT_ONCE))
-    opened.write(batch(2))
-    assert opened.prepare(transaction(1))
-    opened.commit(transaction(1))
+    publish(opened, batch(2), transaction(1))
     assert numbers(tmp_path) == [2]
 
 
@@ -195,9 +175,7 @@ def test_what_a_run_of_that_name_left_prepared_is_not_taken_for_what_is_written_
 def test_no_name_leads_out_of_the_folder_or_is_hidden(tmp_path: Path, name: str):
     out = tmp_path / "out"
     opened = writer(JsonLines(str(out), **AT_ONCE), name=name)
-    opened.write(batch(1))
-    opened.prepare(transaction(1, name=name))
-    opened.commit(transaction(1, name=name))
+    publish(opened, batch(1), transaction(1, name=name))
     assert os.listdir(tmp_path) == ["out"]
     assert len(visible(out)) == 1
     assert numbers(out) == [1]
@@ -210,27 +188,9 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_part_is_durable_before_it_has_its_name_and_its_name_is_before_it_is_told(tmp_path: Path):
-    disk = CrashingDisk()
-    opened = writer(JsonLines(str(tmp_path), **AT_ONCE), opened=services(disk=disk))
-    opened.write(batch(1))
-    opened.prepare(transaction(1))
-    assert [what for what, _ in disk.steps[-3:]] == ["sync_file", "rename", "sync_folder"]
-    del disk.steps[:]
-    opened.commit(transaction(1))
-    staging = tmp_path / "_staging" / "job" / "out"
-    steps = [(what, path) for what, path in disk.steps if what != "sync_folder" or path == tmp_path]
-    visible_at = steps.index(("link", tmp_path / "part-5f3a.out.0.attempt-1.epoch-1.jsonl"))
-    noted = ("rename", staging / "published" / transaction(1))
-    assert steps[visible_at + 1 : visible_at + 3] == [("sync_folder", tmp_path), noted]
-    assert disk.steps[-2:] == [("sync_folder", staging / "published"), ("sync_folder", staging / "prepared")]
-
-
 def test_who_finds_a_file_visible_makes_that_durable_since_the_one_before_may_have_died(tmp_path: Path):
     first = writer(JsonLines(str(tmp_path), **AT_ONCE))
-    first.write(batch(1))
-    first.prepare(transaction(1))
-    first.commit(transaction(1))
+    publish(first, batch(1), transaction(1))
     disk = CrashingDisk()
     writer(JsonLines(str(tmp_path), **AT_ONCE), opened=services(disk=disk)).commit(transaction(1))
     assert ("sync_folder", tmp_path) in disk.steps
@@ -253,8 +213,7 @@ def test_a_crash_at_any_step_loses_and_doubles_nothing(
             opened = writer(kind(str(out), **rolled), opened=services(disk=disk))
             for epoch in (1, 2):
                 opened.write(batch(10 * epoch))
-                opened.write(batch(10 * epoch + 1))
-                opened.prepare(transaction(epoch))
+                stage(opened, batch(10 * epoch + 1), transaction(epoch))
                 prepared.append(transaction(epoch))
             for name in prepared:
                 opened.commit(name)
@@ -362,13 +321,11 @@ class _Model:
 def test_a_full_disk_is_told_and_what_was_half_written_is_never_published(tmp_path: Path, kind: Any):
     disk = FullDisk(bytes_max=10_000)
     opened = writer(kind(str(tmp_path), **AT_ONCE), opened=services(disk=disk))
-    opened.write(batch(1))
-    assert opened.prepare(transaction(1))
+    stage(opened, batch(1), transaction(1))
     disk.bytes_left = 20
     with pytest.raises(OSError, match=r"'out' .*/_staging/job/out/open/"):
         for _ in range(50):
-            opened.write(batch(2))
-            opened.prepare(transaction(2))
+            stage(opened, batch(2), transaction(2))
     disk.bytes_left = 10_000
     for again in (lambda: opened.write(batch(3)), lambda: opened.prepare(transaction(3))):
         with pytest.raises(UnfinishedOutputError, match=r"failed to write"):

@@ -24,7 +24,7 @@ from backedge.engine.files.file_errors import UnwritableRecordError
 from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
 from backedge.engine.files.parquet_part import ParquetPart
 from backedge.engine.formats import from_format
-from tests.files.opened import AT_ONCE, reader, rest, transaction, visible, writer
+from tests.files.opened import AT_ONCE, publish, reader, rest, transaction, visible, writer
 
 FILES = [JsonLines, CSV, Parquet]
 
@@ -162,9 +162,7 @@ def test_csv_of_one_cut_has_the_columns_of_all_records(tmp_path: Path):
 def test_the_columns_of_the_next_file_are_its_own(tmp_path: Path):
     opened = writer(CSV(str(tmp_path), **AT_ONCE))
     for epoch, record in enumerate([{"a": 1}, {"b": 2}]):
-        opened.write([record])
-        opened.prepare(transaction(epoch))
-        opened.commit(transaction(epoch))
+        publish(opened, [record], transaction(epoch))
     assert rest(reader(CSV(str(tmp_path), **AT_ONCE))) == [{"a": "1"}, {"b": "2"}]
 
 
@@ -283,9 +281,7 @@ def test_what_is_no_row_is_told_with_sink_and_record(tmp_path: Path, record: Any
 def test_a_column_of_nothing_takes_the_type_it_had_in_the_file_before(tmp_path: Path):
     opened = writer(Parquet(str(tmp_path), **AT_ONCE))
     for epoch, value in enumerate(["x", None, "y"]):
-        opened.write([{"s": value}])
-        opened.prepare(transaction(epoch))
-        opened.commit(transaction(epoch))
+        publish(opened, [{"s": value}], transaction(epoch))
     schemas = {str(parquet().read_schema(tmp_path / name).field("s").type) for name in visible(tmp_path)}
     assert schemas == {"string"}
 

@@ -12,7 +12,19 @@ from backedge.engine.files.file_errors import OutputError, UnknownTransactionErr
 from backedge.engine.files.file_formats import CSV, FileSink, JsonLines
 from backedge.engine.rolling_back import LaterOutput
 from backedge.graphs.ids import Attempt, Epoch
-from tests.files.opened import SINK, reader, rest, services, sink, swept_by, transaction, visible, writer
+from tests.files.opened import (
+    SINK,
+    publish,
+    reader,
+    rest,
+    services,
+    sink,
+    stage,
+    swept_by,
+    transaction,
+    visible,
+    writer,
+)
 
 CUTS = "cuts"
 
@@ -43,8 +55,7 @@ def batch(*values: int) -> list[Any]:
 @pytest.mark.parametrize("has_stopped", [True, False])
 def test_what_the_cut_lists_of_another_path_is_published_there_once(tmp_path: Path, has_stopped: bool):
     before = opened(tmp_path, "a", 1)
-    before.write(batch(1))
-    before.prepare(transaction(1))
+    stage(before, batch(1), transaction(1))
     if has_stopped:
         before.commit(transaction(1))
         before.close()
@@ -63,11 +74,9 @@ def test_what_the_cut_lists_of_another_path_is_published_there_once(tmp_path: Pa
 def test_a_cut_may_list_what_waits_in_several_places_and_formats(tmp_path: Path):
     for attempt, path in enumerate(("a", "b", "c"), start=1):
         task = opened(tmp_path, path, attempt, CSV if path == "b" else JsonLines)
-        task.write(batch(attempt))
-        task.prepare(transaction(attempt, attempt))
+        stage(task, batch(attempt), transaction(attempt, attempt))
     last = opened(tmp_path, "c", 4)
-    last.write(batch(4))
-    last.prepare(transaction(4, 4))
+    stage(last, batch(4), transaction(4, 4))
     for attempt in (3, 1, 4, 2):
         last.commit(transaction(attempt, attempt))
     last.close()
@@ -77,8 +86,7 @@ def test_a_cut_may_list_what_waits_in_several_places_and_formats(tmp_path: Path)
 def test_leftovers_are_removed_from_the_former_place_too(tmp_path: Path):
     before = opened(tmp_path, "a", 1)
     for epoch in (1, 2):
-        before.write(batch(epoch))
-        before.prepare(transaction(epoch))
+        stage(before, batch(epoch), transaction(epoch))
     opened(tmp_path, "b", 2)
     swept(tmp_path, "b", 2, [transaction(1)])
     assert [path.name for path in tmp_path.glob("a/_staging/*/*/prepared/*")] == [f"{transaction(1)}.jsonl"]
@@ -87,9 +95,7 @@ def test_leftovers_are_removed_from_the_former_place_too(tmp_path: Path):
 def test_output_is_replaced_in_the_former_place_too(tmp_path: Path):
     before = opened(tmp_path, "a", 1)
     for epoch in (1, 2):
-        before.write(batch(epoch))
-        before.prepare(transaction(epoch))
-        before.commit(transaction(epoch))
+        publish(before, batch(epoch), transaction(epoch))
     before.close()
     opened(tmp_path, "b", 2)
     its = services(tmp_path / CUTS, attempt=Attempt(2))
@@ -99,8 +105,7 @@ def test_output_is_replaced_in_the_former_place_too(tmp_path: Path):
 
 def test_a_run_that_is_refused_another_place_keeps_its_claim_to_the_former_one(tmp_path: Path):
     before = opened(tmp_path, "a", 1)
-    before.write(batch(1))
-    before.prepare(transaction(1))
+    stage(before, batch(1), transaction(1))
     opened(tmp_path / "other", "../taken", 1, run="77aa")
     its = services(tmp_path / CUTS, attempt=Attempt(2))
     sinks = [sink(JsonLines(str(tmp_path / path)), name) for path, name in (("b", SINK), ("taken", "second"))]
@@ -112,8 +117,7 @@ def test_a_run_that_is_refused_another_place_keeps_its_claim_to_the_former_one(t
 
 def test_a_former_place_that_another_run_has_claimed_since_is_left_alone(tmp_path: Path):
     before = opened(tmp_path, "a", 1)
-    before.write(batch(1))
-    before.prepare(transaction(1))
+    stage(before, batch(1), transaction(1))
     (tmp_path / "a" / "_staging" / "owner.json").unlink()
     opened(tmp_path / "other", "../a", 1, run="77aa")
     later = opened(tmp_path, "b", 2)

@@ -15,7 +15,6 @@ import pytest
 from backedge import Call, Collect, Print, Sink
 from backedge.engine.files.file_errors import DamagedOutputError, UnwritableRecordError
 from backedge.engine.files.names import path_name
-from backedge.engine.files.services import FileServices
 from backedge.engine.on_ray.job_store import open_services
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
 from backedge.engine.task_errors import MisuseError, UserFunctionError
@@ -30,10 +29,10 @@ from tests.files.opened import (
     SINK,
     Deliveries,
     collected,
-    everything,
-    folder_store,
+    publish,
     services,
     sink,
+    stage,
     swept,
     transaction,
     writer,
@@ -75,12 +74,6 @@ class CrashingStore(FolderStore):
         super().remove(names)
 
 
-def commit(opened: Any, records: list[Any], name: str) -> None:
-    opened.write(records)
-    assert opened.prepare(name)
-    opened.commit(name)
-
-
 @pytest.mark.parametrize("in_memory", [True, False])
 @pytest.mark.parametrize("description", [Collect(), Print("> ")])
 def test_records_are_delivered_at_commit_with_sink_and_transaction(
@@ -89,8 +82,7 @@ def test_records_are_delivered_at_commit_with_sink_and_transaction(
     delivered = Deliveries()
     opened = writer(description, opened=services(None if in_memory else tmp_path, delivered))
     opened.write(RECORDS[:2])
-    opened.write(RECORDS[2:])
-    assert opened.prepare(transaction(1))
+    stage(opened, RECORDS[2:], transaction(1))
     assert opened.prepare(transaction(2)) is False
     assert delivered.all == []
     opened.commit(transaction(1))
@@ -103,7 +95,7 @@ def test_what_is_collected_comes_in_the_order_of_epochs_attempts_and_tasks(tmp_p
     opened = services(None if in_memory else tmp_path)
     names = [transaction(10), transaction(9), transaction(9, attempt=2), transaction(9, index=1), transaction(2)]
     for number, name in enumerate(names):
-        commit(writer(Collect(), opened=opened), [number], name)
+        publish(writer(Collect(), opened=opened), [number], name)
     assert collected(opened, "out") == [4, 1, 3, 2, 0]
     assert collected(opened, "other") == []
 
@@ -118,7 +110,7 @@ def test_committing_what_nobody_prepared_is_refused(tmp_path: Path, in_memory: b
 
 def test_what_is_collected_again_is_delivered_again_under_the_same_name(tmp_path: Path):
     delivered = Deliveries()
-    commit(writer(Collect(), opened=services(tmp_path, delivered)), [1], transaction(1))
+    publish(writer(Collect(), opened=services(tmp_path, delivered)), [1], transaction(1))
     writer(Collect(), opened=services(tmp_path, delivered)).commit(transaction(1))
     assert delivered.names == [transaction(1)] * 2
     assert collected(services(tmp_path), "out") == [1]
@@ -129,7 +121,7 @@ def test_a_call_gets_the_records_of_an_epoch_once_when_nothing_fails(tmp_path: P
     calls: list[list[int]] = []
     opened = writer(Call(calls.append), opened=services(None if in_memory else tmp_path))
     opened.write([1])
-    commit(opened, [2], transaction(1))
+    publish(opened, [2], transaction(1))
     opened.commit(transaction(1))
     assert calls == [[1, 2]]
 
@@ -137,7 +129,9 @@ def test_a_call_gets_the_records_of_an_epoch_once_when_nothing_fails(tmp_path: P
 def test_what_was_printed_or_called_takes_no_room(tmp_path: Path):
     opened = services(tmp_path)
     for number, description in enumerate([Print(), Call[Any](len)]):
-        commit(writer(description, opened=opened, name=f"s{number}"), ["x" * 10_000], transaction(1, name=f"s{number}"))
+        publish(
+            writer(description, opened=opened, name=f"s{number}"), ["x" * 10_000], transaction(1, name=f"s{number}")
+        )
     sizes = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
     assert sizes == [0, 0]
 
@@ -148,8 +142,7 @@ def test_what_the_function_of_a_call_raises_is_told_with_the_users_frames(tmp_pa
         raise ConnectionError("no route")
 
     opened = writer(Call(send), opened=services(None if in_memory else tmp_path))
-    opened.write([1, 2])
-    opened.prepare(transaction(1))
+    stage(opened, [1, 2], transaction(1))
     with pytest.raises(UserFunctionError) as caught:
         opened.commit(transaction(1))
     said = str(caught.value)
@@ -169,8 +162,7 @@ def test_a_call_that_failed_is_made_again_by_the_next_attempt(tmp_path: Path):
             raise ConnectionError
 
     opened = writer(Call(send), opened=services(tmp_path))
-    opened.write([1])
-    opened.prepare(transaction(1))
+    stage(opened, [1], transaction(1))
     with pytest.raises(UserFunctionError):
         opened.commit(transaction(1))
     writer(Call(send), opened=services(tmp_path)).commit(transaction(1))
@@ -190,8 +182,7 @@ def test_a_crash_at_any_step_hands_over_every_record_at_least_once(tmp_path: Pat
         try:
             opened = writer(description, opened=services(CrashingStore(staging, step), delivered))
             for epoch in (1, 2):
-                opened.write([epoch])
-                opened.prepare(transaction(epoch))
+                stage(opened, [epoch], transaction(epoch))
                 prepared.append(transaction(epoch))
             for name in prepared:
                 opened.commit(name)
@@ -216,8 +207,7 @@ def test_rolling_back_drops_what_is_prepared_and_not_listed_of_this_sink_alone(t
     writers = {name: writer(Collect(), opened=opened, name=name) for name in "ab"}
     for name, prepared in writers.items():
         for epoch in (1, 2, 3):
-            prepared.write([epoch])
-            prepared.prepare(transaction(epoch, name=name))
+            stage(prepared, [epoch], transaction(epoch, name=name))
         prepared.commit(transaction(1, name=name))
     opened.sweep(sink(Collect(), "a"), swept({transaction(2, name="a")}))
     for name in "ab":
@@ -264,7 +254,7 @@ def file_of(folder: Path, name: str) -> Path:
 @pytest.mark.parametrize("damage", ["torn", "flipped", "planted", "emptied"])
 def test_nothing_is_decoded_that_is_not_what_was_written(tmp_path: Path, damage: str, key: bytes):
     opened, mark = services(tmp_path, key=key), tmp_path / "mark"
-    commit(writer(Collect(), opened=opened), [1, 2, 3], transaction(1))
+    publish(writer(Collect(), opened=opened), [1, 2, 3], transaction(1))
     path = file_of(tmp_path, transaction(1))
     data = bytearray(path.read_bytes())
     if damage == "torn":
@@ -284,7 +274,7 @@ def test_nothing_is_decoded_that_is_not_what_was_written(tmp_path: Path, damage:
 @pytest.mark.parametrize("forger", [b"", b"another key"])
 def test_nothing_is_decoded_that_another_key_has_sealed(tmp_path: Path, forger: bytes):
     mark = tmp_path / "mark"
-    commit(writer(Collect(), opened=services(tmp_path, key=forger)), [Planted(mark)], transaction(1))
+    publish(writer(Collect(), opened=services(tmp_path, key=forger)), [Planted(mark)], transaction(1))
     mark.unlink()  # a writer reads back what it has pickled
     with pytest.raises(DamagedOutputError, match="another key"):
         collected(services(tmp_path, key=b"key"))
@@ -297,7 +287,7 @@ def test_batches_are_neither_repeated_nor_left_out_nor_moved_without_the_key(tmp
     for epoch, batches in enumerate((["paid 5", "paid 7"], ["paid 9"]), 1):
         for record in batches[:-1]:
             collecting.write([record])
-        commit(collecting, batches[-1:], transaction(epoch))
+        publish(collecting, batches[-1:], transaction(epoch))
     first, second = (file_of(tmp_path, transaction(epoch)) for epoch in (1, 2))
     data, other = first.read_bytes(), second.read_bytes()
     batch = data[32 : 32 + 8 + int.from_bytes(data[32:40], "little")]
@@ -323,7 +313,7 @@ def test_batches_are_neither_repeated_nor_left_out_nor_moved_without_the_key(tmp
 def test_a_pipe_or_a_link_among_the_output_is_neither_waited_for_nor_followed(tmp_path: Path):
     opened = services(tmp_path, key=b"key")
     collecting = writer(Collect(), opened=opened)
-    commit(collecting, [1], transaction(1))
+    publish(collecting, [1], transaction(1))
     path = file_of(tmp_path, transaction(1))
     path.rename(elsewhere := tmp_path / "elsewhere")
     os.mkfifo(path)
@@ -347,7 +337,7 @@ def test_output_in_a_folder_that_others_may_write_to_is_not_read_without_a_key(t
     """By the same rule as cuts, and at each time that it is opened."""
     options = TaskOptions(job=JOB, root=str(tmp_path), run=RUN)
     opened = open_services(options, lambda sink, name, records: None, Attempt(1))
-    commit(writer(Collect(), opened=opened), [1], transaction(1))
+    publish(writer(Collect(), opened=opened), [1], transaction(1))
     assert collected(opened) == [1]
     (tmp_path / JOB).chmod(0o777)
     with pytest.raises(StoreError, match="chmod go-w"):
@@ -356,7 +346,7 @@ def test_output_in_a_folder_that_others_may_write_to_is_not_read_without_a_key(t
 
 def test_what_an_interrupted_write_has_left_is_no_output_and_goes_at_the_end(tmp_path: Path):
     opened = services(tmp_path)
-    commit(writer(Collect(), opened=opened), [1], transaction(1))
+    publish(writer(Collect(), opened=opened), [1], transaction(1))
     for folder in ("prepared", "committed"):
         (tmp_path / SINK / folder).mkdir(exist_ok=True)
         (tmp_path / SINK / folder / ".part-0123").write_bytes(b"half")
@@ -367,17 +357,10 @@ def test_what_an_interrupted_write_has_left_is_no_output_and_goes_at_the_end(tmp
 
 def test_a_file_of_something_else_among_what_is_collected_is_told(tmp_path: Path):
     opened = services(tmp_path)
-    commit(writer(Collect(), opened=opened), [1], transaction(1))
+    publish(writer(Collect(), opened=opened), [1], transaction(1))
     (tmp_path / "out" / "committed" / "other").write_text("x")
     with pytest.raises(DamagedOutputError, match=r"'other'.*transaction"):
         collected(opened, "out")
-
-
-def test_staging_is_where_it_was_told_to_be_and_named_after_sinks(tmp_path: Path):
-    opened = FileServices(JOB, folder_store(tmp_path / "new" / "staging"), lambda sink, name, records: None, run=RUN)
-    commit(writer(Collect(), opened=opened, name="../up"), [1], transaction(1, name="../up"))
-    assert everything(tmp_path / "new")[:2] == ["staging", "staging/%2E.%2Fup"]
-    assert collected(opened, "../up") == [1]
 
 
 @pytest.mark.parametrize("description", [Print("> "), Call[Any](lambda records: None)])
@@ -385,7 +368,7 @@ def test_notes_of_what_was_delivered_go_when_no_cut_asks_for_them(tmp_path: Path
     opened = services(tmp_path)
     delivering = writer(description, opened=opened)
     for epoch in range(1, 6):
-        commit(delivering, [epoch], transaction(epoch))
+        publish(delivering, [epoch], transaction(epoch))
         # Retention keeps one cut.
         opened.sweep(
             sink(description),
@@ -401,7 +384,7 @@ def test_what_was_collected_is_not_removed_with_the_notes(tmp_path: Path):
     opened = services(tmp_path)
     collecting = writer(Collect(), opened=opened)
     for epoch in range(1, 4):
-        commit(collecting, [epoch], transaction(epoch))
+        publish(collecting, [epoch], transaction(epoch))
         opened.sweep(sink(Collect()), Sweep(Attempt(1), False, frozenset(), None, frozenset(), frozenset()))
     assert collected(opened, "out") == [1, 2, 3]
 
@@ -409,11 +392,11 @@ def test_what_was_collected_is_not_removed_with_the_notes(tmp_path: Path):
 def test_what_was_collected_is_read_once(tmp_path: Path):
     opened = services(tmp_path)
     collecting, read = writer(Collect(), opened=opened), dict[str, list[Any]]()
-    commit(collecting, [1], transaction(1))
+    publish(collecting, [1], transaction(1))
     assert collected(opened, "out", read) == [1]
     (file,) = [path for path in tmp_path.rglob("*") if path.is_file()]
     file.write_bytes(b"")
-    commit(collecting, [2], transaction(2))
+    publish(collecting, [2], transaction(2))
     assert collected(opened, "out", read) == [1, 2], "the first file was not read again"
 
 
@@ -429,14 +412,14 @@ class SentLater:
 def test_a_call_that_returns_what_nobody_awaits_is_refused(tmp_path: Path, in_memory: bool, function: Any):
     opened = writer(Call(function), opened=services(None if in_memory else tmp_path))
     with pytest.raises(MisuseError, match=r"'out'.*Call.*map_async"):
-        commit(opened, [1], transaction(1))
+        publish(opened, [1], transaction(1))
 
 
 def test_a_call_with_epoch_gets_the_epoch_that_its_records_were_prepared_for(tmp_path: Path):
     calls: list[tuple[list[int], int]] = []
     opened = writer(Call(lambda records, epoch: calls.append((records, epoch)), True), opened=services(tmp_path))
-    commit(opened, [1, 2], transaction(3))
-    commit(opened, [4], transaction(7))
+    publish(opened, [1, 2], transaction(3))
+    publish(opened, [4], transaction(7))
     assert calls == [([1, 2], 3), ([4], 7)]
 
 
@@ -446,7 +429,7 @@ def test_a_sweep_that_is_carried_out_late_leaves_the_notes_of_what_was_published
     opened = services(tmp_path)
     delivering = writer(description, opened=opened)
     for epoch in (4, 5, 0):  # a task that ends prepares for epoch 0
-        commit(delivering, [epoch], transaction(epoch))
+        publish(delivering, [epoch], transaction(epoch))
     opened.sweep(sink(description), Sweep(Attempt(1), False, frozenset(), Epoch(4), frozenset(), frozenset()))
     for epoch in (5, 0):  # cut 6 lists them, and is restored
         delivering.commit(transaction(epoch))

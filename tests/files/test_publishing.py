@@ -10,7 +10,7 @@ import pytest
 
 from backedge import Collect
 from backedge.engine.files.file_errors import OutputError, UnknownTransactionError
-from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.files.file_formats import CSV, JsonLines
 from backedge.engine.files.output_folders import release_folder
 from backedge.graphs.ids import Attempt
 from tests.files.disks import Crash, CrashingDisk
@@ -21,6 +21,7 @@ from tests.files.opened import (
     everything,
     services,
     sink,
+    stage,
     swept,
     swept_by,
     transaction,
@@ -34,8 +35,7 @@ NOTES = Path("_staging", "job", "out", "published")
 def prepared(out: Path, name: str, *, run: str = RUN, value: int = 1, **more: Any) -> Any:
     """A writer that has prepared a transaction of one record."""
     opened = writer(JsonLines(str(out), **AT_ONCE), opened=services(run=run, **more))
-    opened.write([{"n": value}])
-    assert opened.prepare(name)
+    stage(opened, [{"n": value}], name)
     return opened
 
 
@@ -49,20 +49,6 @@ def take_away(out: Path) -> list[str]:
 
 
 # -- what a consumer has taken ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", [JsonLines, CSV, Parquet])
-def test_a_part_that_was_taken_away_is_published_still(tmp_path: Path, kind: Any):
-    out = tmp_path / "out"
-    opened = writer(kind(str(out), **AT_ONCE))
-    opened.write([{"n": 1}])
-    opened.prepare(transaction(1))
-    opened.commit(transaction(1))
-    taken = take_away(out)
-    for _ in range(2):  # a restore commits again what its cut lists
-        writer(kind(str(out), **AT_ONCE), opened=services(attempt=Attempt(2))).commit(transaction(1))
-    assert visible(out) == []
-    assert visible(tmp_path / "taken") == taken != []
 
 
 def test_a_part_that_was_taken_is_not_published_again_after_a_crash_at_any_step(tmp_path: Path):

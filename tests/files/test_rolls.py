@@ -20,10 +20,12 @@ from tests.files.opened import (
     RUN,
     Clock,
     everything,
+    publish,
     reader,
     rest,
     services,
     sink,
+    stage,
     swept,
     swept_by,
     transaction,
@@ -39,9 +41,7 @@ FEWER_FAST = [pytest.param(JsonLines, marks=pytest.mark.slow), CSV, pytest.param
 def write(opened: Any, *epochs: int, attempt: int = 1, **columns: Any) -> None:
     """A transaction of one record for each epoch, committed."""
     for epoch in epochs:
-        opened.write([{"n": epoch, **columns}])
-        assert opened.prepare(transaction(epoch, attempt))
-        opened.commit(transaction(epoch, attempt))
+        publish(opened, [{"n": epoch, **columns}], transaction(epoch, attempt))
 
 
 def numbers(folder: Path, kind: Any = JsonLines) -> list[int]:
@@ -175,8 +175,7 @@ def test_output_that_cannot_be_published_at_the_end_fails_the_run_and_says_where
 def test_a_superseded_task_that_wakes_up_neither_loses_nor_doubles_anything(tmp_path: Path):
     old = writer(JsonLines(str(tmp_path), **BIG))
     write(old, 1)
-    old.write([{"n": 2}])
-    old.prepare(transaction(2))
+    stage(old, [{"n": 2}], transaction(2))
     new = writer(JsonLines(str(tmp_path), **BIG), opened=services(attempt=Attempt(2)))
     old.commit(transaction(2))  # late: its roll was taken over, so it begins another
     new.commit(transaction(2))
@@ -190,8 +189,7 @@ def test_a_superseded_task_that_wakes_up_neither_loses_nor_doubles_anything(tmp_
 def test_a_file_that_was_linked_by_an_attempt_that_did_not_roll_is_taken_for_done(tmp_path: Path):
     disk = CrashingDisk()
     first = writer(JsonLines(str(tmp_path), **AT_ONCE), opened=services(disk=disk))
-    first.write([{"n": 1}])
-    first.prepare(transaction(1))
+    stage(first, [{"n": 1}], transaction(1))
     monkey = disk.link
 
     def link_and_die(source: Path, target: Path) -> None:
@@ -219,8 +217,7 @@ def test_what_waits_in_a_former_format_is_published_in_that_format(
     """Two parts in a roll, and one that is only prepared."""
     old = writer(former(str(tmp_path), **BIG))
     write(old, 1, 2)
-    old.write([{"n": 3}])
-    old.prepare(transaction(3))
+    stage(old, [{"n": 3}], transaction(3))
     new = writer(now(str(tmp_path), **limits), opened=services(attempt=Attempt(2)))
     for epoch in (1, 2, 3):
         new.commit(transaction(epoch))
@@ -339,8 +336,7 @@ def test_a_task_that_sleeps_at_any_step_while_others_go_on_neither_loses_nor_dou
         committed = 0
         try:
             for epoch in (1, 2, 3):
-                old.write([{"n": epoch}])
-                old.prepare(transaction(epoch))
+                stage(old, [{"n": epoch}], transaction(epoch))
                 committed = epoch
                 old.commit(transaction(epoch))
             old.close()
@@ -366,8 +362,7 @@ def test_a_step_that_finds_no_room_loses_nothing(tmp_path: Path, kind: Any):
         prepared = 0
         try:
             for epoch in (1, 2, 3):
-                opened.write([{"n": epoch}])
-                opened.prepare(transaction(epoch))
+                stage(opened, [{"n": epoch}], transaction(epoch))
                 prepared = epoch
                 opened.commit(transaction(epoch))
             opened.close()
@@ -387,8 +382,7 @@ def test_a_part_whose_move_ends_after_its_roll_was_joined_becomes_a_file_of_its_
         out = tmp_path / str(step)
         opened = writer(JsonLines(str(out), **BIG))
         write(opened, 1, 2)
-        opened.write([{"n": 3}])
-        opened.prepare(transaction(3))
+        stage(opened, [{"n": 3}], transaction(3))
         staging = out / "_staging" / "job" / "out"
 
         def arrive(staging: Path = staging) -> None:

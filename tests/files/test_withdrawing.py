@@ -20,10 +20,12 @@ from tests.files.opened import (
     RUN,
     collected,
     everything,
+    publish,
     reader,
     rest,
     services,
     sink,
+    stage,
     transaction,
     visible,
     writer,
@@ -38,9 +40,7 @@ RECORDS = Path("_staging", "job", "out", "contents")
 def write(opened: Any, *epochs: int, attempt: int = 1) -> None:
     """A transaction of two records for each epoch, committed."""
     for epoch in epochs:
-        opened.write([{"n": epoch}, {"n": epoch}])
-        opened.prepare(transaction(epoch, attempt))
-        opened.commit(transaction(epoch, attempt))
+        publish(opened, [{"n": epoch}, {"n": epoch}], transaction(epoch, attempt))
 
 
 def later(epoch: int, attempt: int = 2) -> LaterOutput:
@@ -91,8 +91,7 @@ def test_parts_of_one_file_are_told_apart_whatever_their_order(tmp_path: Path):
 def test_what_waits_to_be_published_goes_too(tmp_path: Path):
     opened = writer(JsonLines(str(tmp_path), **BIG))
     write(opened, 1, 2, 3)
-    opened.write([{"n": 4}, {"n": 4}])
-    opened.prepare(transaction(4))
+    stage(opened, [{"n": 4}, {"n": 4}], transaction(4))
     withdraw(JsonLines(str(tmp_path), **BIG), 2)
     assert numbers(tmp_path) == [1, 2]
     assert not list(tmp_path.glob(f"_staging/**/*{transaction(4)}*"))
@@ -108,9 +107,7 @@ def test_nothing_goes_that_no_record_names(tmp_path: Path):
     theirs = tmp_path / "notes.jsonl"
     theirs.write_text('{"n":8}\n{"n":8}\n')
     other = writer(JsonLines(str(tmp_path), **AT_ONCE), name="other")
-    other.write([{"n": 7}, {"n": 7}])
-    other.prepare(transaction(7, name="other"))
-    other.commit(transaction(7, name="other"))
+    publish(other, [{"n": 7}, {"n": 7}], transaction(7, name="other"))
     withdraw(JsonLines(str(tmp_path), **AT_ONCE), 1)
     assert numbers(tmp_path) == [1, 7, 8, 9]
 
@@ -183,8 +180,7 @@ def test_a_task_presumed_dead_publishes_nothing_after_its_output_was_removed(tmp
         disk = WatchedDisk(1000, lambda out=out: withdraw(JsonLines(str(out), **limits), 2))
         opened = writer(JsonLines(str(out), **limits), opened=services(disk=disk))
         for epoch in (1, 2, 3):
-            opened.write([{"n": epoch}, {"n": epoch}])
-            opened.prepare(transaction(epoch))
+            stage(opened, [{"n": epoch}, {"n": epoch}], transaction(epoch))
         disk.before = len(disk.steps) + step
         with suppress(OSError, OutputError):
             for epoch in (1, 2, 3):
@@ -243,8 +239,7 @@ def test_a_record_stays_as_long_as_a_run_can_go_back_to_before_it(tmp_path: Path
 def test_collected_records_of_after_the_cut_go(tmp_path: Path):
     opened = writer(Collect(), opened=services(tmp_path))
     write(opened, 1, 2, 3)
-    opened.write(["waits"])
-    opened.prepare(transaction(4))
+    stage(opened, ["waits"], transaction(4))
     services(tmp_path).withdraw(sink(Collect()), later(2))
     assert [record["n"] for record in collected(services(tmp_path))] == [1, 1, 2, 2]
     with pytest.raises(OutputError):

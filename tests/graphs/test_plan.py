@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from backedge import Collect, Edge, Flow, Generate, Items, Plan, Print, Range
 from backedge.engine.files.file_formats import JsonLines, Parquet
 from backedge.graphs.flow import build
 from backedge.graphs.kinds import Iterate, MapAsync, MapBatches, OfClass
 from backedge.graphs.plan import Resources, Routing
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def attempt(tries: int, order: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -214,31 +206,6 @@ def test_stop_when_and_name_reach_the_plan():
     assert (flow.plan().name, flow.plan().stop_when) == ("until-done", bool)
 
 
-@pytest.mark.slow
-def test_hash_is_the_same_in_processes_with_other_hash_seeds():
-    program = (
-        "from backedge import Collect, Flow, Range\n"
-        "flow = Flow('f')\n"
-        "again = flow.loop('again', max_rounds=3)\n"
-        "circle = flow.read(Range(9), name='a').merge(again).key_by(lambda n: n).map(lambda n: n, name='m')\n"
-        "again.feed(circle)\n"
-        "circle.write(Collect(), name='z')\n"
-        "print(flow.plan().hash)"
-    )
-    hashes = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        for seed in ("0", "1", "4711")
-    }
-    assert len(hashes) == 1
-    assert len(hashes.pop()) == 16
-
-
 def test_hash_does_not_depend_on_code_limits_or_parallelism():
     same = retries().plan().hash
     assert retries(parallelism=7).plan().hash == same
@@ -272,3 +239,8 @@ def test_hash_changes_with_the_structure():
     assert retries(name="other").plan().hash != retries().plan().hash
     assert retries(key="name").plan().hash != retries().plan().hash
     assert retries(max_rounds=None).plan().hash != retries().plan().hash
+
+
+def test_the_hash_is_the_one_that_was_written_down():
+    """In every process, whatever its hash seed. With another one, no cut that was ever taken could be restored."""
+    assert retries().plan().hash == "16ac387d79609695"

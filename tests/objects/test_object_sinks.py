@@ -16,7 +16,7 @@ from backedge.graphs.ids import Attempt, TaskId
 from backedge.recovery.stores.object_client import Repeats
 from backedge.recovery.stores.object_store import PIECE_BYTES, ObjectStore
 from tests.faults.evidence import Evidence
-from tests.files.opened import AT_ONCE, reader, services, sink, transaction, writer
+from tests.files.opened import AT_ONCE, reader, services, sink, stage, transaction, writer
 from tests.files.opened import place as sink_place
 from tests.gates import HANG_S
 from tests.objects.conftest import QUICK, Place
@@ -57,8 +57,7 @@ def numbers(out: str, kind: Any = JsonLines) -> list[int]:
 
 def prepared(out: str, *values: int, epoch: int = 1, attempt: int = 1) -> Any:
     opened = writer(JsonLines(out, **AT_ONCE), opened=services(attempt=Attempt(attempt)))
-    opened.write(batch(*values))
-    assert opened.prepare(transaction(epoch, attempt))
+    stage(opened, batch(*values), transaction(epoch, attempt))
     return opened
 
 
@@ -74,10 +73,8 @@ def plan_copy(place: Place, kind: Kind, step: str = "end", times: int = 1) -> Fa
 def test_output_is_published_by_commit_alone_and_once_and_never_by_a_list(place: Place, out: str, kind: Any):
     lists = place.proxy.plan("GET", "list", 503, times=ALWAYS)
     opened = writer(kind(out, **AT_ONCE))
-    opened.write(batch(1, 2))
-    assert opened.prepare(transaction(1))
-    opened.write(batch(3))
-    assert opened.prepare(transaction(2))
+    stage(opened, batch(1, 2), transaction(1))
+    stage(opened, batch(3), transaction(2))
     assert opened.prepare(transaction(3)) is False
     opened.commit(transaction(1))
     opened.commit(transaction(1))
@@ -140,8 +137,7 @@ def rolled(out: str, *values: int, kind: Any = JsonLines) -> tuple[Any, list[str
     opened = writer(kind(out))
     names = [transaction(value) for value in values]
     for value, name in zip(values, names, strict=True):
-        opened.write(batch(value))
-        assert opened.prepare(name)
+        stage(opened, batch(value), name)
         assert name in opened.commit_together([name])
     return opened, names
 
@@ -181,8 +177,7 @@ def test_a_roll_survives_whatever_happens_to_its_requests(place: Place, out: str
 def test_a_record_that_lands_late_decides_for_all_or_for_none(place: Place, out: str, lands_first: bool):
     """Whether it was created is unknown, so what it may name stays; the next attempt lists one piece more."""
     opened, names = rolled(out, 1, 2)
-    opened.write(batch(3))
-    opened.prepare(transaction(3))
+    stage(opened, batch(3), transaction(3))
     late = place.proxy.plan("PUT", "/rolls/", "late")
     refused = place.proxy.plan("PUT", "/rolls/", 503, times=QUICK.times)
     with pytest.raises(OutcomeUnknownError):
@@ -267,8 +262,7 @@ def test_what_the_cut_lists_of_another_place_is_published_there_once(
 
     before = opened(out, 1)
     for epoch in (1, 2):
-        before.write(batch(epoch))
-        before.prepare(transaction(epoch))
+        stage(before, batch(epoch), transaction(epoch))
     if is_published:
         before.commit_together([transaction(1), transaction(2)])
         before.close()
