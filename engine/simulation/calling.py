@@ -25,7 +25,6 @@ class Calls:
         self._awaited = Awaited()
 
     def answer(self, call: Call) -> Answer:
-        """Make a call, and wait for the answer."""
         if is_async(call.function):
             answer = self._awaited.run(self._ask(call)).result()
         else:

@@ -52,33 +52,26 @@ class FaultyStore(Store):
 
     @property
     def location(self) -> str:
-        """That of the store."""
         return self._store.location
 
     def below(self, folder: str) -> FaultyStore:
-        """The part of the store below a folder, with the same faults."""
         return FaultyStore(self._store.below(folder), self._faults)
 
     def prepare(self, is_signed: bool) -> None:
-        """Make what must be there."""
         self._store.prepare(is_signed)
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """Read bytes."""
         return self._store.read(name, start, length)
 
     @contextmanager
     def open(self, name: str) -> Generator[BufferedIOBase]:
-        """Open a file."""
         with self._store.open(name) as file:
             yield file
 
     def facts(self, name: str) -> FileFacts | None:
-        """Size and time of a file."""
         return self._store.facts(name)
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Write files."""
         self._store.write(files)
 
     def create(self, name: str, data: bytes) -> bool:
@@ -96,19 +89,15 @@ class FaultyStore(Store):
         raise OutcomeUnknownError(errno.EIO, f"no reply came for {name}")
 
     def make_durable(self, names: Collection[str]) -> None:
-        """Make files durable."""
         self._store.make_durable(names)
 
     def list(self, folder: str = "") -> Iterable[str]:
-        """The names of files."""
         return self._store.list(folder)
 
     def folders(self, folder: str = "") -> Iterable[str]:
-        """The folders in a folder."""
         return self._store.folders(folder)
 
     def remove(self, names: Collection[str]) -> None:
-        """Remove files."""
         self._store.remove(names)
 
 
@@ -119,16 +108,13 @@ class ReadOnce:
     files: StoredCut
 
     def state(self, task: TaskId, operator: str, groups: range | None = None) -> OperatorState:
-        """The state of an operator in a task."""
         state = self.files.state(task, operator, groups)
         return structs.replace(state, groups=_in_memory(state.groups), deltas=tuple(map(_in_memory, state.deltas)))
 
     def logs(self, task: TaskId) -> Logs:
-        """The log of each input channel of a task, empty ones left out."""
         return self.files.logs(task)
 
     def rounds(self, task: TaskId) -> RoundsSnapshot | None:
-        """The state of rounds in a task."""
         return self.files.rounds(task)
 
 
@@ -166,12 +152,10 @@ class CutsInStore(SimulatedStore):
     # -- the chain -----------------------------------------------------------------------------------------------
 
     def read_chain(self) -> list[Numbered]:
-        """Read the chain, which may fail."""
         super().read_chain()
         return self._cuts.numbered()
 
     def try_to_create(self, append: AppendEntry, deployment: Deployment) -> bool:
-        """Create an entry, which may fail."""
         number, entry = append
         files: dict[TaskId, TaskFiles] = {}
         if isinstance(entry, Manifest):
@@ -187,7 +171,6 @@ class CutsInStore(SimulatedStore):
         return is_ours and self.create(number, entry)
 
     def land(self, index: int) -> None:
-        """Carry out a creation that hung."""
         create, append = self._faults.hung.pop(index), self.hanging.pop(index)
         if create():
             self.create(*append)
@@ -195,38 +178,31 @@ class CutsInStore(SimulatedStore):
     # -- files ---------------------------------------------------------------------------------------------------
 
     def write(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> None:
-        """Make a snapshot durable."""
         super().write(attempt, epoch, snapshot)
         written = self._cuts.write_task(attempt, epoch, snapshot, loops=self._loops, kinds=self._kinds)
         self.written[FileId(attempt, epoch, snapshot.task)] = written
 
     def discard(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
-        """Remove the file of an aborted epoch."""
         super().discard(attempt, epoch, task)
         self._cuts.discard_task(attempt, epoch, task)
 
     def on_compacted(self, name: FileId) -> None:
-        """The supervisor hears of a compaction: the manifest of a later cut may name its file."""
         self._cuts.on_compacted(self.written[name])
 
     def read_cut(self, epoch: Epoch) -> SimulatedCut:
-        """Read a complete cut, which may fail."""
         cut = super().read_cut(epoch)
         return replace(cut, outline=self._cuts.manifest_of(epoch).outline)
 
     def files_of(self, cut: Cut, tasks: Iterable[TaskId]) -> CutFiles:
-        """The files that these tasks wrote for a cut."""
         described = self._cuts.manifest_of(cut.epoch).tasks
         return ReadOnce(self._cuts.files_of({task: described[task] for task in tasks}))
 
     # -- removals ------------------------------------------------------------------------------------------------
 
     def drop(self, epoch: Epoch) -> None:
-        """Remove the entry of a cut, and the files that no other cut names."""
         super().drop(epoch)
         self._cuts.drop(epoch)
 
     def sweep(self, sweep: Sweep) -> None:
-        """Remove the files that a sweep removes."""
         super().sweep(sweep)
         self._cuts.sweep(sweep)

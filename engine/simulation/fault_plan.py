@@ -44,7 +44,6 @@ class FaultPlan:
 
     @staticmethod
     def none() -> FaultPlan:
-        """No faults."""
         counts: dict[str, Any] = {fault.name: 0 for fault in fields(FaultPlan) if fault.type == "int"}
         return FaultPlan(**counts, zombies=False)
 

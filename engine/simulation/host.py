@@ -80,7 +80,6 @@ class SpilledInMemory(Stored):
         return len(self.payload)
 
     def load(self) -> bytes:
-        """Return its bytes."""
         return self.payload
 
 
@@ -151,7 +150,6 @@ class Host(Observer):
         self.driver.start()
 
     def answer(self, call_id: int) -> None:
-        """Give the task the answer to a call outside."""
         self.driver.on_answer(call_id, *self.around.answer(self.runtime.call(call_id)))
 
     def store_snapshot(self, epoch: Epoch | None) -> None:
@@ -168,7 +166,6 @@ class Host(Observer):
 
     @property
     def now_ms(self) -> int:
-        """The clock of the world."""
         return self.around.now_ms
 
     steady_ms = now_ms
@@ -184,7 +181,6 @@ class Host(Observer):
         return self.turn_ns
 
     def way(self, channel: Channel) -> SendItem:
-        """Send on the wire."""
         return partial(self._send, channel.id)
 
     def _send(self, channel: ChannelId, item: Item) -> None:
@@ -206,7 +202,6 @@ class Host(Observer):
         """An item is on the wire as soon as it is sent."""
 
     def is_going_round(self) -> bool:
-        """Whether a batch waits in a loop within this actor."""
         return self.around.is_going_round(self.core.task.actor)
 
     def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
@@ -219,14 +214,12 @@ class Host(Observer):
         self.around.drop_file(attempt, epoch, task)
 
     def report(self, task: TaskId, effect: Effect, files: Any = None) -> None:
-        """Send a report to the coordinator."""
         self.around.report(self.attempt, task, effect)
 
     def call(self, task: TaskId, call_id: int, call: Call) -> None:
         """Answer a call when the schedule says so."""
 
     def store(self, payload: bytes) -> Stored:
-        """Spill a payload."""
         self.around.count("spilled")
         return SpilledInMemory(payload)
 
@@ -268,13 +261,10 @@ class Host(Observer):
             self.around.note(EndSent(self.attempt, task, channel))
 
     def on_split(self, task: TaskId, channel: ChannelId) -> None:
-        """Count it."""
         self.around.count("split_batches")
 
     def on_captured(self, task: TaskId, epoch: Epoch | None) -> None:
-        """Note it."""
         self.around.note(Captured(self.attempt, task, epoch))
 
     def on_committed(self, task: TaskId, names: tuple[str, ...]) -> None:
-        """Note it."""
         self.around.note(CommittedEvent(self.attempt, task, names))

@@ -65,7 +65,6 @@ class LinedWorld(World):
     # -- reports -------------------------------------------------------------------------------------------------
 
     def report(self, attempt: Attempt, task: TaskId, effect: Effect) -> None:
-        """Send a report to the coordinator."""
         end = self._end(self.far, Line(attempt, task))
         self.reports.append((attempt, task, Travelling(end.say(effect, self.now_ms), end.confirm())))
 

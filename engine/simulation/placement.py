@@ -43,13 +43,11 @@ class Placement:
         self.refused = 0
 
     def deployment(self, parallelism: int) -> Deployment:
-        """The deployment with that parallelism."""
         if parallelism not in self.made:
             self.made[parallelism] = expand(self.plan, parallelism, self.actors)
         return self.made[parallelism]
 
     def resized(self, sizes: Sizes) -> Deployment:
-        """The deployment with these numbers of tasks."""
         for deployment in self.made.values():
             if deployment.parallelism == dict(sizes):
                 return deployment

@@ -30,7 +30,6 @@ class Hop(NamedTuple):
 
 
 def copied(value: Any) -> Any:
-    """A copy that shares nothing with the value."""
     return pickle.loads(pickle.dumps(value, 5))
 
 
@@ -107,7 +106,6 @@ class PlainOperator:
         self.call("on_start", Context(self, NO_KEY, 0))
 
     def receive(self, edge: Edge, arrived: Sequence[Hop]) -> None:
-        """Records come over an edge."""
         mean = self.operator.kind.mean
         for one in arrived:
             if not self.sets_aside:
@@ -122,7 +120,6 @@ class PlainOperator:
                 self.emit("dead", asked.record, asked.hops)
 
     def emit(self, output: str, record: Any, hops: int) -> None:
-        """Note what goes to an output."""
         self.emitted.append((output, Hop(copied(record), hops)))
 
     def take_emitted(self) -> list[tuple[str, Hop]]:
@@ -137,11 +134,9 @@ class PlainOperator:
             function(context, *arguments)
 
     def round_ends(self, path: tuple[int, ...]) -> None:
-        """The hook for the end of a round."""
         self.call("on_round_end", Context(self, NO_KEY, self.hops_max, round=path))
 
     def ends(self) -> None:
-        """The hook for the end."""
         self.call("on_end", Context(self, NO_KEY, self.hops_max))
 
     def fire(self, now_ms: int) -> None:
@@ -198,7 +193,6 @@ class Arrived:
         return Context(self._of, self._key, self._hops)
 
     def emit(self, record: Any, output: str = "out") -> None:
-        """Send a record to an output."""
         self._of.emit(output, record, self._hops)
 
     def value(self, default: Any) -> Any:
@@ -207,7 +201,6 @@ class Arrived:
         return values[self._key] if self._key in values else copied(default)
 
     def set_value(self, value: Any) -> None:
-        """Give the record's key a value."""
         self._of.values[self._key] = value
 
     def keep(self) -> None:
@@ -220,7 +213,6 @@ class Arrived:
 
 
 def rule_of(plan: Plan, head: str) -> Iterate:
-    """How the iteration of this head ends."""
     kind = plan.operators[head].kind
     if not isinstance(kind, Iterate):
         raise TypeError(f"operator {head!r} is the head of an iteration and a {kind.word}")
@@ -258,27 +250,22 @@ class Context:
         self.state.key = before
 
     def emit(self, record: Any, output: str | None = None) -> None:
-        """Send a record."""
         self._of.emit(output or self._of.operator.outputs[0], record, self._hops)
 
     def emit_batch(self, batch: Any, output: str | None = None) -> None:
-        """Send the records of a batch, one by one."""
         for record in rows_of(batch):
             self.emit(record, output)
 
     def set_timer(self, at_ms: int) -> None:
-        """Have `on_timer` called."""
         timer = (at_ms, self.state.key, self._hops)
         if timer not in self._of.timers:
             self._of.timers.append(timer)
 
     def set_timer_in(self, ms: int) -> int:
-        """The same, so long from now."""
         self.set_timer(self.now + ms)
         return self.now + ms
 
     def clear_timer(self, at_ms: int | None = None) -> None:
-        """Do not have `on_timer` called."""
         key = self.state.key
         self._of.timers = [timer for timer in self._of.timers if timer[1] != key or at_ms not in (None, timer[0])]
 
@@ -291,13 +278,10 @@ class State:
         self.key = key
 
     def get(self, default: Any = None) -> Any:
-        """The value, or `default`."""
         return self._values.get(self.key, default)
 
     def set(self, value: Any) -> None:
-        """Give it a value."""
         self._values[self.key] = value
 
     def clear(self) -> None:
-        """Forget it."""
         self._values.pop(self.key, None)

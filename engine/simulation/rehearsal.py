@@ -37,7 +37,6 @@ class RehearsedWriter:
         self._takes_columns = takes_columns
 
     def write(self, records: Records) -> None:
-        """Add records to the open transaction."""
         self._ledger.write(records)
         if isinstance(records, Columns):
             self._writer.write(records if self._takes_columns else records.to_records())
@@ -45,7 +44,6 @@ class RehearsedWriter:
             self._writer.write(copy_records(records))
 
     def prepare(self, name: str) -> bool:
-        """Prepare the open transaction in both."""
         is_there = self._ledger.prepare(name)
         if self._writer.prepare(name) != is_there:
             wrong = "prepared nothing, though records were written" if is_there else "prepared an empty transaction"
@@ -77,7 +75,6 @@ class SimulatedServices(MemoryServices):
         self._kept = ListStore()
 
     def writer(self, operator: Operator, task: TaskId) -> SinkWriter:
-        """The writer of one sink task."""
         ledger = ListWriter(operator.name, self.store)
         sink = self._sink_of(operator)
         if sink is None:
@@ -86,7 +83,6 @@ class SimulatedServices(MemoryServices):
         return RehearsedWriter(operator.name, ledger, writer, sink.takes_columns)
 
     def sweep(self, sweep: Sweep) -> None:
-        """Remove leftovers of attempts, for all sinks."""
         super().sweep(sweep)
         for name, sink in self._rehearsed.items():
             if sink is not None:
@@ -108,7 +104,6 @@ class SimulatedServices(MemoryServices):
         return None
 
     def close(self) -> None:
-        """Remove what was written."""
         if self._folder is not None:
             shutil.rmtree(self._folder)
             self._folder = None

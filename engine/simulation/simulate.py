@@ -191,7 +191,6 @@ class _Call:
     snapshots: str | None
 
     def with_seed(self, seed: int | None) -> str:
-        """The call, for one seed."""
         words = ["flow"] + ["inputs=inputs"] * (self.inputs is not None) + [f"seeds=[{'' if seed is None else seed}]"]
         words += [f"crashes={self.crashes}"] * (self.crashes != 3)
         words += ["invariant=invariant"] * (self.invariant is not None)
@@ -256,7 +255,6 @@ def _checked_ignore(plan: Plan, ignore: Mapping[str, Sequence[str]]) -> dict[str
 
 
 def _without(columns: Sequence[str], records: list[Any], sink: str) -> list[Any]:
-    """The records without these columns."""
     if not columns:
         return records
     if others := [record for record in records if not isinstance(record, Mapping)]:

@@ -142,7 +142,6 @@ class SimulatedStore:
                 raise LookupError(f"the manifest of the complete cut {entry.epoch} has been removed")
 
     def manifest(self, epoch: Epoch) -> Manifest:
-        """The manifest of a complete cut."""
         for entry in reversed(self._manifests()):
             if entry.epoch == epoch:
                 return entry
@@ -233,7 +232,6 @@ class SimulatedStore:
         return [entry for _, entry in self.chain if isinstance(entry, Manifest)]
 
     def note_deployment(self, attempt: Attempt, deployment: Deployment) -> None:
-        """Remember the deployment of an attempt."""
         self.deployments[attempt] = deployment
 
 

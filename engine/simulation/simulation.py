@@ -94,12 +94,10 @@ class Run:
         return f", with records still going round, {', '.join(found)}" if found else ""
 
     def outputs(self) -> dict[str, list[Any]]:
-        """The published records of each sink."""
         store, operators = self.world.services.store, self.world.plan.operators
         return {name: store.output(name) for name, operator in operators.items() if operator.kind.is_sink}
 
     def counts(self) -> Counter[str]:
-        """Counts of what happened."""
         record = self.world.record
         with_log = {
             epoch for epoch, cut in record.cuts.items() if any(r.log for s in cut.snapshots.values() for r in s.inputs)
@@ -121,7 +119,6 @@ class _CreditedWorld(ToldWorld):
     """A world in which unbounded sources only read while little is in transit, as credit ensures in an engine."""
 
     def enabled(self) -> list[Happening]:
-        """Everything that can happen next."""
         found = super().enabled()
         wires = sum(len(wire) for channel, wire in self.wires.items() if channel.receiver in self.hosts)
         queues = sum(len(inbox.queue) for host in self.hosts.values() for inbox in host.core.inboxes.values())

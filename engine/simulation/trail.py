@@ -71,11 +71,9 @@ class Trail:
     violations: list[Violation] = field(default_factory=list[Violation])
 
     def wrong(self, statement: str, story: str, channel: ChannelId | None = None, epoch: Epoch | None = None) -> None:
-        """Note a violation."""
         self.violations.append(Violation(statement, f"attempt {self.attempt}: {story}", epoch, channel))
 
     def follow(self, event: Event) -> None:
-        """Take the next event of the attempt."""
         self.events.append(event)
         match event:
             case Sent():
@@ -156,7 +154,6 @@ class Trail:
 
 
 def walk(record: Record) -> dict[Attempt, Trail]:
-    """The trail of every attempt."""
     trails: dict[Attempt, Trail] = {}
     trail: Trail | None = None
     for event in record.trace:

@@ -30,7 +30,6 @@ class WindowedWorld(LinedWorld):
         self.credits_of, self.credits = attempt, {}
 
     def send_credit(self, attempt: Attempt, channel: ChannelId, credit: Credit) -> None:
-        """Send credit to the sender."""
         if attempt == self.credits_of:
             self.credits.setdefault(channel, []).append(credit)
 

@@ -291,7 +291,6 @@ class Chain:
         return number
 
     def _listed(self, folder: str) -> list[int]:
-        """The numbers of the files that are listed in a folder."""
         numbers = (entry_number(name.rsplit("/", 1)[-1]) for name in self._store.list(folder))
         return [number for number in numbers if number is not None]
 

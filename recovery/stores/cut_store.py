@@ -280,7 +280,6 @@ class CutStore:
         create_exclusively(self._store, name, sealed(document, self._key, GRAPH))
 
     def graph(self, graph_hash: str) -> Any:
-        """The description of a graph."""
         name = path_of(graph_file(graph_hash))
         path = full_name(self._store, name)
         try:
@@ -415,7 +414,6 @@ class CutStore:
         return StoredCut(tasks, self._verified)
 
     def reader_of(self, files: TaskFiles) -> TaskReader:
-        """Reads the files of one task. A file is verified before it is decoded."""
         from backedge.recovery.stores.task_tables import TaskReader
 
         return TaskReader(files, self._verified)

@@ -36,12 +36,10 @@ class TaskFileHash:
         self._hash = blake3()
 
     def update(self, piece: bytes) -> None:
-        """Add the next piece."""
         self._hash.update(piece)
 
     @property
     def digest(self) -> str:
-        """The digest of all pieces so far."""
         return _text(_BLAKE3, self._hash)
 
 
@@ -55,7 +53,6 @@ def digest_of_task_file(data: bytes) -> str:
 
 
 def digest_of_constant(data: bytes) -> str:
-    """The digest of a constant."""
     return _text(_SHA256, hashlib.sha256(data))
 
 
@@ -75,7 +72,6 @@ def file_has_digest(file: Any, digest: str) -> bool:
 
 
 def digits_in(digest: str) -> str:
-    """The hexadecimal digits of a digest."""
     return digest.partition(":")[2]
 
 

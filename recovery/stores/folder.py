@@ -321,7 +321,6 @@ class _Opened:
             _sync_to_disk(self._descriptors[parts])
 
     def close(self) -> None:
-        """Close all folders."""
         for descriptor in self._descriptors.values():
             os.close(descriptor)
 

@@ -31,11 +31,9 @@ class FolderStore(Store):
 
     @property
     def location(self) -> str:
-        """The absolute path of the folder."""
         return self._folder.full(self._below)
 
     def below(self, folder: str) -> FolderStore:
-        """The store of a folder in it."""
         below = copy(self)
         below._below = self._full(folder)
         return below
@@ -50,7 +48,6 @@ class FolderStore(Store):
         self._below = ()
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """Read a part of a file."""
         with self._folder.open(self._full(name)) as file:
             file.seek(start)
             rest = max(os.fstat(file.fileno()).st_size - start, 0)
@@ -73,7 +70,6 @@ class FolderStore(Store):
         self._folder.write({self._full(name): data for name, data in files.items()})
 
     def write_pieces(self, name: str, pieces: Iterable[bytes]) -> None:
-        """Write a file piece by piece."""
         self._folder.write_pieces(self._full(name), pieces)
 
     def move(self, name: str, to: str) -> None:
@@ -94,7 +90,6 @@ class FolderStore(Store):
         return [path_of(parts[above:]) for parts in self._folder.walk(self._full(folder))]
 
     def folders(self, folder: str = "") -> list[str]:
-        """The folders in a folder."""
         return self._folder.folders(self._full(folder))
 
     def remove(self, names: Collection[str]) -> None:

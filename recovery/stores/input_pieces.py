@@ -47,7 +47,6 @@ class PieceId(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its file."""
         return path_of(input_piece(self.epoch, self.attempt, self.task, self.number))
 
 
@@ -90,7 +89,6 @@ class InputPieces:
         return data
 
     def write(self, id: PieceId, flow: str, data: bytes) -> None:
-        """Write a piece."""
         document = {
             "job_id": self._job_id,
             "task": list(id.task),
@@ -134,7 +132,6 @@ class InputPieces:
         return any(number_in(folder, "epoch") is not None for folder in self._store.folders(INPUTS))
 
     def remove(self, is_dead: Callable[[Epoch, Attempt], bool]) -> None:
-        """Remove the pieces of these epochs and attempts."""
         for folder in self._store.folders(INPUTS):
             number = number_in(folder, "epoch")
             for attempt in () if number is None else self._attempts(folder):

@@ -56,14 +56,12 @@ def link_document(number: int, entry: Entry, parent: str | None, manifest: Manif
 
 
 def link_in(document: Document, sha256: str) -> Link:
-    """The link in a document."""
     manifest: Any = document["manifest"]
     file = None if manifest is None else ManifestFile(**manifest)
     return Link(document["number"], entry_in(document), document["parent"], sha256, file)
 
 
 def past_document(past: Past) -> Document:
-    """The document of the shortened part of a chain."""
     links = [
         {**link_document(link.number, link.entry, link.parent, link.manifest), "sha256": link.sha256}
         for link in past.links
@@ -72,7 +70,6 @@ def past_document(past: Past) -> Document:
 
 
 def past_in(document: Document) -> Past:
-    """The shortened part of a chain in a document."""
     links = tuple(link_in(link, link["sha256"]) for link in document["links"])
     return Past(document["ordinal"], document["number"], document["sha256"], links)
 

@@ -53,12 +53,10 @@ class CutDescription(Struct, frozen=True):
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
-        """Every file of the cut."""
         return (*self.of_tasks, *self.constants.values())
 
     @property
     def of_tasks(self) -> tuple[StoredFile, ...]:
-        """The files of its tasks."""
         return tuple(file for task in self.tasks.values() for file in task.all_files)
 
     @property
@@ -118,7 +116,6 @@ def entry_document(entry: Entry) -> Document:
 
 
 def entry_in(document: Document) -> Entry:
-    """Convert a document to an entry of the chain."""
     attempt = Attempt(document["attempt"])
     if document["kind"] == "attempt":
         sizes, begun = (tuple((name, tasks) for name, tasks in document[part]) for part in ("sizes", "begun"))
@@ -203,7 +200,6 @@ def _task_document(files: TaskFiles) -> Document:
 
 
 def description_in(document: Document, path: str) -> CutDescription:
-    """Convert the document of a manifest to the description of its cut."""
     check_codecs(document, path)
     tasks = converted(document["tasks"], list[TaskFiles])
     described = CutDescription(

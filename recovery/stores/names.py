@@ -228,7 +228,6 @@ def entry_number(name: str) -> int | None:
 
 
 def graph_file(graph_hash: str) -> Parts:
-    """The description of a graph."""
     return (f"graph-{encoded(graph_hash)}.json",)
 
 

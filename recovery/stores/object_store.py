@@ -68,7 +68,6 @@ class ObjectStore(Store):
 
     @property
     def location(self) -> str:
-        """The URI."""
         return self._location
 
     def below(self, folder: str) -> ObjectStore:
@@ -151,7 +150,6 @@ class ObjectStore(Store):
         return BufferedReader(_Pieces(facts.size, fetch), PIECE_BYTES)
 
     def facts(self, name: str) -> FileFacts | None:
-        """Size, time and version of an object."""
         try:
             with self._ours(name):
                 return _facts(obstore.head(self._client, self._full(name)))
@@ -287,7 +285,6 @@ class ObjectStore(Store):
     # -- clean-up ------------------------------------------------------------------------------------------------
 
     def list(self, folder: str = "") -> Iterator[str]:
-        """The names that the store lists."""
         return (name for name, _ in self.facts_below(folder))
 
     def folders(self, folder: str = "") -> list[str]:

@@ -42,7 +42,6 @@ def schema(columns: Mapping[str, str]) -> Any:
 
 
 def from_rows(of: Any, rows: Sequence[Sequence[Any]]) -> Any:
-    """Build a table with the schema `of` from rows."""
     columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [() for _ in of]
     arrays = [arrow_array(column, field.type) for field, column in zip(of, columns, strict=True)]
     return pa.table(arrays, schema=of)
@@ -96,7 +95,6 @@ def numbers_in(column: Any) -> npt.NDArray[Any]:
 
 
 def to_rows(table: Any) -> list[tuple[Any, ...]]:
-    """Return the rows of a table."""
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 

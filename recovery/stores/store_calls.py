@@ -67,7 +67,6 @@ def written_to(store: Store) -> Generator[None]:
 
 
 def exists(store: Store, name: str) -> bool:
-    """Whether there is a file of this name."""
     return store.facts(name) is not None
 
 
@@ -140,7 +139,6 @@ def each(store: Store, call: Callable[[T], R], items: Collection[T]) -> list[R]:
 
 
 def top_names(names: Iterable[str]) -> list[str]:
-    """The first parts of these names, sorted."""
     return sorted({name.split("/")[0] for name in names})
 
 

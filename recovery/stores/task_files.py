@@ -116,16 +116,13 @@ class ChannelFigures(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def channel(self) -> ChannelId:
-        """The channel."""
         ends = self.ends
         return ChannelId(ends.edge, TaskId(*ends.sender), TaskId(*ends.receiver), ends.restored)
 
     def as_input(self, log: tuple[LogEntry, ...]) -> InputRecord:
-        """Convert to the record in the receiver's snapshot."""
         return InputRecord(self.channel, bool(self.is_back), self.count, self.digest, log, bool(self.ended))
 
     def as_output(self) -> OutputRecord:
-        """Convert to the record in the sender's snapshot."""
         return OutputRecord(self.channel, self.count, self.digest)
 
 
@@ -172,7 +169,6 @@ class TaskFiles(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def task(self) -> TaskId:
-        """The task that has written them."""
         return TaskId(self.name, self.index)
 
     @property
@@ -214,7 +210,6 @@ class TaskFiles(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def log_batches(self) -> int:
-        """Number of logged batches."""
         return sum(log.batches for log in self.logs)
 
     @property

@@ -5,38 +5,16 @@ Each is a fault that schedules draw, which test_seeds.py counts; here one of eac
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from backedge.engine.files.file_errors import OutputError
 from backedge.engine.simulation.breaks import BREAKS
 from backedge.engine.simulation.checker import check
 from backedge.engine.simulation.world import World
-from backedge.engine.simulation.world_options import Parts, WorldOptions
 from backedge.graphs.ids import Epoch
-from backedge.recovery.coordinator import SnapshotOptions
 from backedge.recovery.orders import AttemptStart, Manifest, Sweep
 from backedge.recovery.supervisor import Stage
-from proof.generated_flows import generate
-
-
-def world_of(parts: Parts | None = None, keep: int = 3, seed: int = 7) -> World:
-    """A chain of operators that writes output, small batches, a cut every 10 ms."""
-    case = generate(random.Random(seed), "chain")
-    snapshots = SnapshotOptions(interval_ms=10, timeout_ms=10**9, keep=keep)
-    return World(case.plan, case.inputs, WorldOptions(snapshots=snapshots, records_max=1), parts or Parts())
-
-
-def go_on(world: World, *, without: tuple[str, ...] = (), cuts: int | None = None) -> None:
-    """Let things happen, in an order that a seed picks, until there are so many cuts or the run is over."""
-    chance = random.Random(11)
-    for _ in range(20_000):
-        if world.is_over or (cuts is not None and len(world.record.cuts) >= cuts):
-            return
-        events = [event for event in world.enabled() if event[0] not in without]
-        world.apply(("tick",) if not events or chance.random() < 0.05 else chance.choice(events))
-    raise AssertionError("nothing more comes of it")
+from tests.simulation.driven import go_on, world_of
 
 
 def violations(world: World) -> list[str]:
@@ -49,7 +27,7 @@ def starts(world: World) -> list[Epoch | None]:
 
 def test_a_superseded_supervisor_that_sweeps_when_its_successor_has_prepared_output_harms_nothing():
     """Item by item: attempt 2 claims and stalls, attempt 3 takes cuts, attempt 2 removes what it thinks is dead."""
-    world = world_of()
+    world = world_of(keep=3)
     go_on(world, without=("remove",), cuts=1)
     for _ in range(2):
         world.apply(("kill_coordinator",))
@@ -66,7 +44,7 @@ def test_a_superseded_supervisor_that_sweeps_when_its_successor_has_prepared_out
 
 @pytest.mark.parametrize("fault", ["lose_append_reply", "hang_append"])
 def test_a_manifest_whose_reply_is_lost_is_completed_once(fault: str):
-    world = world_of()
+    world = world_of(keep=3)
     go_on(world, without=("append",), cuts=0)
     while world.pending is None or not isinstance(world.pending.entry, Manifest):
         events = [event for event in world.enabled() if event[0] != "remove"]
@@ -81,7 +59,7 @@ def test_a_manifest_whose_reply_is_lost_is_completed_once(fault: str):
 
 @pytest.mark.parametrize("is_given_up", [False, True])
 def test_an_entry_that_hangs_is_not_given_up_when_its_repetition_fails(is_given_up: bool):
-    world = world_of(BREAKS["later-error-settles-unknown"].parts() if is_given_up else None)
+    world = world_of(keep=3, parts=BREAKS["later-error-settles-unknown"].parts() if is_given_up else None)
     while world.pending is None or not isinstance(world.pending.entry, Manifest):
         events = [event for event in world.enabled() if event[0] != "remove"]
         world.apply(events[0] if events else ("tick",))
@@ -95,7 +73,7 @@ def test_an_entry_that_hangs_is_not_given_up_when_its_repetition_fails(is_given_
 
 def after_three_cuts() -> tuple[World, Epoch]:
     """A run that has three cuts and goes on, and the first of them."""
-    world = world_of(seed=5)
+    world = world_of(keep=3, seed=6)
     go_on(world, cuts=3)
     assert not world.is_over
     return world, world.supervisor.cuts[0]
@@ -151,7 +129,7 @@ def test_a_run_that_goes_back_and_fails_before_its_first_cut_goes_back_again():
 
 def test_a_run_that_claims_the_job_is_not_blamed_for_a_death_before_it():
     """Found by a seed: a task of the earlier run died meanwhile, and the new one was fenced for that."""
-    world = world_of()
+    world = world_of(keep=3)
     assert world.supervisor.stage is Stage.CLAIMING
     world.apply(("notice",))
     assert world.supervisor.stage is Stage.CLAIMING

@@ -8,36 +8,16 @@ import pytest
 
 from backedge.engine.simulation.checker import check
 from backedge.engine.simulation.world import World
-from backedge.engine.simulation.world_options import Parts, WorldOptions
 from backedge.graphs.ids import Attempt
-from backedge.recovery.coordinator import SnapshotOptions
 from backedge.recovery.messages import Mode
 from backedge.recovery.orders import Manifest
 from backedge.recovery.requests import Request, RequestKind
 from backedge.recovery.supervisor import Stage
-from proof.generated_flows import generate
+from tests.simulation.driven import STEPS_MAX, go_on, world_of
 
-STEPS_MAX = 8_000
 ASKED_AT = 60
 STRIDE = 9
 """Processes die at every ninth step: at dozens of moments of a rescale."""
-
-
-def world_of(topology: str = "chain", parallelism: int = 2) -> World:
-    case = generate(random.Random(7), topology)
-    snapshots = SnapshotOptions(interval_ms=20, timeout_ms=10**9, keep=2)
-    return World(case.plan, case.inputs, WorldOptions(parallelism, snapshots=snapshots, records_max=1), Parts())
-
-
-def go_on(world: World, steps: int = STEPS_MAX) -> None:
-    """Let so many things happen, in an order that a seed picks; less if the run is over."""
-    chance = random.Random(5)
-    for _ in range(steps):
-        if world.is_over:
-            return
-        events = world.enabled()
-        world.apply(("tick",) if not events or chance.random() < 0.1 else chance.choice(events))
-    assert steps < STEPS_MAX, "the run does not end"
 
 
 def rescale(world: World, tasks: int) -> None:
@@ -63,7 +43,7 @@ def test_a_run_is_rescaled_at_any_step(topology: str):
     """From 2 tasks to 3 and from 3 to 1: the requests may meet, and may come when the run is nearly over."""
     carried_out: set[tuple[int, ...]] = set()
     for step in range(0, STEPS_MAX, 20):
-        world = world_of(topology)
+        world = world_of(topology, 2, interval_ms=20)
         go_on(world, step)
         if world.is_over:
             break
@@ -79,7 +59,7 @@ def test_a_run_is_rescaled_at_any_step(topology: str):
 
 def test_a_source_with_fewer_splits_than_tasks_is_rescaled_again():
     """Two splits and three tasks: the third one ends at once, and another rescale does not mind."""
-    world = world_of()
+    world = world_of("chain", 2, interval_ms=20)
     rescale(world, 3)
     ended: list[bool] = []
     while len(ended) < 3 or not any(ended):
@@ -109,7 +89,7 @@ def test_a_process_that_dies_at_any_step_of_a_rescale_loses_nothing(death: str):
     moments: set[str] = set()
     chance, carried_out, step = random.Random(11), 0, 0
     for step in range(0, STEPS_MAX, STRIDE):
-        world = world_of("self_loop")
+        world = world_of("self_loop", 2, interval_ms=20)
         go_on(world, ASKED_AT)
         rescale(world, 3)
         go_on(world, step)
@@ -133,7 +113,7 @@ def test_a_process_that_dies_at_any_step_of_a_rescale_loses_nothing(death: str):
 
 def test_a_rescale_that_is_given_up_leaves_the_tasks_that_took_its_cut():
     """They are not those that the run began with: a restore has had others before the first cut."""
-    world = world_of()
+    world = world_of("chain", 2, interval_ms=20)
     go_on(world, 20)
     world.wanted_parallelism = 3
     world.apply(("crash", tuple(world.hosts)))

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from backedge.engine.simulation.checker import check
 from backedge.engine.simulation.world import World
-from backedge.engine.simulation.world_options import Parts, WorldOptions
-from backedge.recovery.coordinator import SnapshotOptions
 from backedge.recovery.orders import AttemptStart, Manifest
 from backedge.recovery.supervisor import Stage, run_of
-from proof.generated_flows import generate
-
-STEPS_MAX = 5_000
-
-
-def world_of(parts: Parts | None = None) -> World:
-    case = generate(random.Random(7), "chain")
-    snapshots = SnapshotOptions(interval_ms=10, timeout_ms=10**9, keep=2)
-    return World(case.plan, case.inputs, WorldOptions(snapshots=snapshots, records_max=1), parts or Parts())
-
+from tests.simulation.driven import STEPS_MAX, go_on, world_of
 
 SLOW_SUCCESSOR = ("append", "read_chain")
-
-
-def go_on(world: World, steps: int = STEPS_MAX, cuts: int | None = None, without: tuple[str, ...] = ()) -> None:
-    """Let so many things happen, in an order that a seed picks; less if there are so many cuts or the run is over."""
-    chance = random.Random(5)
-    for _ in range(steps):
-        if world.is_over or (cuts is not None and len(world.record.cuts) >= cuts):
-            return
-        events = [event for event in world.enabled() if event[0] not in without]
-        world.apply(("tick",) if not events or chance.random() < 0.1 else chance.choice(events))
-    assert steps < STEPS_MAX, "the run does not end"
 
 
 def moment(world: World) -> set[str]:
