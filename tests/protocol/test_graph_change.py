@@ -480,16 +480,6 @@ def test_state_is_upgraded_before_it_moves_to_other_tasks_and_under_a_new_name()
     assert values == {1: ("value", "first", 2), 2: ("value", "second", 2)}
 
 
-def test_state_of_the_same_version_is_left_alone():
-    former = keeping(KeptBefore)
-    flow = Flow("versions")
-    keyed = flow.read(Items([1]), name="numbers").key_by(lambda number: number)
-    keyed.process(KeptBefore, name="kept").map(str, name="shown").write(Collect(), name="done")
-    parts = restored(cut_with_state(former, {}), flow.plan(), change_of(former))
-    (state,) = [part.operators["kept"] for part in parts.values() if "kept" in part.operators]
-    assert keyed_entries(state).values == {1: "first", 2: "second"}
-
-
 @pytest.mark.parametrize(
     ("plan", "why"),
     [

@@ -50,21 +50,6 @@ def test_the_base_is_the_newest_complete_cut():
     assert bases(desk) == {1}
 
 
-def test_a_list_is_that_of_the_base_and_one_more():
-    desk = Desk(PIPE, files_max=9)
-    cut(desk, 1, None)
-    cut(desk, 2, 1)
-    desk.request()
-    assert acknowledge(desk, 3, 2).states[COUNT] == files(1, 2, 3)
-
-
-def test_a_task_that_wrote_everything_has_one_file():
-    desk = Desk(PIPE, files_max=9)
-    cut(desk, 1, None)
-    desk.request()
-    assert acknowledge(desk, 2, None).states[COUNT] == files(2)
-
-
 def test_a_list_with_as_many_files_as_there_may_be_gets_no_base():
     desk = Desk(PIPE, files_max=2)
     cut(desk, 1, None)
