@@ -1,99 +1,171 @@
-"""An exception of the user's own code is told with operator, key, record and the user's frames."""
+"""What a user's own code raises is told with operator, key, record and the user's frames, or its record is set aside.
+
+Exits, cancellations and StopIteration as well.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Items, Stream
+from backedge import Collect, Flow, Generate, Items
+from backedge.engine.files.services import FileServices
+from backedge.engine.runtime import TaskRuntime
 from backedge.engine.task_errors import MisuseError, RoutingError, UserFunctionError, show
-from tests.runtime.tasks import Tasks
+from backedge.graphs.expansion import expand
+from tests.runtime.tasks import Tasks, by_receiver
+
+RAISED: dict[str, Callable[[], BaseException]] = {
+    "ValueError: two": lambda: ValueError("two"),
+    "SystemExit: enough": lambda: SystemExit("enough"),
+    "CancelledError": asyncio.CancelledError,
+    "StopIteration": StopIteration,
+}
+some_error = pytest.mark.parametrize("raised", RAISED)
 
 
-def divide(n: int) -> float:
-    return 10 / n
+def failing(raised: str) -> Callable[[Any], Any]:
+    """A function that raises for record 2, and gives back the others."""
+
+    def fail(record: Any) -> Any:
+        if record == 2:
+            raise RAISED[raised]()
+        return record
+
+    return fail
 
 
-class Dividing:
-    def on_record(self, ctx: Any, n: int) -> None:
-        divide(n)
+def hooked(function: Callable[[Any], Any]) -> type[Any]:
+    class Hooked:
+        def on_record(self, ctx: Any, record: Any) -> None:
+            ctx.emit(record)
+            function(record)
+
+    return Hooked
 
 
-class DividingBatches:
-    def on_batch(self, ctx: Any, batch: list[int]) -> None:
-        for n in batch:
-            divide(n)
+def batched(function: Callable[[Any], Any]) -> type[Any]:
+    class Batched:
+        def on_batch(self, ctx: Any, records: list[Any]) -> None:
+            for record in records:
+                ctx.emit(record)
+                function(record)
+
+    return Batched
 
 
 STEPS: dict[str, Any] = {
-    "map": lambda s: s.map(divide, name="op"),
-    "flat_map": lambda s: s.flat_map(lambda n: [divide(n)], name="op"),
-    "filter": lambda s: s.filter(divide, name="op"),
-    "split": lambda s: s.split(divide, name="op")[0],
-    "stateful_map": lambda s: s.key_by(abs).stateful_map(lambda t, n: (t, divide(n)), initial=0, name="op"),
-    "process": lambda s: s.key_by(abs).process(Dividing, name="op"),
+    "map": lambda s, f, **o: s.map(f, name="op", **o),
+    "flat_map": lambda s, f, **o: s.flat_map(lambda r: [f(r)], name="op", **o),
+    "filter": lambda s, f, **o: s.filter(lambda r: f(r) is not None, name="op", **o),
+    "split": lambda s, f, **o: s.split(lambda r: f(r) is not None, name="op", **o)[0],
+    "split into": lambda s, f, **o: s.split(lambda r: f"{f(r) // 9}", into=("0", "1"), name="op", **o)[0],
+    "map_batches": lambda s, f, **o: s.map_batches(lambda b: [f(r) for r in b], batch_size=1, name="op", **o),
+    "stateful_map": lambda s, f, **o: s.key_by(abs).stateful_map(lambda n, r: (n, f(r)), initial=0, name="op", **o),
+    "process": lambda s, f, **o: s.process(hooked(f), name="op", **o),
+    "process keyed": lambda s, f, **o: s.key_by(abs).process(hooked(f), name="op", **o),
+    "process batches": lambda s, f, **o: s.key_by(abs).process(batched(f), name="op", **o),
 }
 
 
-def failure_of(step: Any, records: list[Any], hops: Any = 0) -> UserFunctionError:
-    flow = Flow("errors")
-    step(flow.read(Items([]), name="source").rebalance()).rebalance().write(Collect(), name="sink")
-    with pytest.raises(UserFunctionError) as caught:
-        Tasks(flow).feed("op", records, hops)
+def flow_of(step: Any, *arguments: Any, **options: Any) -> Flow:
+    flow = Flow("raised")
+    stream = step(flow.read(Items([]), name="source").rebalance(), *arguments, **options)
+    stream.rebalance().write(Collect(), name="sink")
+    if options:
+        stream.dead_letters.rebalance().write(Collect(), name="dead")
+    return flow
+
+
+def failure_of(step: Any, records: list[Any], hops: Any = 0, kind: type[Any] = UserFunctionError) -> Any:
+    with pytest.raises(kind) as caught:
+        Tasks(flow_of(step)).feed("op", records, hops)
     return caught.value
 
 
+@pytest.mark.parametrize("hops", [6, [5, 6, 7]], ids=["uniform", "mixed"])
+@some_error
 @pytest.mark.parametrize("kind", STEPS)
-@pytest.mark.parametrize("hops", [0, [1, 2, 3, 4]], ids=["uniform", "mixed"])
-def test_the_message_names_operator_error_record_and_the_users_own_frames_alone(kind: str, hops: Any):
-    error = failure_of(STEPS[kind], [5, 2, 0, 1], hops)
+def test_it_is_told_with_operator_record_and_the_users_own_frames_alone(kind: str, raised: str, hops: Any):
+    error = failure_of(lambda s: STEPS[kind](s, failing(raised)), [1, 2, 3], hops)
     lines = str(error).splitlines()
-    assert lines[0].startswith("operator 'op' raised ZeroDivisionError: division by zero")
-    assert "  record: 0" in lines
-    assert ("  key: 0" in lines) == (kind in ("stateful_map", "process"))
+    assert lines[0].startswith(f"operator 'op' raised {raised}")
+    assert {"  record: 2", "  record: [2]"} & set(lines)
+    assert ("  key: 2" in lines) == (kind in ("stateful_map", "process keyed", "process batches"))
     frames = [line for line in lines if line.startswith("      File ")]
-    assert frames[-1].endswith(", in divide")
+    assert frames[-1].endswith(", in fail")
     assert all("test_errors.py" in frame for frame in frames)
     assert lines[-1] == '  fix the function, or give the operator on_error="dead_letter" to set such records aside'
     assert error.operator == "op"
-    assert isinstance(error.__cause__, ZeroDivisionError)
+    assert isinstance(error.__cause__, type(RAISED[raised]()))
+
+
+@pytest.mark.parametrize("hops", [6, [5, 6, 7]], ids=["uniform", "mixed"])
+@some_error
+@pytest.mark.parametrize("kind", STEPS)
+def test_its_record_is_set_aside_where_that_is_asked_for_with_nothing_that_its_call_has_sent(
+    kind: str, raised: str, hops: Any
+):
+    tasks = Tasks(flow_of(STEPS[kind], failing(raised), on_error="dead_letter"))
+    emitted = tasks.feed("op", [1, 2, 3], hops)
+    assert by_receiver(emitted) == {"sink/0": [1, 3], "dead/0": [2]}
+    assert [batch.hops for channel, batch in emitted if channel.receiver.name == "dead"] == [6]
+
+
+# -- keys and edges ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("route", ["key_by", "route"])
+@some_error
+def test_a_function_of_an_edge_that_raises_it_is_told_with_its_record(raised: str, route: str):
+    flow = Flow("raised")
+    items = flow.read(Items([]), name="source").rebalance().map(lambda r: r, name="op")
+    getattr(items, route)(failing(raised)).map(abs, name="next").write(Collect(), name="sink")
+    with pytest.raises(UserFunctionError, match=f"^{route} between 'op' and 'next' raised {raised}(.|\n)*record: 2"):
+        Tasks(flow, 2).feed("op", [1, 2, 3])
 
 
 def test_the_key_is_the_one_that_the_record_came_with():
     def rename(count: int, record: dict[str, Any]) -> tuple[int, Any]:
         del record["id"]
-        return count, divide(record["n"])
+        return count, 1 / record["n"]
 
     records = [{"id": "a", "n": 1}, {"id": "b", "n": 0}]
     error = failure_of(lambda s: s.key_by("id").stateful_map(rename, initial=0, name="op"), records)
     assert "  key: 'b'" in str(error).splitlines()
 
 
-def test_a_record_whose_key_cannot_be_computed_is_told_without_a_key():
-    error = failure_of(lambda s: s.key_by(divide).stateful_map(lambda t, n: (t, n), initial=0, name="op"), [5, 0])
-    assert "  record: 0" in str(error).splitlines()
-    assert "  key:" not in str(error)
+class Keeps:
+    def on_record(self, ctx: Any, record: Any) -> None:
+        ctx.state.set(record)
 
 
-@pytest.mark.parametrize("by", ["nope", divide], ids=["column", "function"])
-def test_a_key_that_cannot_be_computed_is_not_blamed_on_the_next_operator(by: Any):
+class KeepsBatches:
+    def on_batch(self, ctx: Any, batch: list[Any]) -> None:
+        ctx.state.set(batch)
+
+
+KEYED: dict[str, Any] = {
+    "stateful_map": lambda s, **o: s.stateful_map(lambda n, r: (n, r), initial=0, name="op", **o),
+    "process": lambda s, **o: s.process(Keeps, name="op", **o),
+    "process batches": lambda s, **o: s.process(KeepsBatches, name="op", **o),
+}
+set_aside_or_not = pytest.mark.parametrize("options", [{}, {"on_error": "dead_letter"}], ids=["plain", "set aside"])
+
+
+@set_aside_or_not
+@pytest.mark.parametrize("by", ["nope", failing("ValueError: two")], ids=["column", "function"])
+@pytest.mark.parametrize("kind", KEYED)
+def test_a_key_that_cannot_be_computed_is_neither_blamed_on_the_next_operator_nor_set_aside(
+    kind: str, by: Any, options: Any
+):
     """On a single task it is that operator that computes it."""
-    error = failure_of(lambda s: s.key_by(by).stateful_map(lambda t, n: (t, n), initial=0, name="op"), [{"n": 1}])
-    assert str(error).startswith("key_by between 'source' and 'op' raised ")
-    for kind in (Counting, CountingBatches):
-        error = failure_of(lambda s, kind=kind: s.key_by(by).process(kind, name="op"), [{"n": 1}])
-        assert str(error).startswith("key_by between 'source' and 'op' raised ")
-
-
-class Counting:
-    def on_record(self, ctx: Any, n: int) -> None:
-        ctx.state.set(ctx.state.get(0) + 1)
-
-
-class CountingBatches:
-    def on_batch(self, ctx: Any, batch: list[int]) -> None:
-        ctx.state.set(ctx.state.get(0) + len(batch))
+    with pytest.raises(UserFunctionError, match=r"^key_by between 'source' and 'op' raised ") as caught:
+        Tasks(flow_of(lambda s, **o: KEYED[kind](s.key_by(by), **o), **options)).feed("op", [2])
+    assert "  record: 2" in str(caught.value).splitlines() and "  key:" not in str(caught.value)
 
 
 class NotHashed:
@@ -104,118 +176,143 @@ class NotHashed:
         return "[7]"
 
 
+@set_aside_or_not
 @pytest.mark.parametrize("key", [[7], NotHashed()], ids=["a list", "raises"])
-@pytest.mark.parametrize("kind", [None, Counting, CountingBatches])
-def test_a_key_that_no_dict_takes_is_told_as_such(key: Any, kind: type | None):
-    flow = Flow("errors")
-    keyed = flow.read(Items([]), name="source").rebalance().key_by(lambda n: key)
-    if kind is None:
-        stream = keyed.stateful_map(lambda t, n: (t, n), initial=0, name="op")
-    else:
-        stream = keyed.process(kind, name="op")
-    stream.rebalance().write(Collect(), name="sink")
+@pytest.mark.parametrize("kind", KEYED)
+def test_a_key_that_no_dict_takes_is_told_as_such_and_not_set_aside(kind: str, key: Any, options: Any):
+    """As it is where the key chooses one of several tasks."""
     told = r"key_by between 'source' and 'op': the key \[7\] of record 7 cannot be hashed"
     with pytest.raises(RoutingError, match=told):
-        Tasks(flow).feed("op", [7])
+        Tasks(flow_of(lambda s, **o: KEYED[kind](s.key_by(lambda n: key), **o), **options)).feed("op", [7])
+
+
+# -- batches, chains, answers and hooks --------------------------------------------------------------------------
 
 
 def test_a_batch_that_fails_is_shown_as_a_whole():
-    error = failure_of(lambda s: s.map_batches(lambda batch: [divide(n) for n in batch], name="op"), [1, 0])
-    assert "operator 'op' raised ZeroDivisionError: division by zero in a batch of 2" in str(error)
-    assert "  record: [1, 0]" in str(error)
-    error = failure_of(lambda s: s.process(DividingBatches, name="op"), [1, 0])
-    assert "operator 'op' raised ZeroDivisionError: division by zero in on_batch of 2" in str(error)
+    fail = failing("ValueError: two")
+    error = failure_of(lambda s: s.map_batches(lambda batch: [fail(n) for n in batch], name="op"), [1, 2])
+    assert "operator 'op' raised ValueError: two in a batch of 2" in str(error)
+    assert "  record: [1, 2]" in str(error)
+    error = failure_of(lambda s: s.process(batched(fail), name="op"), [1, 2])
+    assert "operator 'op' raised ValueError: two in on_batch of 2" in str(error)
 
 
 def test_a_failed_answer_is_told_with_its_record():
-    flow = Flow("errors")
-    flow.read(Items([]), name="source").rebalance().map_async(divide, name="op").write(Collect(), name="sink")
-    tasks = Tasks(flow)
+    tasks = Tasks(flow_of(lambda s: s.map_async(abs, name="op")))
     tasks.feed("op", [4])
     with pytest.raises(UserFunctionError, match="operator 'op' raised TimeoutError: 3 s\n  record: 4\n"):
         tasks.home("op").on_answer(1, None, TimeoutError("3 s"))
 
 
 def test_an_error_further_down_the_chain_is_told_with_the_operator_it_came_from():
-    error = failure_of(lambda s: s.map(lambda n: n - 1, name="op").map(divide, name="second"), [3, 1])
-    assert str(error).startswith("operator 'second' raised ZeroDivisionError")
-    assert "  record: 0" in str(error)
+    later = failing("ValueError: two")
+    error = failure_of(lambda s: s.map(lambda n: n - 1, name="op").map(later, name="second"), [3, 1])
+    assert str(error).startswith("operator 'second' raised ValueError")
+    assert "  record: 2" in str(error)
 
 
+@some_error
 @pytest.mark.parametrize("hook", ["__init__", "on_start", "on_timer", "on_end", "capture"])
-def test_a_hook_that_raises_is_named_and_cannot_be_set_aside(hook: str):
-    def fail(self: Any, *arguments: Any) -> None:
-        raise RuntimeError("no")
+def test_a_hook_that_raises_is_named_and_cannot_be_set_aside(hook: str, raised: str):
+    def on_timer(self: Any, ctx: Any, at_ms: int) -> None: ...
 
     def on_record(self: Any, ctx: Any, n: int) -> None:
         ctx.set_timer(1)
 
-    def on_timer(self: Any, ctx: Any, at_ms: int) -> None:
-        ctx.emit(at_ms)
+    def fail(self: Any, *arguments: Any) -> None:
+        raise RAISED[raised]()
 
     kind = type("Failing", (), {"on_record": on_record, "on_timer": on_timer, hook: fail})
-    flow = Flow("errors")
-    flow.read(Items([]), name="source").rebalance().process(kind, name="op").rebalance().write(Collect(), name="sink")
     with pytest.raises(UserFunctionError) as caught:
-        tasks = Tasks(flow)
+        tasks = Tasks(flow_of(lambda s: s.process(kind, name="op")))
         tasks.feed("op", [1])
         tasks.home("op").fire_timers(5)
         tasks.capture()
         tasks.home("op").end(5)
-    assert str(caught.value).splitlines()[0] == f"operator 'op' raised RuntimeError: no in {hook}"
+    assert str(caught.value).splitlines()[0] == f"operator 'op' raised {raised} in {hook}"
     assert str(caught.value).splitlines()[-1] == "  fix the function"
+
+
+def iterating(**rule: Any) -> Tasks:
+    flow = Flow("rounds")
+    start = flow.read(Items([]), name="source").rebalance()
+    rule = {"until": lambda total: total > 100, **rule}
+    body = flow.iterate(start, lambda s: s.rebalance().map(lambda n: n, name="body"), name="head", **rule)
+    body.rebalance().write(Collect(), name="sink")
+    return Tasks(flow)
+
+
+@pytest.mark.parametrize("rule", ["measure", "reduce"])
+@some_error
+def test_a_measure_or_a_reduce_that_raises_it_does_not_cut_its_round_short(raised: str, rule: str):
+    fail = failing(raised)
+    tasks = iterating(**{rule: fail if rule == "measure" else lambda a, b: fail(2)})
+    with pytest.raises(UserFunctionError, match=f"operator 'head' raised {raised} in measure or reduce"):
+        tasks.feed("body", [1, 2, 3])
+
+
+@some_error
+def test_an_until_that_raises_it_is_told(raised: str):
+    head = iterating(until=lambda total: failing(raised)(2)).home("head")
+    with pytest.raises(UserFunctionError, match=f"operator 'head' raised {raised} in until or reduce of round 0"):
+        head.decide((0,), {head.task.id: 1})
+
+
+@some_error
+def test_a_generating_function_that_raises_it_is_told(raised: str):
+    flow = Flow("raised")
+    flow.read(Generate(failing(raised), 5), name="numbers").rebalance().write(Collect(), name="sink")
+    deployment = expand(flow.plan())
+    services = FileServices("raised", None, lambda sink, name, records: None, run="5f3a")
+    source = next(task for task in deployment.tasks.values() if task.is_source)
+    runtime = TaskRuntime(source, deployment, services)
+    runtime.open(None)
+    with pytest.raises(UserFunctionError, match=rf"operator 'numbers' raised {raised} in make\(2\)"):
+        runtime.produce(5, now_ms=0)
+
+
+def test_a_process_that_is_told_to_end_ends():
+    def told(record: Any) -> Any:
+        # What Ray's handler of SIGTERM raises, wherever the process is.
+        error = SystemExit(1)
+        error.ray_terminate_msg = "the process receives a SIGTERM"  # type: ignore[attr-defined]
+        raise error
+
+    for options in ({}, {"on_error": "dead_letter"}):
+        for kind in ("map", "process", "stateful_map"):
+            with pytest.raises(SystemExit):
+                Tasks(flow_of(STEPS[kind], told, **options)).feed("op", [1])
+
+
+# -- what a function gives back ----------------------------------------------------------------------------------
 
 
 def test_a_stateful_map_that_returns_no_pair_is_told_what_to_return():
     error = failure_of(lambda s: s.key_by(abs).stateful_map(lambda t, n: n, initial=0, name="op"), [1])
-    assert str(error) == (
-        "operator 'op': the function of a stateful_map returned no pair (cannot unpack non-iterable int object)\n"
-        "  return (state, record): the key's next state, and what is sent on"
-    )
+    assert "operator 'op'" in str(error) and "return (state, record)" in str(error)
 
 
 def test_a_split_that_names_no_output_is_told_which_there_are():
-    def step(stream: Stream[Any]) -> Stream[Any]:
+    def step(stream: Any) -> Any:
         return stream.split(lambda n: "c", into=("a", "b"), name="op", on_error="dead_letter")[0]
 
-    flow = Flow("errors")
-    step(flow.read(Items([]), name="source").rebalance()).rebalance().write(Collect(), name="sink")
-    with pytest.raises(MisuseError) as caught:
-        Tasks(flow).feed("op", [7])
-    assert str(caught.value) == (
-        "split 'op' returned 'c' for record 7, but its outputs are 'a', 'b': return one of these, or add the name to "
-        "into="
-    )
+    error = failure_of(step, [7], kind=MisuseError)
+    assert all(part in str(error) for part in ("split 'op' returned 'c' for record 7", "'a', 'b'", "into="))
 
 
 @pytest.mark.parametrize(
-    ("records", "result", "message"),
+    ("records", "options", "result", "message"),
     [
-        ([1], 5, "a function of map_batches returned 5, of type int: give a list of records"),
-        ([1], {"a": [1], "b": []}, r"returned columns of different lengths: \{'a': 1, 'b': 0\}"),
+        ([1], {}, 5, "a function of map_batches returned 5, of type int: give a list of records"),
+        ([1], {}, {"a": [1], "b": []}, r"returned columns of different lengths: \{'a': 1, 'b': 0\}"),
+        ([1], {"batch_format": "numpy"}, {}, "needs records with columns, but 1 is of type int: .*that are dicts"),
+        ([{"a": 1}, {"b": 1}], {"batch_format": "numpy"}, {}, r"with different columns, \['a'\] and \['b'\]"),
     ],
 )
-def test_a_batch_in_no_known_format_is_refused(records: list[Any], result: Any, message: str):
-    flow = Flow("errors")
-    source = flow.read(Items([]), name="source").rebalance()
-    source.map_batches(lambda batch: result, name="op").write(Collect(), name="sink")
+def test_a_batch_in_no_known_format_is_refused(records: list[Any], options: Any, result: Any, message: str):
     with pytest.raises(MisuseError, match=message):
-        Tasks(flow).feed("op", records)
-
-
-@pytest.mark.parametrize(
-    ("records", "message"),
-    [
-        ([1], "batch_format needs records with columns, but 1 is of type int: give it records that are dicts"),
-        ([{"a": 1}, {"b": 1}], r"records with different columns, \['a'\] and \['b'\]"),
-    ],
-)
-def test_records_without_columns_are_refused_by_a_column_format(records: list[Any], message: str):
-    flow = Flow("errors")
-    source = flow.read(Items([]), name="source").rebalance()
-    source.map_batches(lambda batch: batch, batch_format="numpy", name="op").write(Collect(), name="sink")
-    with pytest.raises(MisuseError, match=message):
-        Tasks(flow).feed("op", records)
+        Tasks(flow_of(lambda s: s.map_batches(lambda batch: result, name="op", **options))).feed("op", records)
 
 
 def test_a_record_whose_repr_raises_does_not_hide_the_error():
@@ -242,9 +339,7 @@ CHOICES: dict[str, Any] = {
 @pytest.mark.parametrize("kind", CHOICES)
 @pytest.mark.parametrize("hops", [0, [1, 2]], ids=["uniform", "mixed"])
 def test_a_coroutine_is_not_taken_for_true(kind: str, hops: Any):
-    flow = Flow("errors")
-    CHOICES[kind](flow.read(Items([]), name="source").rebalance()).rebalance().write(Collect(), name="sink")
     with pytest.raises(
         MisuseError, match=r"operator 'op': .*coroutine .*slow.* record \d, .*: make such calls with map_async"
     ):
-        Tasks(flow).feed("op", [1, 2], hops)
+        Tasks(flow_of(CHOICES[kind])).feed("op", [1, 2], hops)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items, Stream
-from backedge.engine.task_errors import RoutingError, UserFunctionError
+from backedge.engine.task_errors import UserFunctionError
 from tests.runtime.tasks import Tasks, by_receiver, records_of
 
 
@@ -226,47 +226,6 @@ def test_an_answer_that_nobody_waits_for_is_refused_and_changes_nothing():
     assert tasks.home("op").unanswered == before
 
 
-STEPS_WITH_DEAD_LETTERS: dict[str, Any] = {
-    "map": lambda s: s.map(fail_on_three, name="op", on_error="dead_letter"),
-    "flat_map": lambda s: s.flat_map(lambda n: [fail_on_three(n)], name="op", on_error="dead_letter"),
-    "filter": lambda s: s.filter(lambda n: fail_on_three(n) > 0, name="op", on_error="dead_letter"),
-    "split": lambda s: s.split(lambda n: fail_on_three(n) > 0, name="op", on_error="dead_letter")[0],
-    "map_batches": lambda s: s.map_batches(
-        lambda batch: [fail_on_three(n) for n in batch], batch_size=1, name="op", on_error="dead_letter"
-    ),
-    "stateful_map": lambda s: s.key_by(abs).stateful_map(
-        lambda t, n: (t, fail_on_three(n)), initial=0, name="op", on_error="dead_letter"
-    ),
-    "process": lambda s: s.process(FailOnThree, name="op", on_error="dead_letter"),
-    "process on_batch": lambda s: s.key_by(abs).process(FailOnThreeInBatch, name="op", on_error="dead_letter"),
-}
-
-
-class FailOnThree:
-    def on_record(self, ctx: Any, n: int) -> None:
-        ctx.emit(n)
-        fail_on_three(n)
-
-
-class FailOnThreeInBatch:
-    def on_batch(self, ctx: Any, batch: list[int]) -> None:
-        for n in batch:
-            ctx.emit(n)
-            fail_on_three(n)
-
-
-@pytest.mark.parametrize("kind", STEPS_WITH_DEAD_LETTERS)
-@pytest.mark.parametrize("hops", [6, [5, 6, 6, 7]], ids=["uniform", "mixed"])
-def test_a_record_whose_call_raises_goes_to_the_dead_letters_and_the_others_go_on(kind: str, hops: Any):
-    def step(stream: Stream[int]):
-        good = STEPS_WITH_DEAD_LETTERS[kind](stream)
-        return {"good": good, "dead": good.dead_letters}
-
-    emitted = Tasks(flow_of(step)).feed("op", [1, 2, 3, 4], hops)
-    assert by_receiver(emitted) == {"good/0": [1, 2, 4], "dead/0": [3]}
-    assert [batch.hops for channel, batch in emitted if channel.receiver.name == "dead"] == [6]
-
-
 @pytest.mark.parametrize("fails_at", [1, 2])
 def test_a_call_of_stateful_map_whose_record_is_set_aside_leaves_the_state_as_it_was(fails_at: int):
     """Whether the key is new or known."""
@@ -284,27 +243,6 @@ def test_a_call_of_stateful_map_whose_record_is_set_aside_leaves_the_state_as_it
     left = [n for n in (1, 2, 3) if n != fails_at]
     emitted = by_receiver(Tasks(flow_of(step)).feed("op", [1, 2, 3]))
     assert emitted == {"good/0": [left[:1], left], "dead/0": [fails_at]}
-
-
-@pytest.mark.parametrize("kind", ["stateful_map", "process", "process on_batch"])
-@pytest.mark.parametrize("key", [lambda n: n[0], lambda n: [n]], ids=["raises", "cannot be hashed"])
-def test_a_wrong_key_fails_the_run_also_where_records_are_set_aside(kind: str, key: Any):
-    """As it does where the key chooses one of several tasks."""
-
-    class Keeps:
-        def on_record(self, ctx: Any, n: int) -> None:
-            ctx.state.set(n)
-
-    classes: dict[str, type[Any]] = {"process": Keeps, "process on_batch": FailOnThreeInBatch}
-
-    def step(stream: Stream[int]):
-        keyed = stream.key_by(key)
-        if kind in classes:
-            return keyed.process(classes[kind], name="op", on_error="dead_letter")
-        return keyed.stateful_map(lambda t, n: (t, n), initial=0, name="op", on_error="dead_letter")
-
-    with pytest.raises((RoutingError, UserFunctionError), match="key_by"):
-        Tasks(flow_of(step)).feed("op", [1])
 
 
 def test_a_failed_answer_goes_to_the_dead_letters():

@@ -232,19 +232,6 @@ def test_a_key_without_a_stable_hash_is_refused():
     assert caught.value.__cause__.__context__ is None
 
 
-@pytest.mark.parametrize(("route", "place"), [("key_by", "key_by"), ("route", "route")])
-def test_a_routing_function_that_raises_is_told_with_the_edge(route: str, place: str):
-    def fail(record: int) -> int:
-        raise KeyError(record)
-
-    with pytest.raises(UserFunctionError) as caught:
-        routed(lambda s: getattr(s, route)(fail)).feed("op", [1])
-    assert str(caught.value).splitlines()[:2] == [
-        f"{place} between 'op' and 'sink' raised KeyError: 1",
-        "  record: 1",
-    ]
-
-
 @pytest.mark.parametrize("missing", [1, 2, 7])
 @pytest.mark.parametrize("before", [[], [1, 2], [1, 2, 3]])
 def test_a_key_error_of_a_key_function_is_not_taken_for_a_new_key(before: list[int], missing: int):
