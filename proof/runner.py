@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from backedge.engine.simulation.breaks import BREAKS
@@ -196,25 +195,19 @@ def run_in_parallel(
 
 def _count(summary: Summary, outcome: Outcome, record: Record, case: Case, *, pair: int | None = None) -> None:
     """Count what happened in a schedule. `pair`: the seed of a schedule of two pipelines, of which this is one."""
-    with_log = {e for e, cut in record.cuts.items() if any(r.log for s in cut.snapshots.values() for r in s.inputs)}
-    restores = [e.restored for e in record.trace if isinstance(e, Started) and e.restored is not None]
     counts = {
-        "cuts": len(record.cuts),
-        "cuts_with_log": len(with_log),
+        **record.counts(),
         "cuts_between_rounds": sum(1 for cut in record.cuts.values() if _is_between_rounds(cut)),
-        "restores": len(restores),
-        "restores_with_log": sum(1 for epoch in restores if epoch in with_log),
         "overlapping": sum(1 for _ in _overlapping(record)),
-        "rescaled": _rescaled(record),
     }
     if case.on_records is not None:
         counts["on_columns"] = 1
-        counts["on_columns_restores"] = len(restores)
+        counts["on_columns_restores"] = counts["restores"]
         counts["on_columns_batches_in_cuts"] = sum(map(_batches_of_columns, record.cuts.values()))
     if case.is_cyclic:
         cyclic = [epoch for epoch, cut in record.cuts.items() if cut.policy == Mode.ALIGNED.value]
         counts["cyclic_cuts"] = len(cyclic)
-        counts["cyclic_cuts_with_log"] = len(with_log.intersection(cyclic))
+        counts["cyclic_cuts_with_log"] = len(record.cuts_with_log.intersection(cyclic))
     summary.counts += Counter(counts)
     summary.topologies[case.name] += 1
     summary.policies[case.policy] += 1
@@ -249,8 +242,3 @@ def _overlapping(record: Record) -> Iterator[int]:
             if seen - closed:
                 yield event.epoch
             seen.add(event.epoch)
-
-
-def _rescaled(record: Record) -> int:
-    widths = [dict(deployment.parallelism) for deployment in record.deployments.values()]
-    return sum(1 for before, after in pairwise(widths) if before != after)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from backedge.graphs.deployment import Deployment
@@ -181,6 +182,25 @@ class Record:
     def written(self, transaction: str) -> tuple[str, list[Any]] | None:
         """The sink and the records of a transaction, whatever became of it."""
         return self.committed.get(transaction) or self.prepared.get(transaction) or self.replaced.get(transaction)
+
+    @property
+    def cuts_with_log(self) -> set[Epoch]:
+        """The cuts that hold records in flight."""
+        of_cuts = {epoch: cut.snapshots.values() for epoch, cut in self.cuts.items()}
+        return {epoch for epoch, snapshots in of_cuts.items() if any(r.log for s in snapshots for r in s.inputs)}
+
+    def counts(self) -> dict[str, int]:
+        """How many cuts and restores there were, and how many attempts with another parallelism than the one before."""
+        with_log = self.cuts_with_log
+        restores = [e.restored for e in self.trace if isinstance(e, Started) and e.restored is not None]
+        widths = [dict(deployment.parallelism) for deployment in self.deployments.values()]
+        return {
+            "cuts": len(self.cuts),
+            "cuts_with_log": len(with_log),
+            "restores": len(restores),
+            "restores_with_log": sum(epoch in with_log for epoch in restores),
+            "rescaled": sum(before != after for before, after in pairwise(widths)),
+        }
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from operator import length_hint
 from typing import Any, Literal, get_args
 
@@ -19,7 +18,6 @@ from backedge.engine.files.checks import check_source
 from backedge.engine.files.file_errors import NoInputError
 from backedge.engine.simulation.checker import check_protocol
 from backedge.engine.simulation.cuts_in_store import CutsInStore
-from backedge.engine.simulation.record import Record, Started
 from backedge.engine.simulation.schedule import FaultPlan, Schedule
 from backedge.engine.simulation.telling import ToldWorld, records_in_loops
 from backedge.engine.simulation.world import Happening
@@ -98,21 +96,9 @@ class Run:
         return {name: store.output(name) for name, operator in operators.items() if operator.kind.is_sink}
 
     def counts(self) -> Counter[str]:
-        record = self.world.record
-        with_log = {
-            epoch for epoch, cut in record.cuts.items() if any(r.log for s in cut.snapshots.values() for r in s.inputs)
-        }
-        restores = [e.restored for e in record.trace if isinstance(e, Started) and e.restored is not None]
         faults = self.schedule.outcome.faults
-        return Counter(
-            schedules=1,
-            crashes=faults["crash"] + faults["kill_coordinator"],
-            cuts=len(record.cuts),
-            cuts_with_log=len(with_log),
-            restores=len(restores),
-            restores_with_log=len([epoch for epoch in restores if epoch in with_log]),
-            rescaled=_rescaled(record),
-        )
+        crashes = faults["crash"] + faults["kill_coordinator"]
+        return Counter(schedules=1, crashes=crashes, **self.world.record.counts())
 
 
 class _CreditedWorld(ToldWorld):
@@ -310,8 +296,3 @@ def _check_end(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> None:
 def _count(source: Operator, inputs: Mapping[str, Sequence[Any]]) -> int:
     """The number of records, if the source can tell."""
     return length_hint(inputs.get(source.name, source.function))
-
-
-def _rescaled(record: Record) -> int:
-    widths = [dict(deployment.parallelism) for deployment in record.deployments.values()]
-    return sum(1 for before, after in pairwise(widths) if before != after)

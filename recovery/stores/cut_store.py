@@ -507,7 +507,7 @@ class CutStore:
                 others |= cut.named
         places = {(dropped.epoch, dropped.attempt)}
         places |= {(file.epoch, file.attempt) for file in dropped.named - others if file.epoch is not None}
-        each(self._store, lambda place: self._remove_unnamed(*place, others), places)
+        each(self._store.reads_at_once, lambda place: self._remove_unnamed(*place, others), places)
 
     def _drop_inputs(self, pipeline: str | None) -> None:
         """Remove the kept inputs of a pipeline that follow no cut that still exists."""
@@ -586,7 +586,7 @@ class CutStore:
             return epoch is not None and epoch not in needed and epoch < (sweep.last or 0)
 
         folders = [folder for folder in self._store.folders() if is_looked_into(folder)]
-        found = each(self._store, partial(self._sweep_epoch, sweep, named), folders)
+        found = each(self._store.reads_at_once, partial(self._sweep_epoch, sweep, named), folders)
         errors = [error for of_epoch in found for error in of_epoch]
         if is_first:
             try:

@@ -17,17 +17,17 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from copy import copy
 from io import SEEK_END, BufferedIOBase, BufferedReader, BytesIO, RawIOBase
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PreconditionError
 
 from backedge.recovery.stores.names import parts_of
 from backedge.recovery.stores.object_client import Client, Repeats, address_of, as_ours, client_of, fact_of
+from backedge.recovery.stores.store_calls import each
 from backedge.recovery.stores.store_errors import OutcomeUnknownError, StoreContractError, StoreError
 from backedge.recovery.stores.store_protocol import FileFacts, Store
 
@@ -40,9 +40,6 @@ PIECE_BYTES = 8 << 20
 _AT_ONCE = 8
 # The types of its lists include tables of a package that is not installed.
 _obstore: Any = obstore
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class ObjectStore(Store):
@@ -118,7 +115,7 @@ class ObjectStore(Store):
         def rest(begin: int) -> bytes:
             return self._piece(name, begin, min(begin + PIECE_BYTES, end), meta["e_tag"])[0]
 
-        return b"".join([first, *_each(rest, begins)])
+        return b"".join([first, *each(_AT_ONCE, rest, begins)])
 
     def _piece(self, name: str, start: int, end: int, version: str | None) -> tuple[bytes, ObjectMeta]:
         options: GetOptions = {"range": (start, end)}
@@ -173,7 +170,7 @@ class ObjectStore(Store):
 
     def write(self, files: Mapping[str, bytes]) -> None:
         """Write objects, each as a whole and durably."""
-        _each(lambda file: self._put(file[0], BytesIO(file[1]), len(file[1])), list(files.items()))
+        each(_AT_ONCE, lambda file: self._put(file[0], BytesIO(file[1]), len(file[1])), list(files.items()))
 
     def upload(self, name: str, file: BinaryIO) -> None:
         """Write an object with the content of a file, piece by piece."""
@@ -303,7 +300,7 @@ class ObjectStore(Store):
                 obstore.delete(self._client, paths)
         except FileNotFoundError:
             # Some stores give up at an object that is not there.
-            _each(self._remove_one, paths)
+            each(_AT_ONCE, self._remove_one, paths)
 
     def _remove_one(self, path: str) -> None:
         with suppress(FileNotFoundError), self._ours(path):
@@ -369,11 +366,3 @@ def _facts(meta: ObjectMeta) -> FileFacts:
     if mark is not None and not mark.endswith('"'):
         mark = f'"{mark}"'  # lists of Azure leave out the quotes
     return FileFacts(meta["size"], meta["last_modified"].timestamp(), mark)
-
-
-def _each(call: Callable[[T], R], items: Collection[T]) -> list[R]:
-    """The results of a call for each, several at a time."""
-    if len(items) < 2:
-        return [call(item) for item in items]
-    with ThreadPoolExecutor(min(len(items), _AT_ONCE)) as pool:
-        return list(pool.map(call, items))

@@ -129,12 +129,11 @@ def remove_below(store: Store, folder: str) -> None:
     store.remove(list(store.list(folder)))
 
 
-def each(store: Store, call: Callable[[T], R], items: Collection[T]) -> list[R]:
-    """The results of a call for each item, as many at once as the store likes."""
-    at_once = min(len(items), store.reads_at_once)
-    if at_once < 2:
+def each(at_once: int, call: Callable[[T], R], items: Collection[T]) -> list[R]:
+    """The results of a call for each item, at most so many at once."""
+    if min(len(items), at_once) < 2:
         return [call(item) for item in items]
-    with ThreadPoolExecutor(at_once) as pool:
+    with ThreadPoolExecutor(min(len(items), at_once)) as pool:
         return list(pool.map(call, items))
 
 
