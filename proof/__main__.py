@@ -9,19 +9,21 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from itertools import groupby
+from typing import Any, cast
 
 from backedge.engine.simulation.breaks import BREAKS
 from backedge.engine.simulation.fault_plan import Outcome
-from backedge.engine.simulation.world import World
+from backedge.engine.simulation.world import Happening, World
 from proof.explored_pipelines import WALKS, explore_pipelines
 from proof.explorer import Exploration, Explorer
 from proof.generated_flows import Case
 from proof.runner import RESCALES, Summary, drawn_topology, processes, run_in_parallel, run_seed
-from proof.schedule_story import tell
 from proof.tiny_graphs import TinyGraph, graphs
 from proof.transcripts import SCRIPTS, transcript
 from proof.two_pipelines import Ran, run_pipelines
+
+LINES_MAX = 200
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,10 +101,25 @@ def _run_one(options: argparse.Namespace) -> int:
     else:
         ran = [Ran(*run_seed(options.seed, options.crashes, options.rule, RESCALES, drawn_topology(options.seed)))]
     for one in ran:
-        print(tell(one.outcome.story), file=sys.stderr)
+        print("\n".join(_story(one.outcome.story)), file=sys.stderr)
     facts = [_facts(*one) for one in ran]
     print(json.dumps({"seed": options.seed, **(facts[0] if len(facts) == 1 else {"pipelines": facts})}))
     return 1 if any(one.outcome.violations for one in ran) else 0
+
+
+def _story(steps: Sequence[Happening]) -> list[str]:
+    """The last steps, numbered, those that repeat themselves in one line."""
+    lines: list[str] = []
+    number = 1
+    for text, same in groupby(" ".join(map(_word, step)) for step in steps):
+        times = len(list(same))
+        lines.append(f"{number:5} {text}" + f" ({times} times)" * (times > 1))
+        number += times
+    return lines[-LINES_MAX:]
+
+
+def _word(part: Any) -> str:
+    return " ".join(map(str, cast("tuple[Any, ...]", part))) if type(part) is tuple else str(part)
 
 
 def _facts(outcome: Outcome, world: World, case: Case) -> dict[str, Any]:
