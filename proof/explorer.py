@@ -32,7 +32,7 @@ In each complete cut every record must be in one place: not yet read, in a log, 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,14 +91,13 @@ class Explorer:
         self.credit_numbers = Numbers()
         self.judged: dict[int, tuple[Cut, list[str], bool]] = {}
 
-    def run(self, violations_max: int = 1, progress: Callable[[Exploration], None] | None = None) -> Exploration:
-        """Visit every state; stop early after `violations_max` violations, or after the limit of states."""
+    def run(self) -> Exploration:
+        """Visit every state; stop early after a violation, or after the limit of states."""
         bare, channels = (self.places.bare,) * len(self.places.tasks), len(self.places.channels)
         start = State(
             bare, (0,) * channels, ((),) * channels, self.centres.number(self.world), Left(**self.graph.bounds)
         )
         stack: list[tuple[State, list[Happening], Story]] = []
-        reported = 0
         self._visit(start, (), None, stack)
         while stack and self.found.states < self.states_max:
             state, events, story = stack.pop()
@@ -111,11 +110,8 @@ class Explorer:
                     self._violation(str(refused), (story, event))
                 else:
                     self._visit(after, step.cuts, (story, event), stack)
-                if len(self.found.violations) >= violations_max:
+                if self.found.violations:
                     return self.found
-            if progress is not None and self.found.states // 10_000 > reported:
-                reported = self.found.states // 10_000
-                progress(self.found)
         self.found.complete = not stack
         self.found.exercised = dict(sorted((+self.places.scene.counts).items()))
         return self.found

@@ -55,7 +55,6 @@ class Case:
     actors: Literal["task", "slice"]
     policy: Policy
     is_cyclic: bool
-    in_rounds: bool
     conserved: Conserved | None
     on_records: Plan | None = None
 
@@ -67,15 +66,8 @@ CONSERVED = Conserved(weight_of, weight_of_state)
 LEFT_MAX = 6
 
 
-def generate(
-    rng: random.Random,
-    name: str | None = None,
-    policy: Policy | None = None,
-    *,
-    small: bool = False,
-    long: bool = False,
-) -> Case:
-    """A case of this topology, or of a random one. `small`, `long`: with few records, or with many.
+def generate(rng: random.Random, name: str | None = None, *, long: bool = False) -> Case:
+    """A case of this topology, or of a random one. `long`: with many records.
 
     >>> generate(random.Random(1), "self_loop").is_cyclic
     True
@@ -84,19 +76,17 @@ def generate(
     variant = 0 if name in ON_COLUMNS else rng.randrange(len(_TOPOLOGIES[name]))
     flow, plan = _built(name, variant)
     in_rounds = name in IN_ROUNDS
-    widest = 2 if small or in_rounds else 4
-    policy = policy or rng.choice(_POLICIES_IN_ROUNDS if in_rounds else _POLICIES)
+    policy = rng.choice(_POLICIES_IN_ROUNDS if in_rounds else _POLICIES)
     return Case(
         name=name,
         flow=flow,
         plan=plan,
-        inputs=_inputs(rng, plan, in_rounds=in_rounds, small=small, long=long),
-        parallelism=rng.choice((1, 2, 2, 3, 4)[: 3 if widest == 2 else 5]),
+        inputs=_inputs(rng, plan, in_rounds=in_rounds, long=long),
+        parallelism=rng.choice((1, 2, 2, 3, 4)[: 3 if in_rounds else 5]),
         rescale_to=rng.randint(1, 3) if rng.random() < 0.3 else None,
         actors=rng.choice(("task", "slice")),
         policy=policy,
         is_cyclic=any(edge.is_back for edge in plan.edges),
-        in_rounds=in_rounds,
         conserved=None if name == "broadcast" or (name, variant) in _LOSING or name in ON_COLUMNS else CONSERVED,
         on_records=on_records(name) if name in ON_COLUMNS else None,
     )
@@ -115,23 +105,22 @@ def _built(name: str, variant: int) -> tuple[Flow, Plan]:
     return flow, flow.plan()
 
 
-def _inputs(rng: random.Random, plan: Plan, *, in_rounds: bool, small: bool, long: bool) -> dict[str, list[Any]]:
+def _inputs(rng: random.Random, plan: Plan, *, in_rounds: bool, long: bool) -> dict[str, list[Any]]:
     """Records for each source: a few, one, or none at all; the ids are unique."""
     sources = [name for name, operator in plan.operators.items() if operator.kind.word == "source"]
     # Side inputs of an iteration are long, so that snapshots find them still arriving.
-    are_long = [not (small or in_rounds) or name == "samples" for name in sources]
+    are_long = [not in_rounds or name == "samples" for name in sources]
     several = (16, 24) if long else (4, 6, 8)
     lengths = [rng.choice(several if is_long else (2, 3)) for is_long in are_long]
     if len(sources) > 1 and rng.random() < 0.3:
         lengths[rng.randrange(len(lengths))] = rng.choice((0, 1))
     ids = iter(range(1000))
-    left_max = 3 if small else LEFT_MAX
     return {
         name: [
             {
                 "id": next(ids),
                 "key": rng.randrange(KEYS),
-                "left": rng.randint(left_max // 2, left_max),
+                "left": rng.randint(LEFT_MAX // 2, LEFT_MAX),
                 "weight": rng.randint(3, 8) if in_rounds else rng.randint(1, 3),
                 "path": [],
             }
