@@ -192,8 +192,8 @@ def _source(name: str, *records: Record) -> Operator:
     return Operator(name, TinySource(records), parallelism=1, inputs=())
 
 
-def _step(name: str, function: Any, *outputs: str, inputs: tuple[str, ...] = ("in",)) -> Operator:
-    return Operator(name, TinyStep(function), inputs=inputs, outputs=outputs or ("out",))
+def _step(name: str, function: Any, *outputs: str) -> Operator:
+    return Operator(name, TinyStep(function), inputs=("in",), outputs=outputs or ("out",))
 
 
 def _loop(name: str, bounds: Mapping[str, int], *items: Record, parallelism: int = 1, **options: Any) -> TinyGraph:
