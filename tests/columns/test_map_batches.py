@@ -10,7 +10,6 @@ import pytest
 from backedge import Collect, Flow, Items, Stream
 from backedge.engine.batch import Batch
 from backedge.engine.columns import Columns
-from backedge.engine.formats import from_format, to_format
 from backedge.engine.task_errors import MisuseError, UserFunctionError
 from tests.columns.given import columns, flow_of, sent
 from tests.runtime.tasks import Tasks
@@ -128,11 +127,6 @@ class Add:
         ctx.emit(record)
 
 
-class Count:
-    def on_batch(self, ctx: Any, batch: list[Any]) -> None:
-        ctx.emit({"n": len(batch)})
-
-
 TAKES_RECORDS: dict[str, Any] = {
     "map": lambda s: s.map(lambda r: {"n": r["n"] + 1}),
     "flat_map": lambda s: s.flat_map(lambda r: [{"n": r["n"] + 1}]),
@@ -201,37 +195,6 @@ def test_an_iteration_whose_batches_differ_gathers_each_as_it_is_in_their_order(
     tasks = iterating()
     gather(tasks, Batch(columns(n=[1]), 1), Batch([{"n": 2}], 1), Batch(columns(n=[3]), 2))
     assert released(tasks) == [(columns(n=[1]), 1), ([{"n": 2}], 1), (columns(n=[3]), 2)]
-
-
-ROWS: dict[str, Any] = {
-    "whole numbers": np.arange(3),
-    "floats": np.array([0.5, np.nan, np.inf]),
-    "truth values": np.array([True, False, True]),
-    "text": np.array(["a", "", "\u00e9"], np.object_),
-    "large rows": np.arange(12.0).reshape(3, 4),
-    "small numbers": np.arange(3, dtype=np.int32),
-    "single precision": np.array([0.1, 0.2, 0.3], np.float32),
-    "rows of single precision": np.ones((3, 2, 2), np.float32),
-    "times": np.array(["2026-01-01", "2026-01-02", "9999-12-31"], "datetime64[s]"),
-    "missing": np.array([1, None, 2], np.object_),
-}
-
-
-@pytest.mark.parametrize("batch_format", ["numpy", "pyarrow"])
-@pytest.mark.parametrize("values", ROWS.values(), ids=ROWS)
-def test_what_an_iteration_has_gathered_looks_the_same_to_its_body_after_a_restore(values: Any, batch_format: str):
-    tasks = iterating()
-    gather(tasks, Batch(from_format({"n": values}), 1), Batch(from_format({"n": values[:1]}), 1))
-    restored = Tasks(tasks.flow, restored=tasks.capture())
-    ((before, hops),) = released(tasks)
-    ((after, hops_after),) = released(restored)
-    assert hops == hops_after == 1
-    one, other = to_format(before, batch_format), to_format(after, batch_format)
-    if batch_format == "pyarrow":
-        assert one.schema == other.schema
-        one, other = (to_format(records, "numpy") for records in (before, after))
-    assert one["n"].dtype == other["n"].dtype
-    np.testing.assert_array_equal(one["n"], other["n"])
 
 
 def test_an_iteration_without_a_measure_counts_the_rows():

@@ -138,17 +138,6 @@ def test_rows_that_occur_several_times_are_all_combined_and_the_last_one_set():
 # -- captures ----------------------------------------------------------------------------------------------------
 
 
-def test_a_capture_holds_the_rows_of_its_moment_whatever_changes_or_comes_later():
-    table = table_of(range(20_000), 1)
-    capture = table.capture()
-    capture.encode_some(5_000)
-    table.set(table.rows(range(0, 40_000, 7)), sum=2)
-    later = table.capture()
-    table.set(table.rows(range(50_000)), sum=3)
-    assert sums_in(state_of(capture)) == dict.fromkeys(range(20_000), 1)
-    assert sums_in(state_of(later)) == dict.fromkeys(range(20_000), 1) | dict.fromkeys(range(0, 40_000, 7), 2)
-
-
 @pytest.mark.parametrize("steps", [(10, 4_086, 1, 9_000), (4_096, 8_192), (13_000,), (4_095, 2, 3_000)])
 def test_rows_of_a_group_fill_its_last_block_before_new_ones(steps: tuple[int, ...]):
     numbers = np.arange(5_000_000)

@@ -7,12 +7,11 @@ import json
 import math
 import os
 import threading
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import pytest
@@ -140,14 +139,6 @@ def test_an_array_of_columns_is_no_csv(tmp_path: Path):
     assert "it contains a ndarray" in said
 
 
-def test_csv_holds_every_scalar_as_text_that_says_all_of_it(tmp_path: Path):
-    at = datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
-    values: list[Any] = ["x", 1, 0.1, True, Decimal("1.50"), at, at.date(), at.time(), UUID(int=1), np.float32(0.1)]
-    values += [np.int8(1), np.bool_(False), np.datetime64("2024-01-01", "ns"), timedelta(1)]
-    written(tmp_path, CSV, [{"a": value} for value in values])
-    assert rest(reader(CSV(str(tmp_path), **AT_ONCE))) == [{"a": str(value)} for value in values]
-
-
 def test_csv_of_one_cut_has_the_columns_of_all_records(tmp_path: Path):
     records = [{"a": 'x,"\n', "b": "\r"}, {"b": ""}, {"c": "1", "a": "\n"}, {"d é": "2"}, {"a": "3"}]
     path = written(tmp_path, CSV, *([record] for record in records))
@@ -242,27 +233,6 @@ def test_a_value_that_does_not_go_with_the_rows_before_is_told(tmp_path: Path, v
     with pytest.raises(UnwritableRecordError, match=said):
         records = [{"n": 4, "m": 4}, {"n": value, "m": 5}, {"n": 6, "m": 6}]
         rows_in_groups(tmp_path / "a", [{"n": n, "m": n} for n in range(4)], records, [{}.fromkeys("nm", 7)] * 3)
-
-
-@pytest.mark.parametrize(
-    ("before", "value"),
-    [
-        ("a", b"a"),
-        (b"a", "a"),
-        (date(2020, 1, 1), datetime(2020, 1, 1, 5)),
-        (datetime(2020, 1, 1, 5), datetime(2020, 1, 1, 5, tzinfo=UTC)),
-        (2**60 + 1, 0.5),
-        (time(1), time(1, tzinfo=UTC)),
-    ],
-)
-def test_values_that_one_type_would_hold_changed_are_told(tmp_path: Path, before: Any, value: Any):
-    said = refusal(tmp_path, Parquet, [{"v": before}, {"v": None}, {"v": value}, {"v": before}])
-    assert "column 'v' does not go with the rows before" in said
-    assert f"record: { ({'v': value})!r}" in said
-
-
-def test_numbers_that_arrow_has_no_type_for_are_told(tmp_path: Path):
-    assert "column 'v' does not go with the rows before" in refusal(tmp_path, Parquet, [{"v": np.longdouble(1)}])
 
 
 def test_values_of_one_column_that_no_type_holds_are_told(tmp_path: Path):
