@@ -16,6 +16,7 @@ from backedge.engine.task_errors import MisuseError
 from backedge.graphs.expansion import expand, resized
 from tests.columns.test_changing_values import PROGRAMS, Change, Edge, by_hand, changed
 from tests.columns.test_vertex_programs import Best, BestWay, Rank
+from tests.graphs.refusals import refuses
 
 Row = dict[str, Any]
 VERSIONS = 6
@@ -119,19 +120,6 @@ def test_a_graph_without_changes_has_no_differences():
     assert emitted(Best, []) == []
 
 
-def test_versions_that_decrease_are_refused():
-    with pytest.raises(MisuseError, match=r"1 .*2.*sort"):
-        emitted(Best, rows_of(2, [(1, 2, 1.0)]) + rows_of(1, [(2, 3, 1.0)]))
-
-
-@pytest.mark.parametrize(
-    ("column", "value"), [("source", "a"), ("target", 1.5), ("added", 1), ("version", 0.5), ("km", "far")]
-)
-def test_columns_of_a_wrong_type_are_refused(column: str, value: Any):
-    with pytest.raises(MisuseError, match=f"'{column}'"):
-        emitted(Way, [{**rows_of(0, [(1, 2, 1.0)])[0], column: value}], weight="km")
-
-
 @pytest.mark.parametrize("column", ["source", "version"])
 def test_numbers_beyond_64_bits_with_a_sign_are_refused(column: str):
     row = {name: [value] for name, value in rows_of(0, [(1, 2, 1.0)])[0].items()} | {column: np.array([2**63], "u8")}
@@ -139,34 +127,6 @@ def test_numbers_beyond_64_bits_with_a_sign_are_refused(column: str):
     flow.changing_graph(Best, flow.read(Items(arrow().table(row)), name="changes", parallelism=1)).write(Collect())
     with pytest.raises(MisuseError, match=rf"'{column}'.*{2**63}"):
         simulate(flow, seeds=[])
-
-
-def test_changes_without_a_named_column_are_refused():
-    with pytest.raises(MisuseError, match="no 'miles'"):
-        emitted(Way, rows_of(0, [(1, 2, 1.0)]), weight="miles")
-
-
-def test_weights_that_no_float_holds_are_refused():
-    with pytest.raises(MisuseError, match=rf"'km'.*{2**53 + 1}.*float64"):
-        emitted(Way, rows_of(0, [(1, 2, 2**53 + 1)]), weight="km")
-
-
-@pytest.mark.parametrize("wrong", [{}, {"best": "lowest", "phases": True}, {"best": "lowest", "reverses": True}])
-def test_a_program_whose_values_cannot_be_kept_up_to_date_is_refused(wrong: dict[str, Any]):
-    with pytest.raises(BadOptionError, match="kept up to date"):
-        flow_of(type("Wrong", (Rank,), {"combine": "min", **wrong}), [])
-
-
-@pytest.mark.parametrize("name", ["vertex", "version"])
-def test_a_value_named_as_another_column_of_the_result_is_refused(name: str):
-    with pytest.raises(BadOptionError, match=f"best='{name}'"):
-        flow_of(type("Wrong", (Best,), {"best": name}), [])
-
-
-@pytest.mark.parametrize("hook", ["send", "apply"])
-def test_a_program_with_a_hook_that_is_never_called_is_refused(hook: str):
-    with pytest.raises(BadOptionError, match=f"{hook} of Wrong"):
-        flow_of(type("Wrong", (Best,), {hook: getattr(Rank, hook)}), [])
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16, np.float64, np.int8, np.uint16])
@@ -250,29 +210,6 @@ def test_changes_of_two_sources_are_refused_because_they_have_no_order():
         expand(flow.plan())
 
 
-@pytest.mark.parametrize("weight", [-1.0, float("nan")])
-def test_a_value_that_becomes_better_or_undefined_on_its_way_is_refused(weight: float):
-    """On a cycle of such edges it would become better for ever."""
-    with pytest.raises(MisuseError, match="'program'"):
-        emitted(Way, rows_of(0, [(0, 1, 1.0), (1, 2, weight), (2, 1, 0.5)]), weight="km")
-
-
-def test_a_value_that_does_not_fit_into_its_type_is_refused():
-    class Small(Way):
-        message = np.int8
-
-        def start(self, vertices: Vertices) -> Any:
-            return {"lowest": np.where(vertices.ids == 0, 0, 127).astype(np.int8)}
-
-    with pytest.raises(MisuseError, match=r"along.*200\.0.*int8"):
-        emitted(Small, rows_of(0, [(0, 1, 100.0), (1, 2, 100.0)]), weight="km")
-
-
-def test_a_class_that_is_no_program_is_refused():
-    with pytest.raises(BadOptionError, match="changing_graph got"):
-        flow_of(dict, [])
-
-
 def test_a_changing_graph_inside_an_iteration_is_refused():
     flow = Flow("inside")
     changes = flow.read(Items[Any]([]), name="changes")
@@ -280,24 +217,60 @@ def test_a_changing_graph_inside_an_iteration_is_refused():
         flow.iterate(changes, lambda body: flow.changing_graph(Best, body), rounds=2)
 
 
+def best(**hooks: Any) -> type[Any]:
+    return type("Wrong", (Best,), hooks)
+
+
+def small(self: Any, vertices: Vertices) -> Any:
+    return {"lowest": np.where(vertices.ids == 0, 0, 127).astype(np.int8)}
+
+
+def silent(self: Any, vertices: Vertices) -> Any:
+    vertices.active = vertices.ids == 1
+    return Best.start(self, vertices)
+
+
+ONE = rows_of(0, [(1, 2, 1.0)])
+WRONG_TYPES = {"source": "a", "target": 1.5, "added": 1, "version": 0.5, "km": "far"}
+
+
 @pytest.mark.parametrize(
-    ("names", "said"),
-    [(("lowest", "other"), "start returned 'other' beside 'lowest'"), (["other"], "start returned no value 'lowest'")],
+    ("program", "rows", "named"),
+    [
+        (Best, rows_of(2, [(1, 2, 1.0)]) + rows_of(1, [(2, 3, 1.0)]), ("version 1", "version 2", "sort")),
+        *((Way, [{**ONE[0], column: value}], (f"column '{column}'",)) for column, value in WRONG_TYPES.items()),
+        (Way, [{"source": 1, "target": 2, "added": True, "version": 0}], ("no 'km'",)),
+        (Way, rows_of(0, [(1, 2, 2**53 + 1)]), ("'km'", str(2**53 + 1), "float64")),
+        # On a cycle of such edges it would become better for ever.
+        (Way, rows_of(0, [(0, 1, 1.0), (1, 2, -1.0), (2, 1, 0.5)]), ("better or undefined",)),
+        (Way, rows_of(0, [(0, 1, 1.0), (1, 2, float("nan")), (2, 1, 0.5)]), ("better or undefined",)),
+        (
+            type("Small", (Way,), {"message": np.int8, "start": small}),
+            rows_of(0, [(0, 1, 100.0), (1, 2, 100.0)]),
+            ("along", "200.0", "int8"),
+        ),
+        (best(start=lambda self, v: {"lowest": v.ids, "other": v.ids}), ONE, ("start", "'other'", "'lowest'")),
+        (best(start=lambda self, v: {"other": v.ids}), ONE, ("start", "'lowest'")),
+        (best(start=silent), ONE, ("vertices.active", "vertex 2")),
+    ],
 )
-def test_a_start_with_other_values_than_the_best_one_is_refused(names: list[str], said: str):
-    class Wrong(Best):
-        def start(self, vertices: Vertices) -> Any:
-            return dict.fromkeys(names, vertices.ids)
-
-    with pytest.raises(MisuseError, match=said):
-        emitted(Wrong, rows_of(0, [(1, 2, 1.0)]))
+def test_changes_and_values_that_cannot_be_used_are_refused(program: Any, rows: list[Row], named: tuple[str, ...]):
+    options = {"weight": "km"} if issubclass(program, Way) else {}
+    refuses(MisuseError, lambda: emitted(program, rows, **options), *named)
 
 
-def test_a_vertex_with_a_value_that_must_not_be_sent_is_refused():
-    class Silent(Best):
-        def start(self, vertices: Vertices) -> Any:
-            vertices.active = vertices.ids == 1
-            return super().start(vertices)
-
-    with pytest.raises(MisuseError, match=r"vertices\.active.*2"):
-        emitted(Silent, rows_of(0, [(1, 2, 1.0)]))
+@pytest.mark.parametrize(
+    ("program", "named"),
+    [
+        (type("Wrong", (Rank,), {"combine": "min"}), "kept up to date"),
+        (best(phases=True), "kept up to date"),
+        (best(reverses=True), "kept up to date"),
+        (best(best="vertex"), "best='vertex'"),
+        (best(best="version"), "best='version'"),
+        (best(send=Rank.send), "send of Wrong"),
+        (best(apply=Rank.apply), "apply of Wrong"),
+        (dict, "changing_graph"),
+    ],
+)
+def test_a_program_that_cannot_run_on_a_changing_graph_is_refused(program: Any, named: str):
+    refuses(BadOptionError, lambda: flow_of(program, []), named)
