@@ -102,29 +102,46 @@ class Subject(Forged):
 
 
 Mutation = Callable[[Subject], tuple[int, str]]
+"""Changes a cut; returns the statement that is violated then, and what the finding must name."""
 
 
 # -- the mutations ------------------------------------------------------------------------------------------------
 
 
-def drop_an_entry(cut: Subject) -> tuple[int, str]:
-    cut.change_log(lambda log: log[:-1])
-    return 2, channel_name(*cut.channel)
+def change_entries(change: Callable[[list[Row]], list[Row]]) -> Mutation:
+    def changed(cut: Subject) -> tuple[int, str]:
+        cut.change_log(change)
+        return 2, channel_name(*cut.channel)
+
+    return changed
 
 
-def drop_the_first_entry(cut: Subject) -> tuple[int, str]:
-    cut.change_log(lambda log: log[1:])
-    return 2, channel_name(*cut.channel)
+def count_one_more(direction: str, statement: int) -> Mutation:
+    def counted(cut: Subject) -> tuple[int, str]:
+        channel = cut.channel if statement == 2 else cut.between_actors(ONWARD)
+        cut.shift(direction, channel, 1)
+        return statement, channel_name(*channel)
+
+    return counted
 
 
-def double_an_entry(cut: Subject) -> tuple[int, str]:
-    cut.change_log(lambda log: [log[0], *log])
-    return 2, channel_name(*cut.channel)
+def say_another(what: str, value: Callable[[Any], Any]) -> Mutation:
+    def said(cut: Subject) -> tuple[int, str]:
+        cut.manifest[what] = value(cut.manifest[what])
+        return 5, f"the manifest says {what}"
+
+    return said
 
 
-def swap_two_entries(cut: Subject) -> tuple[int, str]:
-    cut.change_log(lambda log: [log[1], log[0], *log[2:]])
-    return 2, channel_name(*cut.channel)
+def change_graph(statement: int, words: str, change: Callable[[Facts], None]) -> Mutation:
+    def changed(cut: Subject) -> tuple[int, str]:
+        (file,) = cut.path.glob("graph-*.json")
+        document = plain(file)
+        change(document["graph"])
+        file.write_bytes(sealed(document, None))
+        return statement, words
+
+    return changed
 
 
 def swap_two_payloads(cut: Subject) -> tuple[int, str]:
@@ -134,14 +151,9 @@ def swap_two_payloads(cut: Subject) -> tuple[int, str]:
     return 2, "was changed"
 
 
-def edit_an_entry(cut: Subject) -> tuple[int, str]:
-    cut.change_log(lambda log: [{**log[0], "payload": pickle.dumps(([(1, 1)], 0), 5)}, *log[1:]])
-    return 2, channel_name(*cut.channel)
-
-
 def edit_an_entry_and_the_digests_after_it(cut: Subject) -> tuple[int, str]:
     def changed(log: list[Row]) -> list[Row]:
-        log[0]["payload"] = pickle.dumps(([(1, 1)], 0), 5)
+        log[0]["payload"] = EDITED
         digest = log[0]["digest_before"]
         for row in log:
             row["digest_before"] = digest
@@ -150,23 +162,6 @@ def edit_an_entry_and_the_digests_after_it(cut: Subject) -> tuple[int, str]:
 
     cut.change_log(changed)
     return 2, "the sent ones"
-
-
-def count_one_more_as_consumed(cut: Subject) -> tuple[int, str]:
-    channel = cut.between_actors(ONWARD)
-    cut.shift("in", channel, 1)
-    return 1, channel_name(*channel)
-
-
-def count_one_more_as_sent(cut: Subject) -> tuple[int, str]:
-    channel = cut.between_actors(ONWARD)
-    cut.shift("out", channel, 1)
-    return 3, channel_name(*channel)
-
-
-def count_one_more_as_sent_into_the_loop(cut: Subject) -> tuple[int, str]:
-    cut.shift("out", cut.channel, 1)
-    return 2, channel_name(*cut.channel)
 
 
 def count_less_than_the_cut_before(cut: Subject) -> tuple[int, str]:
@@ -206,13 +201,6 @@ def leave_out_a_channel(cut: Subject) -> tuple[int, str]:
     return 5, channel_name(*channel)
 
 
-def leave_out_an_end_of_a_channel(cut: Subject) -> tuple[int, str]:
-    channel = cut.between_actors(ONWARD)
-    task = cut.task(cut.epoch, channel[3], channel[4])
-    task["channels"] = [told for told in task["channels"] if ends_of(told) != channel]
-    return 5, channel_name(*channel)
-
-
 def file_an_end_of_a_channel_under_another_task(cut: Subject) -> tuple[int, str]:
     channel = cut.between_actors(ONWARD)
     task, other = (cut.task(cut.epoch, channel[3], index) for index in (channel[4], 1 - channel[4]))
@@ -220,6 +208,13 @@ def file_an_end_of_a_channel_under_another_task(cut: Subject) -> tuple[int, str]
     task["channels"].remove(moved)
     other["channels"].append(moved)
     return 5, "filed under another task"
+
+
+def leave_out_an_end_of_a_channel(cut: Subject) -> tuple[int, str]:
+    channel = cut.between_actors(ONWARD)
+    task = cut.task(cut.epoch, channel[3], channel[4])
+    task["channels"] = [told for told in task["channels"] if ends_of(told) != channel]
+    return 5, channel_name(*channel)
 
 
 def leave_out_a_task(cut: Subject) -> tuple[int, str]:
@@ -298,33 +293,6 @@ def hide_that_a_channel_has_digests(cut: Subject) -> tuple[int, str]:
     return 5, channel_name(*cut.channel)
 
 
-def forget_that_an_edge_goes_back(cut: Subject) -> tuple[int, str]:
-    (file,) = cut.path.glob("graph-*.json")
-    document = plain(file)
-    for edge in document["graph"]["edges"]:
-        edge["loop"] = None
-    file.write_bytes(sealed(document, None))
-    return 4, "enough, grow"
-
-
-def change_state(cut: Subject, change: Callable[[list[Row]], list[Row]], task: int = 0) -> tuple[int, str]:
-    cut.change(cut.file(cut.epoch, "state", "grow", task), change)
-    return 5, f"grow/{task}"
-
-
-def name_fewer_key_groups_than_a_file_holds(cut: Subject) -> tuple[int, str]:
-    """A restore that needs none of the groups that are named would leave the file unread."""
-    (file,) = state_files(cut)
-    file["groups"] = [file["groups"][0], file["groups"][1] - 1]
-    return 5, "key groups that the manifest does not name"
-
-
-def name_no_key_groups_of_a_file(cut: Subject) -> tuple[int, str]:
-    (file,) = state_files(cut)
-    file["groups"] = None
-    return 5, "key groups that the manifest does not name"
-
-
 def have_a_key_group_in_two_files(cut: Subject) -> tuple[int, str]:
     split_state(cut)
     return 5, "out of order or in two files"
@@ -362,28 +330,13 @@ def split_state(cut: Subject) -> None:
 
 def move_a_key_to_another_task(cut: Subject) -> tuple[int, str]:
     """It takes its place in the other task's groups."""
-    (moved, *_) = cut.rows(cut.file(cut.epoch, "state", "grow", 0))
-    change_state(cut, lambda rows: rows[1:])
+    here, there = (cut.file(cut.epoch, "state", "grow", task) for task in (0, 1))
+    (moved, *_) = cut.rows(here)
+    cut.change(here, lambda rows: rows[1:])
+    cut.change(there, lambda rows: [{**moved, "key_group": rows[0]["key_group"]}, *rows])
     cut.task(cut.epoch, "grow", 0)["state_rows"] -= 1
     cut.task(cut.epoch, "grow", 1)["state_rows"] += 1
-    return change_state(cut, lambda rows: [{**moved, "key_group": rows[0]["key_group"]}, *rows], task=1)
-
-
-def move_a_key_to_another_group(cut: Subject) -> tuple[int, str]:
-    return change_state(cut, lambda rows: [{**rows[0], "key_group": rows[-1]["key_group"]}, *rows[1:]])
-
-
-def have_a_key_twice(cut: Subject) -> tuple[int, str]:
-    cut.task(cut.epoch, "grow", 0)["state_rows"] += 1
-    return change_state(cut, lambda rows: [rows[0], *rows])
-
-
-def have_a_key_without_a_group(cut: Subject) -> tuple[int, str]:
-    return change_state(cut, lambda rows: [{**rows[0], "key_group": None}, *rows[1:]])
-
-
-def have_state_of_an_unknown_kind(cut: Subject) -> tuple[int, str]:
-    return change_state(cut, lambda rows: [{**rows[0], "kind": "other"}, *rows[1:]])
+    return 5, "grow/1"
 
 
 def leave_out_a_count_of_a_channel(cut: Subject) -> tuple[int, str]:
@@ -391,54 +344,10 @@ def leave_out_a_count_of_a_channel(cut: Subject) -> tuple[int, str]:
     return 1, "count is wrong"
 
 
-def leave_out_what_a_transaction_holds(cut: Subject) -> tuple[int, str]:
-    name = cut.file(cut.epoch, "transactions", "done", 0)
-    cut.change(name, lambda rows: [*rows[:-1], {**rows[-1], "records": None}])
-    return 6, "column records"
-
-
 def have_a_position_that_is_no_number(cut: Subject) -> tuple[int, str]:
     split = cut.task(cut.epoch, "numbers", 0)["operators"][0]["splits"][0]
     split[1] = pickle.dumps("somewhere").hex()
     return 6, "not a number of records"
-
-
-def say_another_epoch(cut: Subject) -> tuple[int, str]:
-    cut.manifest["epoch"] += 1
-    return 5, "the manifest says epoch"
-
-
-def say_another_attempt(cut: Subject) -> tuple[int, str]:
-    cut.manifest["attempt"] += 1
-    return 5, "the manifest says attempt"
-
-
-def say_another_mode(cut: Subject) -> tuple[int, str]:
-    cut.manifest["mode"] = "unaligned"
-    return 5, "the manifest says mode"
-
-
-def say_that_it_is_a_savepoint(cut: Subject) -> tuple[int, str]:
-    cut.manifest["savepoint"] = "before"
-    return 5, "the manifest says savepoint"
-
-
-def route_an_edge_otherwise(cut: Subject) -> tuple[int, str]:
-    (file,) = cut.path.glob("graph-*.json")
-    document = plain(file)
-    edge = next(edge for edge in document["graph"]["edges"] if edge["routing"] == "hash")
-    edge["routing"] = "broadcast"
-    file.write_bytes(sealed(document, None))
-    return 5, "the stored graph has hash"
-
-
-def say_that_state_has_another_version(cut: Subject) -> tuple[int, str]:
-    (file,) = cut.path.glob("graph-*.json")
-    document = plain(file)
-    counting = next(operator for operator in document["graph"]["operators"] if operator["kind"] == "stateful_map")
-    counting["state_version"] = 2
-    file.write_bytes(sealed(document, None))
-    return 5, "the stored graph has hash"
 
 
 def put_both_ends_of_a_channel_into_one_actor(cut: Subject) -> tuple[int, str]:
@@ -479,58 +388,50 @@ def leave_out_the_last_entries(cut: Subject) -> tuple[int, str]:
     return 5, "its last entries are missing"
 
 
-MUTATIONS = [
-    name_fewer_key_groups_than_a_file_holds,
-    name_no_key_groups_of_a_file,
-    have_a_key_group_in_two_files,
-    list_key_groups_out_of_order,
-    move_a_key_to_another_task,
-    move_a_key_to_another_group,
-    have_a_key_twice,
-    have_a_key_without_a_group,
-    have_state_of_an_unknown_kind,
-    leave_out_a_count_of_a_channel,
-    leave_out_what_a_transaction_holds,
-    have_a_position_that_is_no_number,
-    say_another_epoch,
-    say_another_attempt,
-    say_another_mode,
-    say_that_it_is_a_savepoint,
-    route_an_edge_otherwise,
-    say_that_state_has_another_version,
-    put_both_ends_of_a_channel_into_one_actor,
-    name_another_file_as_the_manifest,
-    link_to_the_same_bytes_outside,
-    put_a_pipe_in_place_of_a_file,
-    leave_out_the_last_entries,
-    drop_an_entry,
-    drop_the_first_entry,
-    double_an_entry,
-    swap_two_entries,
-    swap_two_payloads,
-    edit_an_entry,
-    edit_an_entry_and_the_digests_after_it,
-    count_one_more_as_consumed,
-    count_one_more_as_sent,
-    count_one_more_as_sent_into_the_loop,
-    count_less_than_the_cut_before,
-    mix_two_epochs,
-    mix_two_epochs_under_one_name,
-    mix_two_attempts,
-    leave_out_a_channel,
-    leave_out_an_end_of_a_channel,
-    file_an_end_of_a_channel_under_another_task,
-    leave_out_a_task,
-    leave_out_a_file_of_state,
-    leave_out_a_log,
-    change_a_value,
-    move_state_to_another_task,
-    change_a_position,
-    leave_out_a_split,
-    leave_out_all_splits_of_a_task,
-    go_back_to_an_earlier_position,
-    change_what_a_transaction_holds,
-    give_a_transaction_another_epoch,
-    hide_that_a_channel_has_digests,
-    forget_that_an_edge_goes_back,
-]
+def forget_back_edges(graph: Facts) -> None:
+    for edge in graph["edges"]:
+        edge["loop"] = None
+
+
+def broadcast_what_is_hashed(graph: Facts) -> None:
+    next(edge for edge in graph["edges"] if edge["routing"] == "hash")["routing"] = "broadcast"
+
+
+def say_another_version_of_state(graph: Facts) -> None:
+    next(operator for operator in graph["operators"] if operator["kind"] == "stateful_map")["state_version"] = 2
+
+
+EDITED = pickle.dumps(([(1, 1)], 0), 5)
+
+MUTATIONS: dict[str, Mutation] = {
+    "drop_an_entry": change_entries(lambda log: log[:-1]),
+    "drop_the_first_entry": change_entries(lambda log: log[1:]),
+    "double_an_entry": change_entries(lambda log: [log[0], *log]),
+    "swap_two_entries": change_entries(lambda log: [log[1], log[0], *log[2:]]),
+    "edit_an_entry": change_entries(lambda log: [{**log[0], "payload": EDITED}, *log[1:]]),
+    "count_one_more_as_consumed": count_one_more("in", 1),
+    "count_one_more_as_sent": count_one_more("out", 3),
+    "count_one_more_as_sent_into_the_loop": count_one_more("out", 2),
+    "say_another_epoch": say_another("epoch", lambda epoch: epoch + 1),
+    "say_another_attempt": say_another("attempt", lambda attempt: attempt + 1),
+    "say_another_mode": say_another("mode", lambda _: "unaligned"),
+    "say_that_it_is_a_savepoint": say_another("savepoint", lambda _: "before"),
+    "route_an_edge_otherwise": change_graph(5, "the stored graph has hash", broadcast_what_is_hashed),
+    "say_that_state_has_another_version": change_graph(5, "the stored graph has hash", say_another_version_of_state),
+    "forget_that_an_edge_goes_back": change_graph(4, "enough, grow", forget_back_edges),
+    **{
+        mutation.__name__: mutation
+        for mutation in (
+            *(have_a_key_group_in_two_files, list_key_groups_out_of_order, move_a_key_to_another_task),
+            *(leave_out_a_count_of_a_channel, have_a_position_that_is_no_number, leave_out_the_last_entries),
+            *(put_both_ends_of_a_channel_into_one_actor, name_another_file_as_the_manifest),
+            *(link_to_the_same_bytes_outside, put_a_pipe_in_place_of_a_file, swap_two_payloads),
+            *(edit_an_entry_and_the_digests_after_it, count_less_than_the_cut_before, mix_two_epochs),
+            *(mix_two_epochs_under_one_name, mix_two_attempts, leave_out_a_channel, leave_out_an_end_of_a_channel),
+            *(file_an_end_of_a_channel_under_another_task, leave_out_a_task, leave_out_a_file_of_state),
+            *(leave_out_a_log, change_a_value, move_state_to_another_task, change_a_position, leave_out_a_split),
+            *(leave_out_all_splits_of_a_task, go_back_to_an_earlier_position, change_what_a_transaction_holds),
+            *(give_a_transaction_another_epoch, hide_that_a_channel_has_digests),
+        )
+    },
+}

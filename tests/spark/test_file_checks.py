@@ -23,9 +23,6 @@ from backedge.recovery.stores import record_tables as records
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.parquet_tables import encode, from_rows
 from backedge.recovery.stores.state_table import STATE, state_parts
-from proof.runner import run_seed
-from tests.spark.forging import plain
-from tests.spark.simulated import write_run
 from tests.stores.snapshots import entries_of
 
 Row = dict[str, Any]
@@ -136,19 +133,6 @@ def test_keys_that_differ_by_their_type_alone_are_no_duplicates():
 def columns_of(key: Any) -> Row:
     name = {int: "key_int", str: "key_str"}.get(type(key))
     return {} if name is None else {name: key}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [3, 4, 8, 9])
-def test_no_file_of_a_run_that_crashed_has_a_fault(seed: int, tmp_path: Path):
-    _, world, _ = run_seed(seed, 3)
-    job = write_run(world, tmp_path)
-    manifests = [plain(path) for path in job.rglob("manifest-*.json")]
-    files = [file for manifest in manifests for task in manifest["tasks"] for file in task["files"]]
-    assert len(files) > 5
-    assert any(file["groups"] for file in files)
-    faults = [check_file(str(job), f["name"], f["size"], f["digest"], f["groups"] and (*f["groups"],)) for f in files]
-    assert set(map(str, faults)) == {"None"}
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)

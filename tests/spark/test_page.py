@@ -13,7 +13,7 @@ import pytest
 
 from backedge.recovery.spark.report.cut_picture import picture_of_cut
 from backedge.recovery.spark.report.page_style import STYLE
-from backedge.recovery.spark.report.verdict import CutVerdict, InvariantResult, StatementResult, Verdict, finding
+from backedge.recovery.spark.report.verdict import CutVerdict, InvariantResult, Verdict, finding
 from backedge.recovery.spark.report.verdict_page import page_of, write_page
 from tests.spark.described import AGAIN, cut
 
@@ -65,37 +65,10 @@ def test_what_is_violated_stands_in_the_headline_in_a_list_and_beside_its_pictur
     assert page.of_class("violated").count("tr") == 1
 
 
-def test_the_last_cut_in_which_nothing_is_wrong_is_named():
-    wrong = cut(9, findings=[finding(1, "too many", 9)])
-    assert "Cut 8 is the last consistent cut." in Elements(page_of(verdict(cut(7), cut(8), wrong))).text
-    assert "No cut is consistent." in Elements(page_of(verdict(wrong))).text
-
-
 def test_of_many_findings_the_first_are_told_at_the_top_and_the_others_below_a_click():
     page = Elements(page_of(verdict(cut(findings=[finding(1, f"story {number}", 7) for number in range(12)]))))
     assert "7 more" in page.text
     assert all(page.text.count(f"story {number}") == 2 for number in range(12))
-
-
-def test_a_statement_has_a_mark_and_what_was_compared():
-    results = [StatementResult(1, "one", 0, "4 channels, 3 digested"), StatementResult(2, "two", 3, "2 logs")]
-    page = Elements(page_of(verdict(cut(statements=results, invariants=[InvariantResult("money", 2)]))))
-    assert len(page.of_class("holds")) - len(page.of_class("cut")) == 1
-    assert len(page.of_class("fails")) == 2
-    assert {"4 channels, 3 digested", "3 violations in cut 7; 2 logs", "7. money"} <= set(page.text)
-
-
-def test_what_is_wrong_with_the_chain_alone_is_a_statement_that_fails():
-    page = Elements(page_of(verdict(of_chain=[finding(8, "the chain goes back", None)])))
-    assert {"8. nothing moves backwards from one cut to the next", "1 violation in the job", "the job"} <= set(
-        page.text
-    )
-
-
-def test_a_statement_that_is_violated_in_many_cuts_says_in_how_many():
-    results = [StatementResult(1, "one", 2, "4 channels")]
-    page = Elements(page_of(verdict(*(cut(number, statements=results) for number in range(1, 6)))))
-    assert "10 violations in 5 cuts; 4 channels" in page.text
 
 
 def test_restarts_lead_from_the_cut_that_was_restored():
@@ -116,12 +89,6 @@ def test_what_leads_to_a_cut_leads_into_what_is_folded_there():
     assert len(places) == 2 and all(tag != "details" for tag, attributes in page.found if attributes.get("id"))
 
 
-def test_a_page_says_when_the_verdict_does_not_list_all_channels():
-    note = "Figures cover 3 of 5,000 channels: those with findings first, then the fullest."
-    assert note in Elements(page_of(verdict(cut(sizes={"channels": 5000})))).text
-    assert not any("Figures cover" in text for text in Elements(page_of(verdict())).text)
-
-
 def test_the_last_cut_and_those_in_which_something_is_wrong_are_unfolded():
     cuts = [cut(number, findings=[finding(1, "too many", number)] * (number in (2, 3, 4))) for number in range(1, 7)]
     page = Elements(page_of(verdict(*cuts)))
@@ -129,16 +96,6 @@ def test_the_last_cut_and_those_in_which_something_is_wrong_are_unfolded():
         "open" in attributes for tag, attributes in page.found if "cut" in (attributes.get("class") or "").split()
     ]
     assert unfolded == [True, False, False, True, True, False]
-
-
-def test_where_nothing_is_wrong_the_last_cut_with_something_in_flight_is_unfolded_too():
-    sizes = {"channels": 3, "log_records": 0}
-    cuts = [cut(number, sizes={**sizes, "log_batches": int(number in (1, 2))}) for number in range(1, 6)]
-    page = Elements(page_of(verdict(*cuts)))
-    unfolded = [
-        "open" in attributes for tag, attributes in page.found if "cut" in (attributes.get("class") or "").split()
-    ]
-    assert unfolded == [True, False, False, True, False]
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a&b;\x00\ud800", "'"])

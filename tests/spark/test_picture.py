@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ElementTree
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import pytest
 
-from backedge.graphs.picture_layout import arrange
 from backedge.recovery.spark.report.cut_picture import picture_of_cut
 from backedge.recovery.spark.report.verdict import CutVerdict, finding
 from tests.spark.described import AGAIN, OPERATORS, channel, cut
@@ -58,11 +56,6 @@ def test_a_regular_edge_tells_its_batches_and_its_tooltip_the_rest():
     assert "nothing in flight" in title
 
 
-def test_an_edge_within_a_task_says_that_it_has_no_channel():
-    within = groups(drawn(cut()), "edge", "within")
-    assert "no channel" in (within["orders.out->parse.in"].findtext(f"{SVG}title") or "")
-
-
 def test_an_edge_whose_channel_lacks_batches_shows_all_three_figures():
     lost = channel("split.true->done.in", sent=6, consumed=4, logged=1, records=3)
     edges = groups(drawn(cut(channels=[lost])), "figure", "onward")
@@ -77,19 +70,6 @@ def test_an_edge_on_which_batches_are_missing_says_how_many_and_not_that_nothing
     assert texts(figure) == [told]
 
 
-def test_figures_are_drawn_over_all_lines_and_boxes():
-    kinds = [(group.get("class") or "").split()[0] for group in drawn(cut()).iter(f"{SVG}g")]
-    assert kinds == sorted(kinds, key=["edge", "box", "figure"].index)
-
-
-def test_lines_between_the_same_boxes_run_beside_each_other():
-    ends = {"sender": "orders", "receiver": "parse", "loop": None}
-    edges = [{"name": name, **ends} for name in ("orders.left->parse.in", "orders.right->parse.in")]
-    lines = groups(drawn(cut(graph={**cut().graph, "edges": edges}, channels=[])), "edge").values()
-    starts = [float((line.findall(f"{SVG}path")[0].get("d") or "").split()[1]) for line in lines]
-    assert abs(starts[0] - starts[1]) > 10
-
-
 def test_a_loop_within_a_loop_is_drawn_within_it():
     edges = [*cut().graph["edges"], {"name": "o.o->o.o", "sender": "done", "receiver": "orders", "loop": "outer"}]
     # Whichever is named first.
@@ -97,21 +77,6 @@ def test_a_loop_within_a_loop_is_drawn_within_it():
         figures = groups(drawn(cut(graph={**cut().graph, "edges": order})), "figure", "back")
         heights = {name: float(figures[name].findall(f"{SVG}text")[0].get("y") or 0) for name in (AGAIN, "o.o->o.o")}
         assert heights[AGAIN] < heights["o.o->o.o"]
-
-
-def test_long_names_that_begin_alike_stay_apart():
-    names = [f"account_balances_of_all_{whose}" for whose in ("customers", "suppliers")]
-    boxes = groups(drawn(cut(graph={"operators": [{"name": n, "kind": "map"} for n in names], "edges": []})), "box")
-    told = [texts(boxes[name])[0] for name in names]
-    assert told[0] != told[1] and all(len(name) <= 24 for name in told)
-
-
-def test_a_long_picture_is_scrolled_and_not_made_too_small_to_read():
-    names = [f"step {number}" for number in range(20)]
-    edges = [{"name": a, "sender": a, "receiver": b, "loop": None} for a, b in pairwise(names)]
-    graph = {"operators": [{"name": name, "kind": "map"} for name in names], "edges": edges}
-    style = re.fullmatch(r"min-width: (\d+)px", drawn(cut(graph=graph, channels=[])).get("style") or "")
-    assert style and int(style[1]) > 2000
 
 
 def test_boxes_do_not_overlap_and_nothing_is_outside_the_picture():
@@ -123,12 +88,6 @@ def test_boxes_do_not_overlap_and_nothing_is_outside_the_picture():
         assert x1 + w1 <= x2 or x2 + w2 <= x1 or y1 + h1 <= y2 or y2 + h2 <= y1
     for x, y, w, h in areas:
         assert x >= 0 and y >= 0 and x + w <= width and y + h <= height
-
-
-def test_an_edge_over_several_columns_bends_in_each():
-    found = arrange(["a", "b", "c", "d"], [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")])
-    assert [len(column) for column in found.columns] == [1, 2, 2, 1]
-    assert found.ways[3] == ("a", (3, 1), (3, 2), "d")
 
 
 def test_a_cycle_that_no_back_edge_closes_is_drawn_all_the_same_and_red():

@@ -19,10 +19,8 @@ from backedge.recovery.spark.sessions import spark_session as sessions
 from backedge.recovery.spark.sessions.spark_session import (
     check_start,
     close_session,
-    is_local,
     local_settings,
     open_session,
-    reason_of,
     user_settings,
 )
 from backedge.recovery.spark.spark_errors import JavaError, SparkJobError
@@ -108,15 +106,6 @@ def listening() -> Iterator[str]:
 
 
 # -- one session, in use -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_session_has_what_suits_one_machine(spark: SparkSession):
-    assert is_local(spark)
-    assert spark.conf.get("spark.ui.enabled") == "false"
-    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert spark.conf.get("spark.sql.execution.arrow.pyspark.enabled") == "true"
-    assert int(spark.conf.get("spark.sql.shuffle.partitions") or "200") <= 64
 
 
 @pytest.mark.slow
@@ -347,16 +336,3 @@ def test_a_server_needs_no_java_here(no_settings: pytest.MonkeyPatch, tmp_path: 
     no_settings.setenv("SPARK_REMOTE", "local")
     with pytest.raises(JavaError):
         check_start()
-
-
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ("[UNRESOLVED_COLUMN] There is no x.\n'Project ['x]", "[UNRESOLVED_COLUMN] There is no x."),
-        ("\n  It failed in a task.\nTraceback:\n  File ...\nKeyError: 'x'\n SQLSTATE: 38000", "KeyError: 'x'"),
-        ('<RPC terminated with:\n\tstatus = UNAVAILABLE\n\tdetails = "Connection refused"\n>', "Connection refused"),
-        ("", "ValueError"),
-    ],
-)
-def test_of_what_spark_complains_one_line_is_told(said: str, reason: str):
-    assert reason_of(ValueError(said)) == reason
