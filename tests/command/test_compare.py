@@ -6,24 +6,29 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from backedge import compare_command
 from backedge.command import main
 from backedge.compare_command import planned_kills
 from backedge.engine.on_ray.planned_faults import Kill, role_of
 from backedge.graphs.expansion import expand
 from examples.cyclic import transfers
+from tests.gates import Gate, opened_after
 
 CASE = """
 import time
 
 from backedge import Flow, JsonLines, Parquet
+from tests.gates import Gate
 
 SIZE = 200
 SINK = "halved"
 KEYS = ("start",)
+STUCK = 64
 
 
 def prepare(spark, inputs, size):
@@ -31,12 +36,18 @@ def prepare(spark, inputs, size):
 
 
 def flow(inputs, output, size):
+    gate = Gate(f"{output}.gate")
+    if output.endswith("clean"):
+        gate.open()
+
     def halve(number):
-        time.sleep(0.012)
+        if number["start"] == STUCK and not gate.is_open:
+            time.sleep(0.01)  # it goes round until the gate is open, and takes turns with the others
+            return number
         return {**number, "now": number["now"] // 2, "times": number["times"] + 1}
 
     flow = Flow("halving")
-    numbers = flow.read(Parquet(f"{inputs}/numbers", rate=size / 2), name="numbers")
+    numbers = flow.read(Parquet(f"{inputs}/numbers"), name="numbers")
     again = flow.loop("again", of=dict)
     begun = numbers.map(lambda row: {"start": row["start"], "now": row["start"], "times": 0}, name="begun")
     even, odd = begun.merge(again).key_by("start").split(lambda number: number["now"] % 2 == 0, name="even")
@@ -139,9 +150,14 @@ def test_no_kill_waits_for_a_task_that_had_nothing_to_do():
 @pytest.mark.usefixtures("local_ray", "spark")
 class TestOnRay:
     def test_a_case_of_the_users_is_run_killed_computed_audited_and_found_equal(
-        self, capsys: pytest.CaptureFixture[str]
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ):
-        assert main(["compare", "case_to_run", "--kills", "2", "--seed", "7", "--json"]) == 0
+        """A number is in the loop until both kills have happened."""
+        folder = tmp_path / "compared"
+        folder.mkdir()
+        monkeypatch.setattr(compare_command.tempfile, "TemporaryDirectory", lambda prefix: nullcontext(str(folder)))
+        with opened_after(3, Gate(folder / "killed.gate"), folder / "killed-cuts", "halving"):
+            assert main(["compare", "case_to_run", "--kills", "2", "--seed", "7", "--json"]) == 0
         said = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert (said["equal"], said["rows"], said["differing"], said["failures"]) == (True, 200, 0, [])
         assert (said["kills_planned"], said["kills_happened"], said["audit"]) == (2, 2, "consistent")

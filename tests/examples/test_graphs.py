@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -42,13 +43,13 @@ TREE = [(0, 3, 4), (0, 1, 1), (1, 2, 2), (2, 3, 1), (3, 4, 5), (7, 8, 1)]
     ],
 )
 def test_a_run_that_is_killed_once_gives_what_spark_computes(
-    example: ModuleType, size: int, parallelism: int, early: str | None, rounds: int | None
+    example: ModuleType, size: int, parallelism: int, early: str | None, rounds: int | None, tmp_path: Path
 ):
     """Those whose reference takes Spark many seconds are among the long tests alone, and in the simulator below.
 
     There `pagerank` goes on until its ranks rest; here it makes some rounds.
     """
-    check_killed_once(example, size, parallelism, early, rounds)
+    check_killed_once(example, tmp_path / "cuts", size, parallelism, early, rounds)
 
 
 @pytest.mark.long

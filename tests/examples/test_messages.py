@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -22,9 +23,9 @@ AT_ONCE = 10**9
 
 @pytest.mark.usefixtures("local_ray", "spark")
 @pytest.mark.parametrize("example", [count_and_print, token_ring, retry_queue, agent_loop])
-def test_a_run_that_is_killed_once_gives_what_spark_computes(example: ModuleType):
+def test_a_run_that_is_killed_once_gives_what_spark_computes(example: ModuleType, tmp_path: Path):
     """The reference of `reachability` takes Spark many seconds: it is among the long tests alone, and simulated."""
-    check_killed_once(example, example.SIZE // 8)
+    check_killed_once(example, tmp_path / "cuts", example.SIZE // 8)
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,8 +21,10 @@ Record = dict[str, Any]
 @pytest.mark.parametrize(
     ("example", "size", "early"), [(nested_loops, 100, "peel@records=3000"), (rollout_training, 160, None)]
 )
-def test_a_run_that_is_killed_once_gives_what_spark_computes(example: ModuleType, size: int, early: str | None):
-    check_killed_once(example, size, early=early)
+def test_a_run_that_is_killed_once_gives_what_spark_computes(
+    example: ModuleType, size: int, early: str | None, tmp_path: Path
+):
+    check_killed_once(example, tmp_path / "cuts", size, early=early)
 
 
 @pytest.mark.long
