@@ -29,19 +29,18 @@ from aiohttp import web
 from backedge.engine.on_ray.run_spec import RequestFailedError
 from backedge.flows import WrongCallError
 from backedge.graphs.graph_errors import GraphError
-from backedge.inspecting.cut_contents import NoSuchNameError
 from backedge.page.page_source import PageSource
 from backedge.recovery.stores.store_errors import StoreError
 
 HOST = "127.0.0.1"
 PUSH_S = 1.0
 TOKEN_BYTES = 16
-ASSETS = {"app.js": "text/javascript", "layout.js": "text/javascript", "style.css": "text/css"}
+ASSETS = {"app.js": "text/javascript", "style.css": "text/css"}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "frame-ancestors 'none'"
 )
-NOT_FOUND = (WrongCallError, NoSuchNameError, GraphError, StoreError)
+NOT_FOUND = (WrongCallError, GraphError, StoreError)
 TOKEN_HEADER = "Backedge-Token"
 STEERING_MAX = 32
 """How many buttons may wait for their answers; each has a thread, so that the page goes on meanwhile."""

@@ -11,6 +11,7 @@ from typing import Any
 from backedge.inspecting.cut_contents import CutContents
 from backedge.inspecting.cut_diff import CutDiff, diff_of
 from backedge.inspecting.jobs import Jobs, cut_of, kept_at
+from backedge.page.page_layout import layout_of
 from backedge.recovery.run_status import RunStatus
 
 SHOWN_MAX = 200
@@ -43,7 +44,11 @@ class PageSource:
         return told + [{"job": "", "state": "unreadable", "fault": str(fault)} for fault in faults]
 
     def status(self, job: str) -> dict[str, Any]:
-        """The status document of a job."""
+        """The status document of a job, with the layout of its graph."""
+        found = self._status(job)
+        return {**found.to_json(), "layout": layout_of(found)}
+
+    def _status(self, job: str) -> RunStatus:
         told_s, known = self._stored.get(job, (0.0, None))
         jobs = self._jobs()
         if (
@@ -51,11 +56,11 @@ class PageSource:
             and time.monotonic() - told_s < STORED_S
             and not any(s.job == job for s in jobs.living or ())
         ):
-            return known.to_json()
+            return known
         found = jobs.one(job)
         if not found.is_live:
             self._stored[job] = time.monotonic(), found
-        return found.to_json()
+        return found
 
     def cut(self, job: str, epoch: int) -> dict[str, Any]:
         """What a cut consists of, by the names that can be asked for."""

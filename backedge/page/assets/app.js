@@ -1,8 +1,6 @@
 // The page of a run. It is given the status of one job as server-sent events and shows it; what does not change keeps its
 // element, so that focus and scrolling stay where they are. Text from a run is only ever set as text.
 
-import { NODE, forwardPath, place, returningPath } from "./layout.js";
-
 const SVG = "http://www.w3.org/2000/svg";
 const CHANNELS_SHOWN = 50;
 const EPOCHS_SHOWN = 40;
@@ -321,25 +319,11 @@ function logs(epoch) {
 
 // -- the graph ----------------------------------------------------------------------------------------------------
 
-function edgesOf(status) {
-  const edges = new Map();
-  for (const channel of status.channels) {
-    const [from, to] = [channel.sender, channel.receiver].map((task) => task.slice(0, task.lastIndexOf("/")));
-    const key = `${channel.edge} ${from} ${to}`;
-    const edge = edges.get(key) ?? { from, to, loop: channel.loop, backlog: 0 };
-    edge.backlog += channel.backlog;
-    edges.set(key, edge);
-  }
-  return [...edges.values()];
-}
-
 function showGraph(status) {
-  const edges = edgesOf(status);
-  const names = status.operators.map((operator) => operator.name);
-  const shape = JSON.stringify([names, edges.map(({ from, to, loop }) => [from, to, loop])]);
+  const shape = JSON.stringify(status.layout);
   if (shape !== drawn) {
     drawn = shape;
-    byId("graph").replaceChildren(draw(status, names, edges));
+    byId("graph").replaceChildren(draw(status));
   }
   for (const operator of status.operators) {
     const node = byId("graph").querySelector(`[data-operator="${CSS.escape(operator.name)}"]`);
@@ -347,7 +331,7 @@ function showGraph(status) {
     const [busy, held] = [most(operator, "busy"), most(operator, "held")];
     const pace = status.is_live ? `${rate(sum((task) => task.in_per_s))} records/s` : `${count(sum((task) => task.records_in))} records`;
     say(node.querySelector(".pace"), `${operator.tasks.length} × · ${pace}`);
-    const width = NODE.width - 20;
+    const width = status.layout.node.width - 20;
     node.querySelector("rect.busy").setAttribute("width", width * Math.min(1, busy));
     node.querySelector("rect.held").setAttribute("x", 10 + width * Math.min(1, busy));
     node.querySelector("rect.held").setAttribute("width", width * Math.max(0, Math.min(held, 1 - busy)));
@@ -359,10 +343,9 @@ function showGraph(status) {
   }
 }
 
-function draw(status, names, edges) {
-  const isInside = (operator, loop) => operator.operators.some((name) => loop.operators.includes(name));
-  const depths = new Map(status.operators.map((operator) => [operator.name, status.loops.filter((loop) => isInside(operator, loop)).length]));
-  const layout = place(names, edges, (name) => depths.get(name));
+// The places and paths are made by Python (page_layout.py).
+function draw(status) {
+  const { layout } = status;
   const [width, height] = [layout.width + 40, layout.height + 40];
   const svg = make("svg:svg", { viewBox: `-20 -20 ${width} ${height}`, role: "group", "aria-label": "Graph" });
   // It shrinks with the window as far as it can be read, and scrolls beyond.
@@ -372,40 +355,29 @@ function draw(status, names, edges) {
     make("svg:marker", { id: kind.replace(" ", "-"), viewBox: "0 0 8 8", refX: 6, refY: 4, markerWidth: 9, markerHeight: 9, orient: "auto", markerUnits: "userSpaceOnUse" },
       make("svg:path", { d: "M0 0 L8 4 L0 8 Z", class: kind })));
   svg.append(make("svg:defs", {}, ...tips));
-  // Outer loops first, so that inner ones lie on them.
-  for (const loop of [...status.loops].sort((a, b) => b.operators.length - a.operators.length)) {
-    const inside = status.operators.filter((operator) => isInside(operator, loop)).map((operator) => layout.at.get(operator.name));
-    const lanes = layout.returning.filter(({ edge }) => edge.loop === loop.name).map(({ lane }) => lane);
-    if (!inside.length || !lanes.length) continue;
-    const [left, top] = [Math.min(...inside.map((at) => at.x)) - 12, Math.min(...inside.map((at) => at.y)) - 12];
-    const right = Math.max(...inside.map((at) => at.x)) + NODE.width + 12;
-    svg.append(make("svg:rect", { class: "around", x: left, y: top, width: right - left, height: Math.max(...lanes) + 23 - top, rx: 16 }));
-  }
-  for (const { points } of layout.forward) svg.append(make("svg:path", { class: "edge", d: forwardPath(points), "marker-end": "url(#tip)" }));
+  for (const ground of layout.around) svg.append(make("svg:rect", { class: "around", ...ground, rx: 16 }));
+  for (const d of layout.edges) svg.append(make("svg:path", { class: "edge", d, "marker-end": "url(#tip)" }));
   const labelled = new Set();
-  for (const { edge, lane } of layout.returning) {
-    const [from, to] = [layout.at.get(edge.from), layout.at.get(edge.to)];
-    svg.append(make("svg:path", { class: "back", d: returningPath(from, to, lane), "marker-end": "url(#tip-loop)" }));
-    if (!labelled.has(edge.loop)) {
-      labelled.add(edge.loop);
-      const text = { class: "loop", x: (from.x + to.x + NODE.width) / 2, y: lane + 15, "text-anchor": "middle", "data-loop": edge.loop };
-      svg.append(make("svg:text", text, edge.loop));
-    }
+  for (const { loop, path, label: [x, y] } of layout.back) {
+    svg.append(make("svg:path", { class: "back", d: path, "marker-end": "url(#tip-loop)" }));
+    if (!labelled.has(loop)) svg.append(make("svg:text", { class: "loop", x, y, "text-anchor": "middle", "data-loop": loop }, loop));
+    labelled.add(loop);
   }
-  for (const operator of status.operators) svg.append(nodeOf(operator, layout.at.get(operator.name), status.loops.some((loop) => isInside(operator, loop))));
+  for (const operator of status.operators) svg.append(nodeOf(operator, layout));
   return svg;
 }
 
-function nodeOf(operator, { x, y }, isInLoop) {
+function nodeOf(operator, { node, nodes, in_loop }) {
+  const [x, y] = nodes[operator.name];
   const shown = operator.name.length > 24 ? `${operator.name.slice(0, 23)}…` : operator.name;
   const more = operator.operators.length > 1 ? ` +${operator.operators.length - 1}` : "";
-  const bar = { class: "bar", x: 10, y: 56, width: NODE.width - 20, height: 8, rx: 2 };
-  return make("svg:g", { class: `node${isInLoop ? " in-loop" : ""}`, transform: `translate(${x} ${y})`, "data-operator": operator.name },
+  const bar = { class: "bar", x: 10, y: 56, width: node.width - 20, height: 8, rx: 2 };
+  return make("svg:g", { class: `node${in_loop.includes(operator.name) ? " in-loop" : ""}`, transform: `translate(${x} ${y})`, "data-operator": operator.name },
     make("svg:title"),
-    make("svg:rect", { class: "box", width: NODE.width, height: NODE.height, rx: operator.is_source || operator.is_sink ? 22 : 7 }),
+    make("svg:rect", { class: "box", width: node.width, height: node.height, rx: operator.is_source || operator.is_sink ? 22 : 7 }),
     make("svg:text", { class: "name", x: 12, y: 22 }, shown + more),
     make("svg:text", { class: "quiet pace", x: 12, y: 42 }),
-    make("svg:text", { class: "barrier", x: NODE.width - 12, y: -5, "text-anchor": "end" }),
+    make("svg:text", { class: "barrier", x: node.width - 12, y: -5, "text-anchor": "end" }),
     make("svg:rect", bar),
     make("svg:rect", { ...bar, class: "busy", width: 0 }),
     make("svg:rect", { ...bar, class: "held", width: 0 }));
