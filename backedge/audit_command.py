@@ -14,7 +14,6 @@ from typing import Any
 
 from backedge.arguments import digits, key_from
 from backedge.flows import WrongCallError
-from backedge.printing import refuse
 
 PASSED, INCONSISTENT, WRONG_CALL, INVARIANT_BROKEN = range(4)
 
@@ -22,15 +21,6 @@ PASSED, INCONSISTENT, WRONG_CALL, INVARIANT_BROKEN = range(4)
 def audit_job(options: argparse.Namespace) -> int:
     """Audits what the command line names, and prints the verdict."""
     # Spark is imported only where it is used, so that other commands start fast.
-    from backedge.recovery.spark.spark_errors import SparkJobError
-
-    try:
-        return _audit(options)
-    except (WrongCallError, SparkJobError, OSError) as refused:
-        return refuse("audit", refused)
-
-
-def _audit(options: argparse.Namespace) -> int:
     from backedge.recovery.spark.audit.audit_job import audit
     from backedge.recovery.spark.cut_tables.job_folder import JobFolder
     from backedge.recovery.spark.sessions.spark_session import session_for

@@ -8,18 +8,55 @@ import select
 import sys
 from collections.abc import Sequence
 from functools import cache
+from importlib import import_module
 from typing import Any, get_args
 
 from backedge.arguments import Parser, add_key_file, count, digits, number, place, port, seconds
+from backedge.completion_command import print_completion
 from backedge.flows import WrongCallError, flow_at, settings_in
 from backedge.graphs.drawing import Format, draw
 from backedge.graphs.graph_errors import GraphError
 from backedge.graphs.wording import one_line
+from backedge.printing import refuse
+from backedge.recovery.protocol_errors import RescaleError
+from backedge.recovery.spark.spark_errors import SparkJobError
+from backedge.recovery.stores.store_errors import StoreError
 from backedge.run_flags import add_repeated, add_run_flags
 from backedge.version import VERSION
 
 INTERRUPTED = 130
 NOBODY_READS = 141
+REFUSED = (WrongCallError, GraphError, StoreError, RescaleError, SparkJobError, OSError)
+"""Why a command cannot do what it was asked for: said in one line, and it ends with 2."""
+
+FUNCTIONS = {
+    "run": "run_command.run_flow",
+    "attach": "living_commands.follow_run",
+    "savepoint": "living_commands.take_savepoint",
+    "rescale": "living_commands.rescale_run",
+    "stop": "living_commands.stop_run",
+    "cancel": "living_commands.cancel_run",
+    "compare": "compare_command.compare_module",
+    "prepare": "prepare_command.prepare_input",
+    "audit": "audit_command.audit_job",
+    "list": "snapshots_command.list_cuts",
+    "show": "snapshots_command.show_cut",
+    "check": "snapshots_command.check_flow",
+    "diff": "snapshots_command.compare_cuts",
+    "delete": "snapshots_command.delete_cut",
+    "jobs": "status_command.list_jobs",
+    "status": "status_command.show_status",
+    "logs": "logs_command.show_logs",
+    "top": "top_command.show_top",
+    "doctor": "doctor_command.examine",
+    "ui": "ui_command.serve_page",
+    "state": "contents_command.show_state",
+    "inflight": "contents_command.show_in_flight",
+    "replay": "replay_command.replay_task",
+    "graph": "command.draw_flow",
+}
+"""Command, or command of `snapshots` -> the module and function that obey it."""
+
 CONTROL = "the page has buttons for savepoint, stop, cancel and rescale"
 
 
@@ -55,80 +92,16 @@ def _is_read() -> bool:
 
 
 def _obey(options: argparse.Namespace) -> int:
-    # Ray is imported by the commands that need it, so that a drawing does not wait for it.
-    match options.command:
-        case "run":
-            from backedge.run_command import run_flow
-
-            return run_flow(options)
-        case "attach" | "savepoint" | "rescale" | "stop" | "cancel":
-            from backedge import living_commands as living
-
-            commands = {
-                "attach": living.follow_run,
-                "savepoint": living.take_savepoint,
-                "rescale": living.rescale_run,
-                "stop": living.stop_run,
-                "cancel": living.cancel_run,
-            }
-            return commands[options.command](options)
-        case "compare":
-            from backedge.compare_command import compare_module
-
-            return compare_module(options)
-        case "prepare":
-            from backedge.prepare_command import prepare_input
-
-            return prepare_input(options)
-        case "audit":
-            from backedge.audit_command import audit_job
-
-            return audit_job(options)
-        case "snapshots":
-            from backedge.snapshots_command import check_flow, compare_cuts, delete_cut, list_cuts, show_cut
-
-            commands = {
-                "list": list_cuts,
-                "show": show_cut,
-                "check": check_flow,
-                "diff": compare_cuts,
-                "delete": delete_cut,
-            }
-            return commands[options.what](options)
-        case "jobs" | "status":
-            from backedge.status_command import list_jobs, show_status
-
-            return list_jobs(options) if options.command == "jobs" else show_status(options)
-        case "logs":
-            from backedge.logs_command import show_logs
-
-            return show_logs(options)
-        case "top":
-            from backedge.top_command import show_top
-
-            return show_top(options)
-        case "doctor":
-            from backedge.doctor_command import examine
-
-            return examine(options)
-        case "completion":
-            from backedge.completion_command import print_completion
-
-            return print_completion(_parser(), options.shell)
-        case "ui":
-            from backedge.ui_command import serve_page
-
-            return serve_page(options)
-        case "state" | "inflight":
-            from backedge.contents_command import show_in_flight, show_state
-
-            return show_state(options) if options.command == "state" else show_in_flight(options)
-        case "replay":
-            from backedge.replay_command import replay_task
-
-            return replay_task(options)
-        case _:
-            return _graph(options.flow, options.settings, options.format)
+    if options.command == "completion":
+        return print_completion(_parser(), options.shell)
+    # Ray and Spark are imported by the commands that need them, so that a drawing does not wait for them.
+    module, _, function = FUNCTIONS[options.command if options.command != "snapshots" else options.what].partition(".")
+    try:
+        return getattr(import_module(f"backedge.{module}"), function)(options)
+    except BrokenPipeError:
+        raise
+    except REFUSED as refused:
+        return refuse(options.command, refused)
 
 
 @cache
@@ -349,13 +322,11 @@ def _add_snapshots(snapshots: argparse.ArgumentParser) -> None:
         _add_place(parser)
 
 
-def _graph(where: str, settings: Sequence[str], form: Format) -> int:
+def draw_flow(options: argparse.Namespace) -> int:
+    """`backedge graph`: 1 if the flow cannot run."""
     try:
-        print(draw(flow_at(where, settings_in(settings)).plan(), form))
-    except WrongCallError as wrong:
-        print(f"backedge graph: {one_line(wrong)}", file=sys.stderr)
-        return 2
+        print(draw(flow_at(options.flow, settings_in(options.settings)).plan(), options.format))
     except GraphError as refused:
-        print(f"backedge graph: {one_line(where)} cannot run: {one_line(refused)}", file=sys.stderr)
+        print(f"backedge graph: {one_line(options.flow)} cannot run: {one_line(refused)}", file=sys.stderr)
         return 1
     return 0

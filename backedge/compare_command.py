@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import random
-import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from types import ModuleType
@@ -24,14 +23,11 @@ from backedge.engine.on_ray.planned_faults import NO_FAULTS, Faults, role_of
 from backedge.engine.on_ray.run_options import RunOptions
 from backedge.engine.on_ray.run_spec import RunFailedError
 from backedge.engine.task_errors import TaskError
-from backedge.flows import WrongCallError
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand
-from backedge.graphs.graph_errors import GraphError
 from backedge.graphs.public import public
 from backedge.graphs.wording import counted
-from backedge.recovery.spark.spark_errors import SparkJobError
-from backedge.recovery.stores.store_errors import StoreError
+from backedge.printing import refuse
 from backedge.trials import DataFrame, Judged, Trial
 
 Facts = dict[str, Any]
@@ -40,8 +36,7 @@ EVERY_MIN_S, EVERY_MAX_S = 0.05, 1.0
 EPOCHS_BEFORE, EPOCHS_A_KILL = 12, 2
 SHARE_MIN, SHARE_MAX = 0.2, 0.7
 KILLED = "the run with kills and the reference"
-DONE, WRONG, WRONG_CALL = 0, 1, 2
-REFUSED = (WrongCallError, GraphError, SparkJobError, StoreError, OSError)
+DONE, WRONG = 0, 1
 
 
 @public
@@ -195,9 +190,8 @@ def compare_module(options: argparse.Namespace) -> int:
             key=key_from(options.key_file),
         )
     except (RunFailedError, TaskError) as failed:
-        return _say(failed, WRONG)
-    except REFUSED as refused:
-        return _say(refused, WRONG_CALL)
+        refuse("compare", failed)
+        return WRONG
     finally:
         if not was_connected:
             cluster.disconnect()
@@ -218,8 +212,3 @@ def lines(facts: Facts) -> list[str]:
         f"  the last cuts are {facts['audit']}",
     ]
     return told + [f"  WRONG: {failure}" for failure in facts["failures"]]
-
-
-def _say(error: Exception, code: int) -> int:
-    print(f"backedge compare: {' '.join(str(error).split(chr(10)))}", file=sys.stderr, flush=True)
-    return code

@@ -12,18 +12,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from backedge.arguments import key_from
-from backedge.flows import WrongCallError
-from backedge.graphs.graph_errors import GraphError
 from backedge.graphs.wording import counted, one_line
-from backedge.inspecting.cut_contents import CutContents, NoSuchNameError, StateEntry, key_matcher
+from backedge.inspecting.cut_contents import CutContents, StateEntry, key_matcher
 from backedge.inspecting.jobs import Jobs, cut_of, living
-from backedge.printing import print_table, refuse, shortened
-from backedge.recovery.stores.store_errors import StoreError
+from backedge.printing import print_table, shortened
 
 SHOWN_MAX = 200
 SHOWN_CHARACTERS = 100
-DONE, NO_SUCH_KEY, WRONG_CALL = range(3)
-REFUSED = (WrongCallError, GraphError, StoreError, NoSuchNameError, OSError)
+DONE, NO_SUCH_KEY = range(2)
 
 
 def contents_of(options: argparse.Namespace, operator: str | None = None) -> CutContents:
@@ -36,13 +32,10 @@ def contents_of(options: argparse.Namespace, operator: str | None = None) -> Cut
 
 def show_state(options: argparse.Namespace) -> int:
     """`backedge state JOB OPERATOR [KEY]`: the state of an operator by key, or of one key."""
-    try:
-        contents = contents_of(options, options.operator)
-        wanted = None if options.key is None else key_matcher(options.key)
-        entries = (e for e in contents.state(options.operator) if wanted is None or e.key in wanted)
-        found = _print_state(contents, options, entries)
-    except REFUSED as refused:
-        return refuse("state", refused)
+    contents = contents_of(options, options.operator)
+    wanted = None if options.key is None else key_matcher(options.key)
+    entries = (e for e in contents.state(options.operator) if wanted is None or e.key in wanted)
+    found = _print_state(contents, options, entries)
     if found or wanted is None:
         return DONE
     where = f"cut {contents.cut.epoch} of {options.job}"
@@ -83,11 +76,8 @@ def _value(text: str | None) -> Any:
 
 def show_in_flight(options: argparse.Namespace) -> int:
     """`backedge inflight JOB LOOP`: the records that were in a loop when the cut was taken."""
-    try:
-        contents = contents_of(options)
-        records = list(contents.in_flight(options.loop))
-    except REFUSED as refused:
-        return refuse("inflight", refused)
+    contents = contents_of(options)
+    records = list(contents.in_flight(options.loop))
     if options.json:
         told = [
             {"receiver": r.receiver, "sender": r.sender, "edge": r.edge, "rounds": r.rounds, "record": _value(r.record)}

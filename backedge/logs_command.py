@@ -13,7 +13,6 @@ from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.api.living_runs import living_runs
 from backedge.engine.on_ray.worker_logs import WorkerLogs
 from backedge.flows import WrongCallError
-from backedge.graphs.graph_errors import GraphError
 from backedge.graphs.naming import check_name
 from backedge.graphs.wording import printable
 from backedge.printing import refuse
@@ -29,7 +28,7 @@ def show_logs(options: argparse.Namespace) -> int:
         job = check_name(options.job, "job")
         cluster.connect(must_exist=True)
         print_logs(WorkerLogs(job), job, options.operator, until=_end_of(job) if options.follow else None)
-    except (WrongCallError, GraphError, OSError, cluster.RayError) as refused:
+    except cluster.RayError as refused:
         return refuse("logs", refused)
     finally:
         if not was_connected:

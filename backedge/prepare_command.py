@@ -7,49 +7,38 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backedge.flows import WrongCallError
 from backedge.graphs.wording import counted
 
-DONE, WRONG_CALL = 0, 2
-
 
 def prepare_input(options: argparse.Namespace) -> int:
     """Run `backedge prepare`; returns the exit code."""
     from backedge.recovery.spark.prepare.prepare_input import check_places, check_tasks, prepare
-    from backedge.recovery.spark.sessions.spark_session import close_session, open_session
-    from backedge.recovery.spark.spark_errors import SparkJobError
+    from backedge.recovery.spark.sessions.spark_session import session_for
 
-    try:
-        clean = expressions_in(options.clean)
-        # Before Spark is started, which takes seconds.
-        check_tasks(options.tasks)
-        check_places(options.source, options.target, options.format)
-        spark = open_session("backedge prepare", master=options.master)
-        try:
-            unique = [name.strip() for name in options.unique.split(",")] if options.unique else []
-            prepared = prepare(
-                spark,
-                options.source,
-                options.target,
-                key=options.key,
-                schema=options.schema,
-                format=options.format,
-                unique=unique,
-                where=options.where,
-                clean=clean,
-                tasks=options.tasks,
-            )
-        finally:
-            close_session(spark)
-    except (SparkJobError, WrongCallError) as refused:
-        print(f"backedge prepare: {refused}", file=sys.stderr, flush=True)
-        return WRONG_CALL
+    clean = expressions_in(options.clean)
+    # Before Spark is started, which takes seconds.
+    check_tasks(options.tasks)
+    check_places(options.source, options.target, options.format)
+    unique = [name.strip() for name in options.unique.split(",")] if options.unique else []
+    with session_for("backedge prepare", options.master) as spark:
+        prepared = prepare(
+            spark,
+            options.source,
+            options.target,
+            key=options.key,
+            schema=options.schema,
+            format=options.format,
+            unique=unique,
+            where=options.where,
+            clean=clean,
+            tasks=options.tasks,
+        )
     print(json.dumps(prepared.to_json()) if options.json else told(prepared.to_json(), options.target), flush=True)
-    return DONE
+    return 0
 
 
 def expressions_in(pairs: Sequence[str]) -> dict[str, str]:

@@ -25,41 +25,33 @@ from backedge.flows import WrongCallError, flow_at, settings_in, told_in_a_line
 from backedge.graphs.constant import share
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand, resized
-from backedge.graphs.graph_errors import GraphError
 from backedge.graphs.ids import Epoch
 from backedge.graphs.pipelines import pipelines_of
 from backedge.graphs.plan import Plan
 from backedge.graphs.wording import counted
 from backedge.inspecting.jobs import Jobs, living
-from backedge.printing import refuse
 from backedge.recovery.cut import OperatorState
-from backedge.recovery.protocol_errors import RescaleError
 from backedge.recovery.rescale import plan_restore
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.input_pieces import NO_CUT
-from backedge.recovery.stores.store_errors import StoreError
 from backedge.recovery.stores.task_files import StoredFile
 
-SAME, DIFFERS, WRONG_CALL = range(3)
+SAME, DIFFERS = range(2)
 CAUSES = (
     "the function has changed since the run, or it depends on more than its input and its state: on time, random "
     "numbers, the order of a set, or the outside. ctx.now and ctx.random replay"
 )
-REFUSED = (WrongCallError, GraphError, StoreError, RescaleError, OSError)
 
 
 def replay_task(options: argparse.Namespace) -> int:
     """Replay the task that the command line names, and say whether it sends the same again."""
-    try:
-        alive = living(is_needed=True) if options.snapshots is None else None
-        store = Jobs(options.snapshots, key_from(options.key_file), alive).store(options.job)
-        kept = KeptTask(store, Epoch(options.epoch), options.operator, options.task, options.attempt)
-        if options.flow is not None:
-            kept.use(flow_at(options.flow, settings_in(options.settings)).plan())
-        kept.share_constants()
-        found = replay(kept.task, kept.deployment, kept.state(), kept.entries(), kept.seed)
-    except REFUSED as refused:
-        return refuse("replay", refused)
+    alive = living(is_needed=True) if options.snapshots is None else None
+    store = Jobs(options.snapshots, key_from(options.key_file), alive).store(options.job)
+    kept = KeptTask(store, Epoch(options.epoch), options.operator, options.task, options.attempt)
+    if options.flow is not None:
+        kept.use(flow_at(options.flow, settings_in(options.settings)).plan())
+    kept.share_constants()
+    found = replay(kept.task, kept.deployment, kept.state(), kept.entries(), kept.seed)
     print(json.dumps(_facts(kept, found)) if options.json else _told(kept, found))
     if found.error is not None and options.pdb:
         error = found.error.__cause__ or found.error

@@ -53,16 +53,13 @@ def list_cuts(options: argparse.Namespace) -> int:
     """`backedge snapshots list`: all cuts, oldest first. Exits with 1 if a job cannot be read, 2 if there is none."""
     cuts: list[Facts] = []
     faults: list[Exception] = []
-    try:
-        key = key_from(options.key_file)
-        for job in _jobs(options):
-            try:
-                cuts += _cuts(CutStore(options.snapshots, job, key))
-            except REFUSED as fault:
-                # The cuts of other jobs are no worse for it.
-                faults.append(fault)
-    except REFUSED as refused:
-        return refuse("snapshots", refused)
+    key = key_from(options.key_file)
+    for job in _jobs(options):
+        try:
+            cuts += _cuts(CutStore(options.snapshots, job, key))
+        except REFUSED as fault:
+            # The cuts of other jobs are no worse for it.
+            faults.append(fault)
     for fault in faults:
         refuse("snapshots", fault)
     if faults and not cuts:
@@ -91,16 +88,13 @@ def _print_cuts(cuts: list[Facts], options: argparse.Namespace) -> None:
 
 def show_cut(options: argparse.Namespace) -> int:
     """`backedge snapshots show EPOCH`: its tasks and files. Everything is verified; 1 if something does not hold."""
+    store = _one(options)
+    described = cut_of(store, options.epoch)
+    facts = _facts(store, _entry(store, described.epoch))
     try:
-        store = _one(options)
-        described = cut_of(store, options.epoch)
-        facts = _facts(store, _entry(store, described.epoch))
-        try:
-            store.verify(described.epoch)
-        except StoreError as fault:
-            facts.update(restorable=False, fault=str(fault))
-    except REFUSED as refused:
-        return refuse("snapshots", refused)
+        store.verify(described.epoch)
+    except StoreError as fault:
+        facts.update(restorable=False, fault=str(fault))
     facts["of_tasks"] = [_of_task(described, task) for task in described.tasks]
     if options.json:
         print(json.dumps(facts))
@@ -111,16 +105,13 @@ def show_cut(options: argparse.Namespace) -> int:
 
 def check_flow(options: argparse.Namespace) -> int:
     """`backedge snapshots check MODULE:NAME`: how the flow differs from that of a cut; 1 if the cut does not fit."""
-    try:
-        plan = flow_at(options.flow, settings_in(options.settings)).plan()
-        options.job = plan.name
-        store = _one(options)
-        epochs = list(last_cuts(store).values()) if options.epoch is None else [Epoch(options.epoch)]
-        if not epochs:
-            raise WrongCallError(f"no cut is complete in {store.path}, so the flow can be run as it is")
-        found = [(epoch, _difference_from(store, epoch, plan, options)) for epoch in epochs]
-    except REFUSED as refused:
-        return refuse("snapshots", refused)
+    plan = flow_at(options.flow, settings_in(options.settings)).plan()
+    options.job = plan.name
+    store = _one(options)
+    epochs = list(last_cuts(store).values()) if options.epoch is None else [Epoch(options.epoch)]
+    if not epochs:
+        raise WrongCallError(f"no cut is complete in {store.path}, so the flow can be run as it is")
+    found = [(epoch, _difference_from(store, epoch, plan, options)) for epoch in epochs]
     for epoch, of_cut in found:
         if options.json:
             print(
@@ -170,18 +161,15 @@ def _indivisible(store: CutStore, epoch: Epoch, deployment: Deployment, change: 
 
 def compare_cuts(options: argparse.Namespace) -> int:
     """`backedge snapshots diff JOB A B`: what has changed from one cut to another. Nothing is unpickled."""
-    try:
-        alive = living(is_needed=True) if options.snapshots is None else None
-        store = Jobs(options.snapshots, key_from(options.key_file), alive).store(options.job)
-        of_pipelines = [_entry(store, cut_of(store, epoch).epoch).pipeline for epoch in (options.before, options.after)]
-        if len(set(of_pipelines)) > 1:
-            raise WrongCallError(
-                f"cut {options.before} is of pipeline {of_pipelines[0]} and cut {options.after} of {of_pipelines[1]}: "
-                "compare two of one pipeline; `backedge snapshots list` shows which"
-            )
-        found = diff_of(*(CutContents(store, cut_of(store, epoch)) for epoch in (options.before, options.after)))
-    except REFUSED as refused:
-        return refuse("snapshots", refused)
+    alive = living(is_needed=True) if options.snapshots is None else None
+    store = Jobs(options.snapshots, key_from(options.key_file), alive).store(options.job)
+    of_pipelines = [_entry(store, cut_of(store, epoch).epoch).pipeline for epoch in (options.before, options.after)]
+    if len(set(of_pipelines)) > 1:
+        raise WrongCallError(
+            f"cut {options.before} is of pipeline {of_pipelines[0]} and cut {options.after} of {of_pipelines[1]}: "
+            "compare two of one pipeline; `backedge snapshots list` shows which"
+        )
+    found = diff_of(*(CutContents(store, cut_of(store, epoch)) for epoch in (options.before, options.after)))
     if options.json:
         print(json.dumps({"job": options.job, **to_builtins(found)}))
     else:
@@ -221,15 +209,12 @@ def _known(number: int | None) -> str:
 
 def delete_cut(options: argparse.Namespace) -> int:
     """`backedge snapshots delete JOB EPOCH`: remove a cut, and no file that another cut needs."""
-    try:
-        alive = living(is_needed=options.snapshots is None, is_searched=True)
-        jobs = Jobs(options.snapshots, key_from(options.key_file), alive)
-        store = jobs.store(options.job)
-        cut = cut_of(store, options.epoch)
-        _check_deletable(jobs, store, cut, is_forced=options.force)
-        store.drop(cut.epoch)
-    except REFUSED as refused:
-        return refuse("snapshots", refused)
+    alive = living(is_needed=options.snapshots is None, is_searched=True)
+    jobs = Jobs(options.snapshots, key_from(options.key_file), alive)
+    store = jobs.store(options.job)
+    cut = cut_of(store, options.epoch)
+    _check_deletable(jobs, store, cut, is_forced=options.force)
+    store.drop(cut.epoch)
     left = store.cuts()
     if options.json:
         print(json.dumps({"job": options.job, "deleted": cut.epoch, "cuts": left}))

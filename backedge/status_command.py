@@ -11,28 +11,21 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from backedge.arguments import key_from
-from backedge.flows import WrongCallError
-from backedge.graphs.graph_errors import GraphError
 from backedge.graphs.wording import counted, one_line, printable
 from backedge.inspecting.jobs import Jobs, check_folder, living
 from backedge.printing import amount, duration, local_time, print_table, refuse, share, size
 from backedge.recovery.run_status import ChannelStatus, EpochStatus, LoopStatus, OperatorStatus, RunStatus
-from backedge.recovery.stores.store_errors import StoreError
 
 EPOCHS_SHOWN = 8
 CHANNELS_SHOWN = 12
-DONE, UNREADABLE, WRONG_CALL = range(3)
-REFUSED = (WrongCallError, GraphError, StoreError, OSError)
+DONE, UNREADABLE = range(2)
 
 
 def list_jobs(options: argparse.Namespace) -> int:
     """`backedge jobs`: the jobs of a folder, and those that are alive on the cluster."""
-    try:
-        check_folder(options.snapshots)
-        jobs = Jobs(options.snapshots, key_from(options.key_file), living(is_needed=options.snapshots is None))
-        found, faults = jobs.all()
-    except REFUSED as refused:
-        return refuse("jobs", refused)
+    check_folder(options.snapshots)
+    jobs = Jobs(options.snapshots, key_from(options.key_file), living(is_needed=options.snapshots is None))
+    found, faults = jobs.all()
     for fault in faults:
         refuse("jobs", fault)
     if options.json:
@@ -57,11 +50,8 @@ def _row(status: RunStatus) -> Sequence[str]:
 
 def show_status(options: argparse.Namespace) -> int:
     """`backedge status JOB`: its tasks, loops, epochs and failures."""
-    try:
-        alive = living(is_needed=options.snapshots is None)
-        status = Jobs(options.snapshots, key_from(options.key_file), alive).one(options.job)
-    except REFUSED as refused:
-        return refuse("status", refused)
+    alive = living(is_needed=options.snapshots is None)
+    status = Jobs(options.snapshots, key_from(options.key_file), alive).one(options.job)
     if options.json:
         print(json.dumps(status.to_json()))
     else:

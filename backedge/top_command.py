@@ -121,7 +121,7 @@ def show_top(options: argparse.Namespace) -> int:
             print("\n".join(line for status in first for line in lines_of(status)))
         else:
             watch(ask, sys.stdin, sys.stdout)
-    except (WrongCallError, OSError, cluster.RayError) as refused:
+    except cluster.RayError as refused:
         return refuse("top", refused)
     finally:
         if not was_connected:

@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING
 
 from backedge.arguments import key_from
 from backedge.flows import WrongCallError
-from backedge.graphs.graph_errors import GraphError
 from backedge.inspecting.jobs import check_folder
-from backedge.printing import refuse
 from backedge.recovery.run_status import RunStatus
-from backedge.recovery.stores.store_errors import StoreError
 
 if TYPE_CHECKING:
     from backedge.engine.on_ray.api.living_runs import LivingRuns
@@ -33,13 +30,10 @@ def serve_page(options: argparse.Namespace) -> int:
     from backedge.engine.on_ray import cluster
 
     was_connected = cluster.is_connected()
-    try:
-        check_folder(options.snapshots)
-        _join_cluster(is_needed=options.snapshots is None)
-        key = key_from(options.key_file)
-        server = _server(options.snapshots, key, options.port, has_control=options.control)
-    except (WrongCallError, GraphError, StoreError, OSError) as refused:
-        return refuse("ui", refused)
+    check_folder(options.snapshots)
+    _join_cluster(is_needed=options.snapshots is None)
+    key = key_from(options.key_file)
+    server = _server(options.snapshots, key, options.port, has_control=options.control)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         signal.pause()

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
+from backedge.flows import WrongCallError
 from backedge.graphs.describing import edges_in
 from backedge.graphs.plan import digits_of, operators_round
 from backedge.recovery.spark.cut_tables.decoding import json_of, pair_of, position_in, records_of
@@ -48,7 +49,7 @@ class InFlight(NamedTuple):
     record: str | None
 
 
-class NoSuchNameError(LookupError):
+class NoSuchNameError(WrongCallError):
     """The cut has no operator or loop of this name; the message says what it has."""
 
 
