@@ -23,7 +23,7 @@ import pyarrow as pa
 import pytest
 
 from backedge.recovery.messages import Marker, encode_marker
-from backedge.recovery.spark.audit.digests import digests
+from backedge.recovery.spark.audit.channel_checks import digests
 from backedge.recovery.spark.cut_tables import plain_pickles
 from backedge.recovery.spark.cut_tables.decoding import (
     Budget,

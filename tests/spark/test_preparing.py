@@ -17,7 +17,7 @@ from backedge.engine.files.file_formats import Parquet
 from backedge.engine.files.locations import FolderLocation
 from backedge.engine.files.parquet_split import ParquetSplit
 from backedge.graphs.routing import key_group, task_of_group
-from backedge.recovery.spark.prepare.key_layout import deal_groups
+from backedge.recovery.spark.prepare.prepared_files import deal_groups
 from backedge.recovery.spark.prepare.recipe import PreparationError
 from backedge.recovery.spark.spark_errors import SparkJobError
 

@@ -22,8 +22,13 @@ from backedge.recovery.spark.audit.file_verification import file_findings, manif
 from backedge.recovery.spark.audit.invariants import check_invariants, named_tables
 from backedge.recovery.spark.audit.job_documents import Epochs, conclude, judge_documents, read_documents
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments, has_readable_files
-from backedge.recovery.spark.audit.operator_checks import sink_facts, source_facts, state_facts
-from backedge.recovery.spark.audit.operator_findings import OperatorCounts, check_operators
+from backedge.recovery.spark.audit.operator_checks import (
+    OperatorCounts,
+    check_operators,
+    sink_facts,
+    source_facts,
+    state_facts,
+)
 from backedge.recovery.spark.audit.replaced_files import replaced_files, replaced_findings
 from backedge.recovery.spark.cut_tables.cut_tables import cut_tables
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder

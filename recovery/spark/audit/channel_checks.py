@@ -11,7 +11,10 @@ processed before the cut. A task that captured past its queues (`overtook`) logs
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import zlib
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql import functions as F
 
 from backedge.recovery.spark.audit.cut_roles import (
     BEFORE_IN_ATTEMPT,
@@ -22,7 +25,8 @@ from backedge.recovery.spark.audit.cut_roles import (
     one_of,
     union_rows,
 )
-from backedge.recovery.spark.audit.digests import inspect_payloads
+from backedge.recovery.spark.audit.file_checks import records_in
+from backedge.recovery.stores.parquet_tables import pa
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -100,7 +104,7 @@ def _is_not_of(end: str) -> str:
     return f"int(task != {end} OR task_index != {end}_index)"
 
 
-# -- logs --------------------------------------------------------------------------------------------------------
+# -- logs ----------------------------------------------------------------------------------------------------------
 
 
 def _logs(roles: CutRoles) -> DataFrame:
@@ -140,7 +144,7 @@ _BREAKS: dict[str, str] = {
 }
 
 
-# -- what must hold ----------------------------------------------------------------------------------------------
+# -- what must hold ------------------------------------------------------------------------------------------------
 
 
 def _of_presence() -> list[str]:
@@ -288,3 +292,34 @@ def _span(first: str, last: str) -> str:
 
 
 _HELD_SPAN = "if(logged = 0, 'none', format_string('%d batches, %d to %d', logged, first_seq, last_seq))"
+
+
+# -- digests -------------------------------------------------------------------------------------------------------
+
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    Array = Any
+else:
+    # Spark derives the calling convention from the annotations.
+    Array = pa.Array
+
+_INSPECTED = "struct<after: bigint, records: bigint>"
+
+
+def inspect_payloads(payload: str, before: str) -> Column:
+    """A column with `after`, the channel's digest after this payload, and `records`, null if unknown."""
+    return cast(Any, F).arrow_udf(digests, _INSPECTED)(payload, before)
+
+
+def digests(payloads: Array, befores: Array) -> Array:
+    """`inspect_payloads` over Arrow arrays."""
+    after: list[int] = []
+    records: list[int | None] = []
+    for payload, before in zip(payloads.to_pylist(), befores.to_pylist(), strict=True):
+        # The stored value may be forged, and a digest has 32 bits.
+        after.append(zlib.crc32(payload, before & 0xFFFFFFFF))
+        records.append(records_in(payload))
+    arrays = [pa.array(after, pa.int64()), pa.array(records, pa.int64())]
+    return pa.StructArray.from_arrays(arrays, ["after", "records"])

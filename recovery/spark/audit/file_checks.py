@@ -3,7 +3,7 @@
 The rows of a state file are of known kinds. Each key occurs once, with a value or as one that is gone, in the key group
 computed from its value, and the groups are those that the manifest names for the file; as each group is in one file, no
 key is in two places. Each row is one that a store would have written (`odd_rows`, `pickled_row`): what its columns show
-is what a restore reads from its pickle.
+is what a restore reads from its pickle. Rows of a process class's table are in columns of their own (`_row_faults`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from backedge.graphs.graph_errors import UnkeyableError
-from backedge.graphs.routing import key_group, key_groups
+from backedge.graphs.routing import groups_of_keys, key_group, key_groups
 from backedge.graphs.wording import counted
-from backedge.recovery.spark.audit.row_checks import row_faults
 from backedge.recovery.spark.cut_tables.decoding import PARTS, identity_of
 from backedge.recovery.spark.cut_tables.plain_pickles import (
     OPCODES_MAX,
@@ -73,7 +72,7 @@ def faults_in(table: str, file: Any, span: Span = None, said: str | None = None)
     """
     opened = opened_table(table, file)
     if table == "rows":
-        return row_faults(opened.parquet, span)
+        return _row_faults(opened.parquet, span)
     _check_sizes(opened)
     faults = list(_nulls(table, opened))
     if table == "state":
@@ -294,3 +293,38 @@ def _group_of(key: Any) -> int | None:
 def _shown_key(rows: Any, place: int) -> Any:
     key = rows["key_int"][place].as_py()
     return rows["key_str"][place].as_py() if key is None else key
+
+
+# -- tables of process classes -------------------------------------------------------------------------------------
+
+
+def _row_faults(opened: Any, span: tuple[int, int] | None) -> list[Fault]:
+    """Faults in a file, each with its statement. `span`: the key groups that the manifest names for it."""
+    rows = opened.read()
+    groups = rows["key_group"]
+    keys, values = (rows[name].combine_chunks() for name in ("key", "value"))
+    columns = {**_parts("key", keys), **_parts("value", values), "key_group": groups}
+    faults = [
+        (5, f"{counted(column.null_count, 'row')} without a value in column {name} of table rows")
+        for name, column in columns.items()
+        if column.null_count
+    ]
+    if faults or not len(rows):
+        return faults
+    found = groups.to_numpy()
+    if span != (found.min(), found.max()):
+        faults.append((5, "1 file with key groups that the manifest does not name"))
+    wrong = np.flatnonzero(groups_of_keys([part.to_numpy(zero_copy_only=False) for part in keys.flatten()]) != found)
+    if len(wrong):
+        first = keys[int(wrong[0])].as_py()
+        faults.append((5, f"{counted(len(wrong), 'key in the wrong group')}; first: {first}"))
+    once = pa.table(_parts("key", keys)).group_by(list(_parts("key", keys))).aggregate([([], "count_all")])
+    doubled = once.filter(pa.compute.greater(once["count_all"], 1)) if len(once) < len(rows) else once.slice(0, 0)
+    if len(doubled):
+        first = list(doubled.select(list(_parts("key", keys))).to_pylist()[0].values())
+        faults.append((5, f"{counted(len(doubled), 'duplicate key')}; first: {first}"))
+    return faults
+
+
+def _parts(name: str, struct: Any) -> dict[str, Any]:
+    return {f"{name}.{field.name}": part for field, part in zip(struct.type, struct.flatten(), strict=True)}

@@ -10,7 +10,7 @@ from backedge.graphs.wording import counted
 from backedge.recovery.spark.audit.channel_checks import CHANNEL_STATEMENTS
 from backedge.recovery.spark.audit.file_verification import manifest_sizes
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments
-from backedge.recovery.spark.audit.operator_findings import OperatorCounts, records_of
+from backedge.recovery.spark.audit.operator_checks import OperatorCounts, records_of
 from backedge.recovery.spark.cut_tables.lineage import Place
 from backedge.recovery.spark.cut_tables.manifest_tables import layered_files
 from backedge.recovery.spark.report.verdict import (
