@@ -108,12 +108,3 @@ def test_what_cannot_be_judged_is_one_clear_line_before_rows_are_compared(
     assert len(lines) == 1, err
     assert re.search(named, lines[0]), lines[0]
     assert not out
-
-
-def test_a_missing_file_is_named(spark: Any, job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    forged = Forged(job, tmp_path / "copy")
-    epoch = max(forged.manifests)
-    name = next(file["name"] for task in forged.manifests[epoch]["tasks"] for file in task["files"])
-    (forged.path / name).unlink()
-    assert main(["audit", str(forged.path)]) == 2
-    assert f"{name} is missing" in capsys.readouterr().err.splitlines()[-1]

@@ -40,14 +40,6 @@ def test_bash_completes_commands_their_flags_choices_and_files(tmp_path: Path, c
     assert [name.rstrip("/") for name in completed("status", "shop", "--snapshots", "cuts")] == ["cuts-of-today"]
 
 
-@pytest.mark.parametrize(("shell", "mark"), [("zsh", "#compdef backedge"), ("fish", "complete -c backedge")])
-def test_other_shells_have_every_command(shell: str, mark: str, capsys: pytest.CaptureFixture[str]):
-    text = script(shell, capsys)
-    assert mark in text
-    for command in ("run", "attach", "doctor", "completion"):
-        assert command in text
-
-
 def test_without_its_package_the_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "bash"]) == 2

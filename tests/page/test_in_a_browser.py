@@ -28,7 +28,6 @@ from backedge.page.page_source import PageSource
 from backedge.recovery.run_status import RunStatus
 from tests.gates import Gate, wait_for
 from tests.on_ray.flows import begin
-from tests.page import browser as browsers
 from tests.page.browser import SCREENSHOTS, Visit, started
 from tests.page.prometheus import ALERTS, dashboard, program, scraping
 from tests.page.statuses import large, rich
@@ -340,13 +339,6 @@ def test_another_server_of_this_machine_gets_no_token_and_presses_no_button(brow
     page.stop()
 
 
-def test_a_machine_without_a_browser_is_told_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(browsers, "PROGRAMS", ("chromium", "google-chrome"))
-    with pytest.raises(FileNotFoundError, match="apt-get install chromium"):
-        browsers.program()
-
-
 def test_barriers_calls_and_lost_work_are_shown(browser: Browser, made: Made):
     made.alive[:] = [rich()]
     visit = Visit(browser, made.server.address)
@@ -375,13 +367,6 @@ def test_a_page_does_not_say_that_there_is_no_job_before_it_knows(browser: Brows
     finally:
         context.close()
         server.stop()
-
-
-def test_axe_finds_a_violation_that_is_planted(browser: Browser, made: Made):
-    visit = Visit(browser, made.server.address)
-    visit.page.evaluate("document.getElementById('main').append(document.createElement('select'))")
-    assert [found.partition(":")[0] for found in visit.violations()] == ["select-name"]
-    visit.close()
 
 
 def test_everything_can_be_reached_with_the_keyboard(browser: Browser, made: Made):

@@ -16,7 +16,6 @@ from backedge.recovery.run_status import FailureStatus, OperatorStatus, RunStatu
 from tests.page.statuses import rich
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-UNITS = ("records", "bytes", "seconds", "calls", "hops", "epochs", "failures", "restores")
 
 
 class Prometheus:
@@ -124,21 +123,10 @@ def test_a_task_that_is_gone_and_a_run_that_is_over_have_no_backlog():
     assert found.of("records_total", "think", "1") == 300
 
 
-def test_names_end_as_prometheus_asks_for():
-    for name, metric in METRICS.items():
-        assert name.startswith("backedge_") and name.removesuffix("_total").endswith(UNITS), name
-        assert name.endswith("_total") == metric.is_counter, name
-
-
 @pytest.mark.parametrize("file", ["grafana_dashboard.json", "prometheus_rules.yaml"])
 def test_dashboard_and_alerts_name_metrics_that_exist(file: str):
     named = set(re.findall(r"\bray_(\w+)", (DEPLOY / file).read_text()))
     assert named and named <= METRICS.keys()
-
-
-def test_the_dashboard_shows_every_metric():
-    shown = (DEPLOY / "grafana_dashboard.json").read_text()
-    assert [name for name in METRICS if f"ray_{name}" not in shown] == []
 
 
 @pytest.mark.usefixtures("local_ray")

@@ -52,34 +52,23 @@ def test_the_figures_of_several_pipelines_add_up():
     assert [getattr(both, figure) for figure in figures] == [12] * 4
 
 
-def test_a_document_of_another_version_is_refused_by_its_number():
-    with pytest.raises(ShapeError, match="has version 3, and this program reads 2"):
-        status_in({**STATUS.to_json(), "version": 3})
+DOCUMENT = STATUS.to_json()
 
 
 @pytest.mark.parametrize(
-    ("place", "change"),
+    ("place", "document"),
     [
-        (".attempt", {"attempt": "2"}),
-        (".attempt", {"attempt": True}),
-        (".loops[0].rounds[...]", {"loops": [{**STATUS.to_json()["loops"][0], "rounds": {"1": 0.5}}]}),
-        (".failures", {"failures": 7}),
+        (".attempt", {**DOCUMENT, "attempt": "2"}),
+        (".attempt", {**DOCUMENT, "attempt": True}),
+        (".loops[0].rounds[...]", {**DOCUMENT, "loops": [{**DOCUMENT["loops"][0], "rounds": {"1": 0.5}}]}),
+        (".failures", {**DOCUMENT, "failures": 7}),
+        (None, {**DOCUMENT, "more": 1}),
+        (None, {name: value for name, value in DOCUMENT.items() if name != "job"}),
+        (None, {**DOCUMENT, "version": 3}),
+        *((None, nothing) for nothing in (None, [], 7)),
     ],
 )
-def test_a_value_of_another_type_is_refused_by_its_place(place: str, change: dict[str, Any]):
+def test_what_is_no_status_of_this_version_is_refused_by_its_place(place: str | None, document: Any):
     with pytest.raises(ShapeError) as refused:
-        status_in({**STATUS.to_json(), **change})
-    assert refused.value.place == place
-
-
-def test_a_field_too_few_or_too_many_is_refused():
-    document = STATUS.to_json()
-    for changed in ({**document, "more": 1}, {k: v for k, v in document.items() if k != "job"}):
-        with pytest.raises(ShapeError, match="field"):
-            status_in(changed)
-
-
-def test_what_is_no_object_is_refused():
-    for nothing in (None, [], 7):
-        with pytest.raises(ShapeError, match="version"):
-            status_in(nothing)
+        status_in(document)
+    assert place in (None, refused.value.place)
