@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backedge.page.page_layout import HEIGHT, WIDTH, layout_of
+from backedge.page.page_layout import NODE, layout_of
 from backedge.recovery.run_status import ChannelStatus, LoopStatus, OperatorStatus, RunStatus
 
 RETRIES = (
@@ -47,13 +47,13 @@ def test_edges_lead_to_the_right_and_operators_do_not_overlap(graph: Any):
     assert found["width"] >= 0 and found["height"] >= 0, "also before a run has tasks"
     for edge in graph[1]:
         start, end = (found["nodes"][name] for name in edge.split())
-        assert start[0] + WIDTH < end[0]
+        assert start[0] + NODE.width < end[0]
     corners = sorted(found["nodes"].values())
     for (x, y), (other_x, other_y) in pairwise(corners):
-        assert x != other_x or other_y - y >= HEIGHT
+        assert x != other_x or other_y - y >= NODE.height
     for x, y in corners:
-        assert x >= 0 and x + WIDTH <= found["width"]
-        assert y >= 0 and y + HEIGHT <= found["height"]
+        assert x >= 0 and x + NODE.width <= found["width"]
+        assert y >= 0 and y + NODE.height <= found["height"]
     assert len(found["edges"]) == len(graph[1])
 
 
@@ -61,7 +61,7 @@ def test_edges_lead_to_the_right_and_operators_do_not_overlap(graph: Any):
 def test_each_back_edge_returns_in_a_lane_of_its_own_below_everything(graph: Any):
     found = placed(graph)
     lanes = sorted(int(re.findall(r"Q\d+ (\d+)", edge["path"])[0]) for edge in found["back"])
-    bottom = max(y for _, y in found["nodes"].values()) + HEIGHT
+    bottom = max(y for _, y in found["nodes"].values()) + NODE.height
     assert len(lanes) == len(graph[2]) and lanes[0] > bottom and lanes[-1] < found["height"]
     assert all(later - earlier >= 20 for earlier, later in pairwise(lanes))
 
@@ -72,6 +72,6 @@ def test_the_ground_of_a_loop_holds_only_the_operators_of_the_loop(graph: Any):
     assert len(found["around"]) == len(graph[2])
     outer = found["around"][0]
     for name, (x, y) in found["nodes"].items():
-        is_beside = x + WIDTH <= outer["x"] or x >= outer["x"] + outer["width"]
-        is_apart = is_beside or y + HEIGHT <= outer["y"]
+        is_beside = x + NODE.width <= outer["x"] or x >= outer["x"] + outer["width"]
+        is_apart = is_beside or y + NODE.height <= outer["y"]
         assert is_apart is (name not in found["in_loop"]), name
