@@ -10,8 +10,6 @@ import pytest
 from backedge.recovery.spark.audit.audit_job import audit as judge
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 from bench.large_cut import write_large_cut
-from bench.peers import audit_bare
-from bench.workloads import AuditWorkload
 
 ROWS = 1_600
 
@@ -27,8 +25,3 @@ def test_the_cut_is_consistent_and_as_large_as_it_should_be(spark: Any, job: str
     verdict = judge(spark, JobFolder.open(job))
     assert verdict.consistent, "\n".join(verdict.lines())
     assert [verdict.epochs[0].sizes[what] for what in ("state_rows", "log_batches")] == [ROWS // 2, ROWS // 2]
-
-
-@pytest.mark.slow
-def test_the_peer_reads_the_same_files(job: str):
-    assert audit_bare.run(AuditWorkload(job, ROWS)) > 0

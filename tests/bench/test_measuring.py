@@ -18,7 +18,6 @@ from backedge.recovery.messages import Data, Item
 from bench import core, schedules
 from bench.__main__ import main
 from bench.measuring import Limit, Report, Samples, interleaved
-from proof.runner import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -140,14 +139,6 @@ def test_a_slow_core_misses_the_limit():
 
 
 # -- schedules ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_schedules_are_measured_on_two_processes():
-    with processes(schedules.PROCESSES) as pool:
-        found = interleaved(schedules.cases(schedules.Crew(pool), seed=0, small=4, in_rounds=2), turns=1)
-    assert found.keys() == {"small_per_s", schedules.STEP, "in_rounds_per_s", schedules.PEER}
-    assert all(samples.median > 0 for samples in found.values())
 
 
 def test_a_slow_simulator_misses_the_limit():

@@ -10,18 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bench import recover
 from bench.notes import note, read_notes
-from bench.peers import PeerError, count_bare, loop_bare, peers, snapshot_dict_copy
+from bench.peers import PeerError, count_bare, loop_bare, peers
 from bench.workloads import (
-    CopyWorkload,
     CountWorkload,
-    LoopWorkload,
-    climb,
-    is_done,
     is_told,
-    loop_key,
-    tally,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,22 +62,6 @@ def test_a_peer_that_gives_no_figure_is_refused(figure: str, tmp_path: Path):
         known["bare"](None)
 
 
-# -- the workloads -----------------------------------------------------------------------------------------------
-
-
-def test_a_record_of_the_loop_makes_its_hops_and_no_more():
-    workload = LoopWorkload(records=3, rounds=4, seed=5)
-    for record in workload.start():
-        keys: list[int] = []
-        hops = 0
-        while not is_done(record := tally(0, climb(record))[1]):
-            hops += 1
-            keys.append(loop_key(record))
-        assert hops == workload.hops / workload.records == 4
-        assert len(set(keys)) == 4
-    assert workload.start() == workload.start() != LoopWorkload(records=3, rounds=4, seed=6).start()
-
-
 # -- the peers ---------------------------------------------------------------------------------------------------
 
 
@@ -99,17 +76,6 @@ def test_the_count_by_hand_counts():
     assert all(map(is_told, counting.told)) and counting.records == 6_000
 
 
-@pytest.mark.slow
-@pytest.mark.long
-def test_the_peers_by_hand_run_and_leave():
-    assert loop_bare.run(LoopWorkload(records=1_000, repetitions=3_000, seconds=0.2, warm_up_s=0.1)) > 0
-    assert count_bare.run(CountWorkload(seconds=0.2, warm_up_s=0.1)) > 0
-    assert snapshot_dict_copy.run(CopyWorkload(keys=1_000)) > 0
-
-
-# -- notes -------------------------------------------------------------------------------------------------------
-
-
 def test_notes_are_read_in_order_and_a_torn_one_is_left(tmp_path: Path):
     path = str(tmp_path / "notes")
     assert read_notes(path) == []
@@ -119,15 +85,3 @@ def test_notes_are_read_in_order_and_a_torn_one_is_left(tmp_path: Path):
         file.write(b"torn")
     assert [value for _, value in read_notes(path)] == [3.0, 1.0, 2.0]
     assert [value for _, value in read_notes(path, 2)] == [2.0]
-
-
-def test_what_tasks_still_do_after_a_kill_and_what_is_read_again_is_not_past_it(tmp_path: Path):
-    path = str(tmp_path / "notes")
-    for position in (50.0, 100.0):
-        note(path, position)
-    killed_s = read_notes(path)[-1][0]
-    for position in (150.0, 50.0, 150.0):
-        note(path, position)
-        assert recover.time_past(path, killed_s) == 0.0
-    note(path, 200.0)
-    assert recover.time_past(path, killed_s) == read_notes(path)[-1][0]
