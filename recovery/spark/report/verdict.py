@@ -6,7 +6,7 @@ docs/audit.md describes the JSON. Existing names do not change; readers must ign
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from backedge.graphs.wording import counted, printable
@@ -155,32 +155,12 @@ class CutVerdict:
 
     def to_json(self) -> Facts:
         """The verdict as plain values."""
-        return {
-            "epoch": self.epoch,
-            "attempt": self.attempt,
-            "policy": self.policy,
-            "savepoint": self.savepoint,
-            "previous": self.previous,
+        # Not `asdict`, which would copy the graph and all channels.
+        return {one.name: getattr(self, one.name) for one in fields(self)} | {
             "consistent": self.consistent,
             "invariants_hold": self.invariants_hold,
-            "graph_hash": self.graph_hash,
-            "graph": self.graph,
-            "parallelism": dict(self.parallelism),
-            "tasks": list(self.tasks),
-            "channels": list(self.channels),
-            "positions": list(self.positions),
-            "sizes": self.sizes,
             "statements": [{**asdict(result), "holds": result.holds} for result in self.statements],
-            "invariants": [
-                {
-                    "name": one.name,
-                    "holds": one.holds,
-                    "rows": one.rows,
-                    "unread": one.unread,
-                    "examples": list(one.examples),
-                }
-                for one in self.invariants
-            ],
+            "invariants": [{**asdict(one), "holds": one.holds} for one in self.invariants],
             "findings": [asdict(found) for found in self.findings],
         }
 
