@@ -8,11 +8,11 @@ SIGTERM; the run is cancelled, and its last cut stays. A detached run is not can
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
@@ -24,7 +24,7 @@ from backedge.engine.on_ray.api.detached_runs import NoSuchRunError, RunAliveErr
 from backedge.engine.on_ray.api.job_handle import Job, RunResult
 from backedge.engine.on_ray.api.shared_paths import check_path
 from backedge.engine.on_ray.planned_faults import KillSpecError
-from backedge.engine.on_ray.run_spec import RunFailedError
+from backedge.engine.on_ray.run_spec import RequestFailedError, RunFailedError
 from backedge.engine.on_ray.supervisor.audit_process import AuditFailedError
 from backedge.engine.on_ray.supervisor.crew import NoRoomError
 from backedge.engine.task_errors import TaskError
@@ -83,7 +83,7 @@ class Following:
     is known.
     """
 
-    def __init__(self, command: str, given: argparse.Namespace) -> None:
+    def __init__(self, command: str, given: Namespace) -> None:
         self.command = command
         self.error: str | None = None
         self.written: Mapping[str, Mapping[str, str]] = {}
@@ -100,6 +100,8 @@ class Following:
             return act()
         except REFUSED as refused:
             return say(self.command, explained(refused), WRONG_CALL)
+        except RequestFailedError as refused:
+            return say(self.command, str(refused), WRONG_CALL if refused.is_for_good else FAILED)
         except KeyboardInterrupt:
             return INTERRUPTED
         except SystemExit:
@@ -168,6 +170,19 @@ class Following:
         except BrokenPipeError:
             # Nobody reads it, as behind `| head -1`; the run has ended as it has. Python flushes once more at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def command(name: str) -> Callable[[Callable[[Following, Namespace], int]], Callable[[Namespace], int]]:
+    """Make a command of a function that follows a run."""
+
+    def made(act: Callable[[Following, Namespace], int]) -> Callable[[Namespace], int]:
+        def obey(given: Namespace) -> int:
+            following = Following(name, given)
+            return following.obey(lambda: act(following, given))
+
+        return obey
+
+    return made
 
 
 def _unknown(job: str) -> dict[str, Any]:

@@ -10,55 +10,33 @@ from backedge.engine.on_ray.api.detached_runs import attach
 from backedge.engine.on_ray.api.job_handle import Job, RunResult
 from backedge.engine.on_ray.run_spec import RequestFailedError
 from backedge.flows import WrongCallError
-from backedge.following import DONE, FAILED, WRONG_CALL, Following, say
+from backedge.following import DONE, FAILED, Following, command, say
 from backedge.graphs.wording import one_line
 
 
-def follow_run(given: argparse.Namespace) -> int:
+@command("attach")
+def follow_run(following: Following, given: argparse.Namespace) -> int:
     """Follow the run to its end, and report it as `backedge run` does. Ctrl-C leaves it alone."""
-    following = Following("attach", given)
-
-    def act() -> int:
-        job = attach(given.job)
-        return following.follow(job, given.job, job.wait)
-
-    return following.obey(act)
+    job = attach(given.job)
+    return following.follow(job, given.job, job.wait)
 
 
-def take_savepoint(given: argparse.Namespace) -> int:
+@command("savepoint")
+def take_savepoint(following: Following, given: argparse.Namespace) -> int:
     """Take a savepoint of the run, and print its epoch."""
-    following = Following("savepoint", given)
-
-    def act() -> int:
-        try:
-            epoch = attach(given.job, progress=False).savepoint(given.name)
-        except RequestFailedError as error:
-            return _refused("savepoint", error)
-        found = {"job": given.job, "savepoint": given.name, "epoch": epoch}
-        following.tell(found, f"{given.job}: savepoint {given.name!r} is epoch {epoch}")
-        return DONE
-
-    return following.obey(act)
+    epoch = attach(given.job, progress=False).savepoint(given.name)
+    found = {"job": given.job, "savepoint": given.name, "epoch": epoch}
+    following.tell(found, f"{given.job}: savepoint {given.name!r} is epoch {epoch}")
+    return DONE
 
 
-def rescale_run(given: argparse.Namespace) -> int:
+@command("rescale")
+def rescale_run(following: Following, given: argparse.Namespace) -> int:
     """Give the run another number of tasks, and print for how long none of them ran."""
-    following = Following("rescale", given)
-
-    def act() -> int:
-        parallelism = parallelism_in(given.parallelism)
-        try:
-            gap_ms = attach(given.job, progress=False).rescale(parallelism)
-        except RequestFailedError as error:
-            return _refused("rescale", error)
-        following.tell({"job": given.job, "gap_ms": gap_ms}, f"{given.job}: rescaled, no task ran for {gap_ms} ms")
-        return DONE
-
-    return following.obey(act)
-
-
-def _refused(command: str, error: RequestFailedError) -> int:
-    return say(command, str(error), WRONG_CALL if error.is_for_good else FAILED)
+    parallelism = parallelism_in(given.parallelism)
+    gap_ms = attach(given.job, progress=False).rescale(parallelism)
+    following.tell({"job": given.job, "gap_ms": gap_ms}, f"{given.job}: rescaled, no task ran for {gap_ms} ms")
+    return DONE
 
 
 def parallelism_in(words: Sequence[str]) -> int | dict[str, int]:
@@ -81,29 +59,21 @@ def parallelism_in(words: Sequence[str]) -> int | dict[str, int]:
     return found[""]
 
 
-def stop_run(given: argparse.Namespace) -> int:
+@command("stop")
+def stop_run(following: Following, given: argparse.Namespace) -> int:
     """End the run with a savepoint, and report it."""
-    following = Following("stop", given)
-
-    def act() -> int:
-        job = attach(given.job, progress=False)
-        try:
-            return following.follow(job, given.job, lambda: job.stop(given.name))
-        except RequestFailedError as error:
-            return say("stop", f"{error}; the run goes on", FAILED)
-
-    return following.obey(act)
+    job = attach(given.job, progress=False)
+    try:
+        return following.follow(job, given.job, lambda: job.stop(given.name))
+    except RequestFailedError as error:
+        return say("stop", f"{error}; the run goes on", FAILED)
 
 
-def cancel_run(given: argparse.Namespace) -> int:
+@command("cancel")
+def cancel_run(following: Following, given: argparse.Namespace) -> int:
     """End the run at once, and report it."""
-    following = Following("cancel", given)
-
-    def act() -> int:
-        job = attach(given.job, progress=False)
-        return following.follow(job, given.job, lambda: _cancelled(job))
-
-    return following.obey(act)
+    job = attach(given.job, progress=False)
+    return following.follow(job, given.job, lambda: _cancelled(job))
 
 
 def _cancelled(job: Job) -> RunResult:

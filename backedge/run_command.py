@@ -17,19 +17,15 @@ from backedge.engine.on_ray.api.shared_paths import check_path
 from backedge.engine.on_ray.api.starting import start_run
 from backedge.engine.on_ray.planned_faults import Faults
 from backedge.flows import WrongCallError, flow_at, settings_in
-from backedge.following import WRONG_CALL, Following, note, say
+from backedge.following import WRONG_CALL, Following, command, note, say
 from backedge.graphs.flow import Flow
 from backedge.run_flags import options_from
 from backedge.ui_command import page_beside_run
 
 
-def run_flow(given: argparse.Namespace) -> int:
+@command("run")
+def run_flow(following: Following, given: argparse.Namespace) -> int:
     """Run the flow that the command line names; returns the exit code."""
-    following = Following("run", given)
-    return following.obey(lambda: _run(given, following))
-
-
-def _run(given: argparse.Namespace, following: Following) -> int:
     if given.control and not given.ui:
         raise WrongCallError("--control: it adds buttons to the live page, so give --ui as well")
     faults = Faults(given.kills)

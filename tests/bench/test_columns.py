@@ -25,7 +25,7 @@ def test_sums_that_lack_a_key_or_have_it_twice_are_refused(workload: SumWorkload
     workload.check("ours", keys, sums)
     wrong: list[Any] = [(keys[1:], sums[1:]), ([0, *keys], [sums[0], *sums]), (keys, sums + (keys == 3))]
     for found_keys, found_sums in wrong:
-        with pytest.raises(ValueError, match="the sums of ours are wrong"):
+        with pytest.raises(ValueError, match=r"\bours\b"):
             workload.check("ours", np.asarray(found_keys), np.asarray(found_sums))
 
 

@@ -1,18 +1,16 @@
-"""PageRank, components, paths, cores and k-means: what they promise, in the simulator, and on Ray beside Spark."""
+"""PageRank, components, paths, cores and k-means: what they promise, in the simulator."""
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from backedge import compare, simulate
+from backedge import simulate
 from examples.cyclic import (
     communities,
     components,
@@ -25,51 +23,11 @@ from examples.cyclic import (
     shortest_paths,
     triangles,
 )
-from tests.examples.killed import check_killed_once
 
 Record = dict[str, Any]
 
 TREE = [(0, 3, 4), (0, 1, 1), (1, 2, 2), (2, 3, 1), (3, 4, 5), (7, 8, 1)]
 """Roads with their minutes: town 3 is reached as quickly by way of 0 as of 2, and 8 not at all."""
-
-
-@pytest.mark.usefixtures("local_ray", "spark")
-@pytest.mark.parametrize(
-    ("example", "size", "parallelism", "early", "rounds"),
-    [
-        (pagerank, 200, 2, "rank@records=1000", 8),
-        (kmeans, 30, 2, "move@records=12", None),
-        (import_cycles, 160, 2, "cycle@records=5000", None),
-    ],
-)
-def test_a_run_that_is_killed_once_gives_what_spark_computes(
-    example: ModuleType, size: int, parallelism: int, early: str | None, rounds: int | None, tmp_path: Path
-):
-    """Those whose reference takes Spark many seconds are among the long tests alone, and in the simulator below.
-
-    There `pagerank` goes on until its ranks rest; here it makes some rounds.
-    """
-    check_killed_once(example, tmp_path / "cuts", size, parallelism, early, rounds)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("local_ray")
-@pytest.mark.parametrize(
-    ("example", "size", "parallelism"),
-    [
-        *[(pagerank, 200, 2), (distances, 400, 2), (kmeans, 30, 2), (import_cycles, 160, 2)],
-        *[(components, 160, 2), (shortest_paths, 50, 1), (k_core, 160, 2)],
-        *[(communities, 200, 2), (triangles, 160, 2), (connected_components, 150, 1)],
-    ],
-)
-def test_a_clean_run_and_one_that_is_killed_give_what_spark_computes(
-    example: ModuleType, size: int, parallelism: int, spark: Any
-):
-    # With this seed, a task of `distances` is killed when it has all of its 1,000 edges and values circulate.
-    found = compare(example, kills=1, seed=7, size=size, parallelism=parallelism, spark=spark)
-    assert found["failures"] == []
-    assert found["rows"] == size
-    assert found["planted_error_found"]
 
 
 def roads(*ways: tuple[int, int, int]) -> list[Record]:
@@ -209,28 +167,3 @@ def test_the_flowers_are_those_that_were_measured():
         "versicolor": [5.936, 2.77, 4.26, 1.326],
         "virginica": [6.588, 2.974, 5.552, 2.026],
     }
-
-
-@pytest.mark.parametrize(
-    ("example", "rows", "told"),
-    [
-        (pagerank, [{"page": 1, "rank": 0.5}, {"page": 2, "rank": 1.5}], "2 pages, 2.0 in all"),
-        (
-            shortest_paths,
-            [{"town": 0, "minutes": 0, "via": 0}, {"town": 1, "minutes": 7, "via": 0}],
-            "2 towns; 1 is 7 minutes",
-        ),
-        (connected_components, [{"document": 1, "original": 0}, {"document": 0, "original": 0}], "1 to keep"),
-        (components, [{"vertex": 1, "lowest": 0}, {"vertex": 0, "lowest": 0}], "2 devices in 1 households"),
-        (distances, [{"vertex": 0, "seconds": 0.0}, {"vertex": 1, "seconds": 9.0}], "is 9 seconds from a station"),
-        (k_core, [{"vertex": 0, "stays": True, "neighbours": 3}, {"vertex": 1, "stays": False}], "1 of 2 members"),
-        (import_cycles, [{"vertex": 1, "cycle": 1}, {"vertex": 2, "cycle": 2}], "2 modules, of which 2 are in no"),
-        (communities, [{"vertex": 1, "label": 0}, {"vertex": 0, "label": 0}], "2 members in 1 communities"),
-        (triangles, [{"vertex": 1, "triangles": 2}, {"vertex": 0, "triangles": 0}], "2 members, 2 triangles"),
-    ],
-)
-def test_what_came_of_it_is_told_to_a_person(
-    example: Any, rows: list[Record], told: str, capsys: pytest.CaptureFixture[str]
-):
-    example.show(rows)
-    assert told in capsys.readouterr().out

@@ -1,16 +1,13 @@
-"""Counters, token ring, retry queue, agent loop and reachability: what they promise, in the simulator and on Ray."""
+"""Counters, token ring, retry queue, agent loop and reachability: what they promise, in the simulator."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from backedge import CutView, compare, simulate
+from backedge import CutView, simulate
 from examples.cyclic import agent_loop, count_and_print, reachability, retry_queue, token_ring
-from tests.examples.killed import check_killed_once
 
 Record = dict[str, Any]
 
@@ -19,29 +16,6 @@ NOWHERE = "nowhere"
 
 AT_ONCE = 10**9
 """A size at which the pauses of the examples, which are shared out over their records, are none."""
-
-
-@pytest.mark.usefixtures("local_ray", "spark")
-@pytest.mark.parametrize("example", [count_and_print, token_ring, retry_queue, agent_loop])
-def test_a_run_that_is_killed_once_gives_what_spark_computes(example: ModuleType, tmp_path: Path):
-    """The reference of `reachability` takes Spark many seconds: it is among the long tests alone, and simulated."""
-    check_killed_once(example, tmp_path / "cuts", example.SIZE // 8)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("local_ray")
-@pytest.mark.parametrize(
-    ("example", "kills", "parallelism"),
-    # In the first cut of the agent loop mostly calls are out, and often no message is under way: later ones have some.
-    [(count_and_print, 1, 1), (token_ring, 1, 1), (retry_queue, 1, 1), (agent_loop, 3, 1), (reachability, 1, 2)],
-)
-def test_a_clean_run_and_one_that_is_killed_give_what_spark_computes(
-    example: ModuleType, kills: int, parallelism: int, spark: Any
-):
-    found = compare(example, kills=kills, seed=3, size=example.SIZE // 8, parallelism=parallelism, spark=spark)
-    assert found["failures"] == []
-    assert found["rows"] > 0
-    assert found["in_loop_records"] > 0
 
 
 def sales(shop: str, *articles: str) -> list[Record]:
@@ -151,20 +125,3 @@ def test_each_version_says_what_is_reached_on_the_graph_as_it_is_then():
 def test_what_was_reached_two_ways_is_reached_as_long_as_one_is_left_and_a_ring_holds_nothing_up():
     ring = [(source, target, True) for source, target in ((0, 1), (0, 2), (1, 3), (2, 3), (3, 1))]
     assert reached(ring, [(0, 1, False)], [(0, 2, False)]) == [{0, 1, 2, 3}, {0, 1, 2, 3}, {0}]
-
-
-@pytest.mark.parametrize(
-    ("example", "rows", "said"),
-    [
-        (count_and_print, [{"printer": shop, "article": "pen", "number": 1} for shop in ("north", "south")], "pen"),
-        (token_ring, [{"wish": 4, "member": 0, "turn": 1, "page": 1}], "of the wishes 4"),
-        (retry_queue, [{"tries": 2, "paused_ms": 40, "delivered": True}], "1 delivered at try 2"),
-        (agent_loop, [{"conversation": 1, "answer": None, "calls": 7}], "out of budget after  7 calls"),
-        (reachability, [{"version": 9, "vertex": 2, "reached": 1}], "1 of 101 vertices"),
-    ],
-)
-def test_a_person_is_shown_what_came_out(
-    example: ModuleType, rows: list[Record], said: str, capsys: pytest.CaptureFixture[str]
-):
-    example.show(rows)
-    assert said in capsys.readouterr().out

@@ -1,41 +1,17 @@
-"""Nested loops and rollout training: what they promise, in the simulator, and on Ray beside what Spark computes."""
+"""Nested loops and rollout training: what they promise, in the simulator."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from backedge import compare, simulate
+from backedge import simulate
 from examples.cyclic import nested_loops, rollout_training
 from examples.cyclic.rollout_training import COIN, EPISODES, LEANING, STALE, STEPS_MAX, play
-from tests.examples.killed import check_killed_once
 
 Record = dict[str, Any]
-
-
-@pytest.mark.usefixtures("local_ray", "spark")
-@pytest.mark.parametrize(
-    ("example", "size", "early"), [(nested_loops, 100, "peel@records=3000"), (rollout_training, 160, None)]
-)
-def test_a_run_that_is_killed_once_gives_what_spark_computes(
-    example: ModuleType, size: int, early: str | None, tmp_path: Path
-):
-    check_killed_once(example, tmp_path / "cuts", size, early=early)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("local_ray")
-@pytest.mark.parametrize(("example", "size"), [(nested_loops, 200), (rollout_training, 320)])
-def test_a_clean_run_and_one_that_is_killed_give_what_spark_computes(example: ModuleType, size: int, spark: Any):
-    found = compare(example, kills=2, seed=3, size=size, spark=spark)
-    assert found["failures"] == []
-    assert found["rows"] == size
-    assert found["planted_error_found"]
-    assert found["in_loop_records"] > 0 or not getattr(example, "IN_LOOP", True)
 
 
 def accounts(*pairs: tuple[int, int]) -> list[Record]:
@@ -95,19 +71,3 @@ def test_what_was_learned_beats_a_coin_and_who_pushes_where_the_pole_leans():
     coin, leaning = (np.mean([play(weights, luck)["steps"] for luck in lucks]) for weights in (COIN, LEANING))
     assert coin < leaning < 50
     assert learned > 3 * leaning
-
-
-def test_the_learning_curve_is_shown_beside_what_is_beaten(capsys: pytest.CaptureFixture[str]):
-    rollout_training.show([{"batch": batch, "steps": 10 * batch} for batch in range(12)])
-    said = capsys.readouterr().out
-    assert [line.split()[:3] for line in said.splitlines()[1:]] == [
-        ["a", "coin", "22.0"],
-        ["where", "it", "leans"],
-        ["from", "batch", "0"],
-        ["from", "batch", "6"],
-    ]
-
-
-def test_core_numbers_are_shown_with_who_is_tied_most_tightly(capsys: pytest.CaptureFixture[str]):
-    nested_loops.show([{"account": 7, "core": 2}, {"account": 3, "core": 2}, {"account": 9, "core": 1}])
-    assert "accounts 3, 7" in capsys.readouterr().out

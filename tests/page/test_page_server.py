@@ -209,7 +209,7 @@ def test_a_wrong_name_is_answered_with_what_there_is(page: Page, path: str, told
 
 
 def test_a_port_that_is_taken_is_refused(page: Page, tmp_path: Path):
-    with pytest.raises(OSError, match=rf"at port {page.address.port} \(Address already in use\): give another one"):
+    with pytest.raises(OSError, match=rf"\b{page.address.port}\b"):
         PageServer(PageSource(str(tmp_path), None, list), page.address.port or 0).start()
 
 

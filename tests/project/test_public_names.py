@@ -60,7 +60,7 @@ def test_editors_see_the_same_names():
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'backedge' has no attribute 'Flows'"):
+    with pytest.raises(AttributeError, match="Flows"):
         _ = backedge.Flows  # type: ignore[attr-defined]
 
 

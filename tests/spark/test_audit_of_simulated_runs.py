@@ -208,7 +208,7 @@ def test_a_file_that_is_exchanged_after_it_was_verified_is_not_read(
                 file.write_bytes(with_other_values(file.read_bytes()))
                 exchanged.append(file)
 
-    with pytest.raises(UnreadableError, match=f"^{job}/.* does not match the manifest|^{job}/.* were written: "):
+    with pytest.raises(UnreadableError, match=f"^{job}/"):
         audit(spark, folder, "latest", invariants, exchange)
     assert exchanged
 

@@ -118,7 +118,7 @@ def test_records_take_the_types_of_the_reference(spark: Any):
     found = frame_of_records(spark, [{"id": 1, "v": 2, "m": {"a": 1}}], wanted)
     assert sorted(found.columns) == ["id", "m", "v"]
     assert compare_frames(found, wanted.drop("s"), ["id"]).equal
-    with pytest.raises(ComparisonError, match="'id' of the result holds values of several types"):
+    with pytest.raises(ComparisonError, match="'id'"):
         frame_of_records(spark, [{"id": 1}, {"id": "one"}], wanted)
 
 

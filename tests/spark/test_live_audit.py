@@ -47,7 +47,7 @@ def is_spark(command: str) -> bool:
 
 
 def test_an_audit_without_cuts_or_of_another_kind_is_refused():
-    with pytest.raises(BadOptionError, match="audit='final', which looks at cuts: give it snapshots="):
+    with pytest.raises(BadOptionError, match=r"audit='final'.*snapshots="):
         start(trips(3), audit="final")
     with pytest.raises(BadOptionError, match="audit"):
         start(trips(3), audit="sometimes", snapshots="cuts")  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def test_an_audit_without_cuts_or_of_another_kind_is_refused():
 
 def test_a_missing_java_is_told_before_anything_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
-    with pytest.raises(JavaError, match="Spark needs Java 17 or newer"):
+    with pytest.raises(JavaError, match="Java 17"):
         start(trips(3), audit="final", snapshots=tmp_path / "cuts")
     assert not (tmp_path / "cuts").exists()
 
@@ -135,7 +135,7 @@ def test_cuts_are_audited_as_they_appear(tmp_path: Path, capfd: pytest.CaptureFi
 def test_a_cut_that_is_not_consistent_ends_the_run(tmp_path: Path):
     flow = trips(count=50, gate=Gate(tmp_path / "gate"))
     job = flows.begin(flow, snapshots=tmp_path / "cuts", every=0.3, audit="every-cut", broken_rule="no-loop-log")
-    with pytest.raises(AuditFailedError, match=r"epoch \d+, statement 2 .* it holds none"):
+    with pytest.raises(AuditFailedError, match=r"epoch \d+, statement 2\b"):
         job.wait()
     assert job.result is not None and job.result.audit is not None
     assert (job.result.state, job.result.audit["state"]) == ("failed", "not consistent")

@@ -204,5 +204,5 @@ def test_a_file_that_is_missing_is_named(spark: SparkSession, tmp_path: Path):
     missing = Path(store.path, "epoch=1/attempt=1/table=state/operator=rank/rank.0.parquet")
     missing.unlink()
     state = cut_tables(spark, JobFolder.open(str(tmp_path)), [1])["state"]
-    with pytest.raises(PySparkException, match=rf"UnreadableError: {missing} is missing but listed in a manifest"):
+    with pytest.raises(PySparkException, match=f"UnreadableError: {missing}"):
         state.collect()
