@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -394,23 +394,28 @@ def _check_files(cut: CutDocuments) -> Iterator[Finding]:
             yield finding(5, f"constant {name!r} is in {file['name']}, which is no file of a constant", cut.epoch)
     for id, task in cut.tasks.items():
         yield from (finding(5, story, cut.epoch, task=str(id)) for story in _layer_stories(cut, id, task))
-        there: dict[Parts, list[Facts]] = {}
-        allowed = _files_of(cut, id)
-        for file in task["files"]:
-            table, parts = table_of(file["name"]), parts_of(file["name"])
-            of_table = there.setdefault(table, [])
-            is_split = table[:1] in {table_folder(keyed, None) for keyed in KEYED}
-            name = task_file(id, len(of_table) if is_split else 0)
-            if parts != (*attempt_folder(cut.entry.attempt, task["filed"]), *table, name):
-                yield finding(5, f"its file {file['name']} belongs to another cut or task", cut.epoch, task=str(id))
-            elif table not in allowed:
-                yield finding(5, f"its file {file['name']} belongs to none of its tables", cut.epoch, task=str(id))
-            of_table.append(file)
+        folder = attempt_folder(cut.entry.attempt, task["filed"])
+        for story in _file_stories(id, folder, task["files"], _files_of(cut, id)):
+            yield finding(5, story, cut.epoch, task=str(id))
         of_rows = {table_of(file["name"]) for file in task["files"] if file["groups"] is None}
         for table in sorted(cut.said[id].keys() - of_rows):
             yield finding(5, f"its file for {', '.join(table)} is missing", cut.epoch, task=str(id))
-        for files in there.values():
-            yield from (finding(5, story, cut.epoch, task=str(id)) for story in _disordered(files))
+
+
+def _file_stories(id: TaskId, folder: Parts, files: Iterable[Facts], allowed: Set[Parts]) -> Iterator[str]:
+    """Faults in the names and the order of the files of a task in the folder of an attempt."""
+    there: dict[Parts, list[Facts]] = {}
+    for file in files:
+        table = table_of(file["name"])
+        of_table = there.setdefault(table, [])
+        is_split = table[:1] in {table_folder(keyed, None) for keyed in KEYED}
+        if parts_of(file["name"]) != (*folder, *table, task_file(id, len(of_table) if is_split else 0)):
+            yield f"its file {file['name']} belongs to another cut or task"
+        elif table not in allowed:
+            yield f"its file {file['name']} belongs to none of its tables"
+        of_table.append(file)
+    for of_table in there.values():
+        yield from _disordered(of_table)
 
 
 def layer_names(task: Facts) -> list[tuple[int, int | None]]:
@@ -479,16 +484,8 @@ def _layer_stories(cut: CutDocuments, id: TaskId, task: Facts) -> Iterator[str]:
     if recorded != names and (cut.entry.states or len(names) > 1):
         yield f"its state is in the files (attempt, epoch) {names} but the chain records {recorded}"
     for layer in task["below"]:
-        folder, there = attempt_folder(layer["attempt"], layer["filed"]), dict[Parts, list[Facts]]()
-        for file in layer["files"]:
-            table = table_of(file["name"])
-            of_table = there.setdefault(table, [])
-            is_of_task = table in {table_folder(keyed, facts["name"]) for facts in task["operators"] for keyed in KEYED}
-            if not is_of_task or parts_of(file["name"]) != (*folder, *table, task_file(id, len(of_table))):
-                yield f"its file {file['name']} belongs to another cut or task, or to none of its tables"
-            of_table.append(file)
-        for files in there.values():
-            yield from _disordered(files)
+        folder = attempt_folder(layer["attempt"], layer["filed"])
+        yield from _file_stories(id, folder, layer["files"], _keyed_tables(task))
 
 
 def _disordered(files: list[Facts]) -> Iterator[str]:
@@ -503,8 +500,11 @@ def _disordered(files: list[Facts]) -> Iterator[str]:
 
 def _files_of(cut: CutDocuments, id: TaskId) -> set[Parts]:
     """Table folders in which the task may have a file."""
-    keyed = {table_folder(table, facts["name"]) for table in KEYED for facts in cut.tasks[id]["operators"]}
-    return keyed | cut.said[id].keys()
+    return _keyed_tables(cut.tasks[id]) | cut.said[id].keys()
+
+
+def _keyed_tables(task: Facts) -> set[Parts]:
+    return {table_folder(table, facts["name"]) for table in KEYED for facts in task["operators"]}
 
 
 def has_readable_files(cut: CutDocuments) -> bool:
