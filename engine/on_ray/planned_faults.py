@@ -11,10 +11,10 @@ WHO is `head`, `body`, `source`, `sink`, the name of an operator, a task such as
 - `every=2s`: repeatedly, this long after all tasks have started to run; only for `random`. If the flow has several
   pipelines, it happens in each of them, and the other faults in the first one with such a task.
 
-An actor learns of captures as an observer of its tasks, and counts records before their user code runs, so neither the
-driver nor the core knows of faults. For `epoch` and `records`, the actor reports that the fault is due and waits; for
-the others, the supervisor knows. The supervisor then ends the process with SIGKILL, so a planned fault is known to have
-happened.
+Neither driver nor core knows of faults. For `epoch` and `records`, an observer of the captures (`EpochFaults`) and a
+runtime that counts records raise `FaultDue`, which ends the turns of the actor: it reports that the fault is due, and
+waits. For the others, the supervisor knows. The supervisor then ends the process with SIGKILL, so a planned fault is
+known to have happened.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from backedge.engine.batch import Batch
 from backedge.engine.runtime import TaskRuntime
 from backedge.engine.sending import Emitted
 from backedge.graphs.deployment import Channel, Deployment, Task
-from backedge.graphs.ids import TaskId
+from backedge.graphs.ids import Epoch, TaskId
 from backedge.graphs.public import public
 
 _FORM = re.compile(r"(?P<who>[^@]+)@(?P<when>epoch|records|loop|every)=(?P<amount>\d+(?:\.\d+)?)(?P<unit>s|ms)?")
@@ -118,31 +118,54 @@ class Faults(Struct, frozen=True):
 NO_FAULTS = Faults()
 
 
-def records_left(kills: Iterable[Kill], task: Task, processed: int) -> int | None:
-    """How many records a task may process until the first of these faults is due; None if none counts records."""
-    left = [kill.amount - processed for kill in kills if kill.when == "records" and kill.concerns(task)]
-    return max(1, min(left)) if left else None
+class FaultDue(Exception):
+    """A planned fault is due in a task, which does nothing any more.
 
+    `records`: how many it has processed in this attempt, if the fault counts them.
+    """
 
-class RecordsDue(Exception):
-    """The fault that counts the records of this task is due: it has processed `records` in this attempt."""
-
-    def __init__(self, task: TaskId, records: int) -> None:
-        super().__init__(task, records)
+    def __init__(self, kill: Kill, task: TaskId, records: int | None = None) -> None:
+        super().__init__(kill, task, records)
+        self.kill = kill
         self.task = task
         self.records = records
 
 
+class EpochFaults:
+    """The faults of an actor that wait for an epoch. `has_cut`: there is a cut to restore."""
+
+    def __init__(self, kills: Iterable[Kill], has_cut: bool) -> None:
+        self._kills = [kill for kill in kills if kill.when == "epoch"]
+        self.has_cut = has_cut
+
+    def check(self, task: Task, epoch: Epoch) -> None:
+        """Raise `FaultDue` if a fault is due at a task that has captured this epoch."""
+        for kill in self._kills:
+            # Probes use up numbers: for an epoch from 2 on there must be a cut to restore.
+            if epoch >= kill.amount and (self.has_cut or kill.amount == 1) and kill.concerns(task):
+                raise FaultDue(kill, task.id)
+
+
+def next_by_records(kills: Iterable[Kill], task: Task, processed: int) -> tuple[Kill, int] | None:
+    """The first of these faults that counts the records of a task, and how many it may process until then."""
+    counting = [kill for kill in kills if kill.when == "records" and kill.concerns(task)]
+    if not counting:
+        return None
+    first = min(counting, key=lambda kill: kill.amount)
+    return first, max(1, first.amount - processed)
+
+
 class CountdownRuntime(TaskRuntime):
-    """Runs user code on a given number of records, then raises `RecordsDue`.
+    """Runs user code on a given number of records, then raises `FaultDue`.
 
     It raises before any output of those records is sent, and before anything behind them takes effect: the rest of
     their batch must not be in any cut.
     """
 
-    def __init__(self, records: int, task: Task, *arguments: Any, **options: Any) -> None:
+    def __init__(self, kill: Kill, records: int, task: Task, *arguments: Any, **options: Any) -> None:
         super().__init__(task, *arguments, **options)
-        self._records = self._left = records
+        self._due = FaultDue(kill, task.id, records)
+        self._left = records
 
     def process(self, channel: Channel, batch: Batch, now_ms: int) -> Emitted:
         """Run the chain on the batch, or on as many of its records as remain."""
@@ -151,7 +174,7 @@ class CountdownRuntime(TaskRuntime):
             self._left -= len(batch)
             return super().process(channel, batch, now_ms)
         super().process(channel, batch.part(0, left), now_ms)
-        raise RecordsDue(self.task.id, self._records)
+        raise self._due
 
     def produce(self, records_max: int, now_ms: int) -> Emitted:
         """Read on, but not beyond the record at which the fault is due."""
@@ -159,7 +182,7 @@ class CountdownRuntime(TaskRuntime):
         emitted = super().produce(min(records_max, self._left), now_ms)
         self._left -= self.records_read - before
         if not self._left:
-            raise RecordsDue(self.task.id, self._records)
+            raise self._due
         return emitted
 
 

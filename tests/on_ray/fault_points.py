@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from backedge.engine.on_ray.actor.actor_loop import ActorLoop
+from backedge.engine.on_ray.actor.reports import Reports
 from backedge.engine.task_driver import TaskDriver
 from backedge.recovery.effects import Acknowledge
 
@@ -77,16 +77,16 @@ class HeldAcknowledgement:
 
     def set(self) -> None:
         """Set it in this process."""
-        report, obey = ActorLoop.report, TaskDriver.obey
+        report, obey = Reports.report, TaskDriver.obey
         if hasattr(report, "fault_point"):
             return
         held: list[tuple[Any, ...]] = []
 
-        def holding(loop: ActorLoop, task: Any, effect: Any, files: Any = None) -> None:
+        def holding(reports: Reports, task: Any, effect: Any, files: Any = None) -> None:
             if isinstance(effect, Acknowledge) and files is not None and is_first(self.note, effect.epoch):
-                held.append((loop, task, effect, files))
+                held.append((reports, task, effect, files))
             else:
-                report(loop, task, effect, files)
+                report(reports, task, effect, files)
 
         def releasing(driver: TaskDriver, order: Any) -> None:
             obey(driver, order)
@@ -96,7 +96,7 @@ class HeldAcknowledgement:
                 Path(f"{self.note}.late").write_text(f"{late[2].epoch} {order.epoch}")
 
         holding.fault_point = self  # type: ignore[attr-defined]
-        ActorLoop.report = holding  # type: ignore[method-assign]
+        Reports.report = holding  # type: ignore[method-assign]
         TaskDriver.obey = releasing  # type: ignore[method-assign]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import Event
 from typing import Any
 
@@ -11,23 +11,19 @@ import pytest
 
 from backedge import Collect, Flow, Generate, Items, Range
 from backedge.engine.batch import Batch, decode, encode
-from backedge.engine.moving import move_whole
 from backedge.engine.on_ray.planned_faults import Kill
-from backedge.engine.on_ray.transport.control_messages import SUPERVISOR, FaultReached, Limits, Progress, TaskReport
-from backedge.engine.on_ray.transport.frames import Kind, Message, pack_item, pack_note, unpack_header
+from backedge.engine.on_ray.transport.control_messages import FaultReached, Limits, Progress
+from backedge.engine.on_ray.transport.frames import Kind, Message, pack_header, pack_item, pack_note, unpack_header
 from backedge.engine.on_ray.transport.mailbox import Mailbox
-from backedge.engine.rerouting import reroute
 from backedge.engine.task_driver import TaskDriver
 from backedge.engine.task_load import TaskLoad
-from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.cut import Cut, TaskSnapshot
-from backedge.recovery.effects import Acknowledge, Committed, Decline
+from backedge.recovery.cut import TaskSnapshot
+from backedge.recovery.effects import Committed, Decline
 from backedge.recovery.messages import Data, Mode
 from backedge.recovery.orders import Abort, Complete
 from tests.faults.evidence import Evidence
-from tests.on_ray.in_process import Attending, InMemory, Snapshots, options
-from tests.protocol.taking_back import restored_parts
+from tests.on_ray.in_process import Attending, Disturb, InMemory, Snapshots, options
 
 SOURCE, SINK = TaskId("numbers", 0), TaskId("kept", 0)
 
@@ -52,12 +48,17 @@ def ring(tokens: int) -> Flow:
 
 def hops_of(run: Attending) -> int:
     """How many records have come round a loop so far."""
-    return sum(driver.hops for loop in run.loops.values() for driver in loop.turns)
+    return sum(driver.hops for loop in run.loops.values() for driver in loop.tasks.drivers.values())
 
 
 def records_of(run: Attending, task: TaskId) -> int:
     """What a task has taken or read so far."""
     return run.loops[run.deployment.tasks[task].actor].counts.records
+
+
+def source_of(run: Attending) -> TaskDriver:
+    """The driver of the source of `pipe`."""
+    return run.loops["numbers/0"].tasks.drivers[SOURCE]
 
 
 def counted(run: Attending, actor: str) -> list[Mapping[TaskId, int]]:
@@ -78,12 +79,6 @@ def logged_in(store: Snapshots, task: TaskId, epoch: int) -> list[Any]:
 
 
 # -- the beginning -------------------------------------------------------------------------------------------------
-
-
-def test_nothing_runs_before_it_is_told_to():
-    with Attending(pipe()) as run:
-        run.until(lambda: len(run.restored()) == 2, "both are restored")
-        assert [loop.counts.records for loop in run.loops.values()] == [0, 0]
 
 
 def test_what_comes_before_the_start_is_kept_for_it():
@@ -138,8 +133,8 @@ def test_no_report_waits_for_the_functions_of_tasks(monkeypatch: pytest.MonkeyPa
     turn = TaskDriver.turn
 
     def noted(driver: TaskDriver, *arguments: Any) -> bool:
-        loop: Any = driver.ports.channels
-        waiting.append(len(loop.links[SUPERVISOR]._frames))
+        loop = next(loop for loop in run.loops.values() if driver.id in loop.tasks.drivers)
+        waiting.append(len(loop.reports.link._frames))
         return turn(driver, *arguments)
 
     monkeypatch.setattr(TaskDriver, "turn", noted)
@@ -240,41 +235,6 @@ def test_every_token_of_a_ring_is_in_the_log_of_a_cut(actors: Any):
             assert sorted(logged_in(store, TaskId("head", 0), epoch)) == list(range(50))
 
 
-def test_an_acknowledgement_says_how_long_the_epoch_took():
-    with Attending(pipe(), store=Snapshots(), options=options()) as run:
-        run.begin()
-        run.until(lambda: records_of(run, SINK) > 100, "records flow")
-        run.trigger(1)
-        run.until(lambda: run.has_acknowledged(1), "both have acknowledged")
-        times = {
-            report.task: report.times
-            for _, report in run.reports
-            if isinstance(report, TaskReport) and isinstance(report.effect, Acknowledge)
-        }
-        assert times.keys() == {SOURCE, SINK}
-        assert all(time is not None and time.align_ms >= 0 and time.write_ms >= 0 for time in times.values())
-
-
-def test_a_ring_goes_on_after_a_restore_from_its_log():
-    store = Snapshots()
-    with Attending(ring(tokens=50), store=store, options=options()) as run:
-        run.begin()
-        run.until(lambda: hops_of(run) > 500, "tokens go round")
-        run.trigger(1)
-        run.until(lambda: run.has_acknowledged(1), "all have acknowledged")
-    kept = {task.id: store.kept.get((task.id, Epoch(1))) for task in run.deployment.tasks.values()}
-    kept = {task: snapshot or store.kept[task, None] for task, snapshot in kept.items()}
-    plan, parallelism = run.deployment.plan, run.deployment.parallelism
-    cut = Cut(Epoch(1), Attempt(1), plan.hash, "aligned", False, kept, parallelism)
-    parts = restored_parts(cut, expand(plan), reroute, move_whole)
-    again = Snapshots()
-    with Attending(ring(tokens=50), attempt=2, parts=parts, store=again, options=options()) as run:
-        run.begin()
-        run.trigger(2)
-        run.until(lambda: run.has_acknowledged(2), "all have acknowledged")
-        assert sorted(logged_in(again, TaskId("head", 0), 2)) == list(range(50))
-
-
 def test_a_snapshot_that_cannot_be_written_is_declined_and_the_next_one_is_whole():
     store = Snapshots(failures=1)
     with Attending(pipe(), store=store, options=options()) as run:
@@ -316,14 +276,6 @@ def test_a_process_that_cannot_import_what_its_cuts_need_ends_its_part(writes: s
 # -- control -------------------------------------------------------------------------------------------------------
 
 
-def test_told_to_stop_it_stops():
-    with Attending(pipe()) as run:
-        run.begin()
-        run.until(lambda: records_of(run, SINK) > 100, "records flow")
-        run.stop()
-        assert {outcome.end for outcome in run.outcomes.values()} == {"stopped"}
-
-
 def test_told_to_stop_before_it_has_begun_it_stops():
     with Attending(pipe()) as run:
         run.until(lambda: len(run.restored()) == 2, "both are restored")
@@ -343,6 +295,7 @@ def test_messages_of_another_attempt_are_counted_and_without_effect(evidence: Ev
         run.until(lambda: len(run.published()) == 50, "all is published")
         run.stop()
         evidence.happened("messages of another attempt that were counted", run.outcomes["kept/0"].counts.stale)
+        assert run.outcomes["kept/0"].end == "stopped"
         assert run.outcomes["kept/0"].counts.stale == 4 and run.outcomes["numbers/0"].counts.stale == 0
         evidence.same(run.published(), range(50))
 
@@ -383,7 +336,7 @@ def test_a_fault_by_records_strikes_at_exactly_that_record_of_the_run(is_slow: b
     with Attending(pipe(), kills=(kill,), processed={SINK: 700}) as run:
         run.until(lambda: len(run.restored()) == 2, "both are restored")
         if is_slow:
-            (sink,) = run.loops["kept/0"].turns
+            (sink,) = run.loops["kept/0"].tasks.drivers.values()
             for intake in sink.intakes.values():
                 intake.pace = InTens()  # type: ignore[assignment]
         run.begin()
@@ -413,7 +366,7 @@ def test_a_source_stops_reading_when_the_channel_is_full_and_barriers_pass_all_t
         run.until(lambda: records_of(run, SOURCE) > 0, "the source reads")
         run.trigger(1)
         run.until(lambda: (SOURCE, Epoch(1)) in run.acknowledged(), "it has acknowledged")
-        (channel,) = run.loops["numbers/0"].turns[0].bounded
+        (channel,) = source_of(run).bounded
         assert channel.is_full()
         before = records_of(run, SOURCE)
         run.trigger(2)
@@ -438,22 +391,80 @@ def test_credit_that_is_lost_for_a_while_does_not_stop_the_flow():
     disturb = {("kept/0", "numbers/0"): lose_credit}
     with Attending(pipe(), options=options(limits=Limits(credit_bytes=1_000)), disturb=disturb) as run:
         run.begin()
-        run.until(lambda: run.loops["numbers/0"].turns[0].bounded[0].is_full(), "the sender is out of credit")
+        run.until(lambda: source_of(run).bounded[0].is_full(), "the sender is out of credit")
         run.until(lambda: len(lost) > 1, "credit was lost, and its repetition too")
         before = records_of(run, SINK)
-        assert run.loops["numbers/0"].turns[0].bounded[0].is_full()
+        assert source_of(run).bounded[0].is_full()
         is_over.set()
         run.until(lambda: records_of(run, SINK) > before + 1_000, "the flow goes on")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("actors", ["task", "slice"])
-def test_a_ring_with_credit_for_one_batch_does_not_stand_still(actors: Any):
-    limits = Limits(credit_bytes=1, loop_bytes_max=100)
-    with Attending(ring(tokens=2_000), actors=actors, options=options(limits=limits)) as run:
+# -- broken channels -----------------------------------------------------------------------------------------------
+
+
+def only_batch(number: int, change: Callable[[Message], list[Message]]) -> Disturb:
+    """Does something to one batch of a channel."""
+
+    def disturb(message: Message) -> Iterable[Message]:
+        kind, _, _, seq = unpack_header(message[0])
+        return change(message) if kind == Kind.BATCH and seq == number else [message]
+
+    return disturb
+
+
+def other_content(message: Message) -> list[Message]:
+    return [(message[0], encode(Batch(["other"])))]
+
+
+def other_number(message: Message) -> list[Message]:
+    kind, attempt, channel, number = unpack_header(message[0])
+    return [(pack_header(kind, attempt, channel, number + 1), message[1])]
+
+
+FAULTS: list[Callable[[Message], list[Message]]] = [
+    lambda message: [],
+    lambda message: [message, message],
+    other_number,
+    other_content,
+]
+
+
+@pytest.mark.parametrize("change", FAULTS, ids=["lost", "doubled", "renumbered", "damaged"])
+def test_a_disturbed_channel_fails_the_attempt(change: Callable[[Message], list[Message]]):
+    store = Snapshots()
+    with Attending(
+        pipe(), store=store, options=options(), disturb={("numbers/0", "kept/0"): only_batch(5, change)}
+    ) as run:
         run.begin()
-        run.until(lambda: hops_of(run) > 20_000, "tokens go round")
-        assert any(loop.space.bytes_ever for loop in run.loops.values()), "some wait on disk"
+        run.until(lambda: records_of(run, SOURCE) > 5, "batches are on their way")
+        run.trigger(1)
+        run.until(lambda: "kept/0" in run.outcomes, "the sink has left")
+        outcome = run.outcomes["kept/0"]
+        assert outcome.end == "failed" and "ChannelIntegrityError in actor kept/0" in outcome.reason
+        assert (SINK, Epoch(1)) not in store.kept
+
+
+def test_two_batches_that_are_swapped_fail_the_attempt(evidence: Evidence):
+    kept: list[Message] = []
+    swapped = 0
+
+    def swap(message: Message) -> Iterable[Message]:
+        nonlocal swapped
+        kind, _, _, seq = unpack_header(message[0])
+        if kind == Kind.BATCH and seq == 5:
+            kept.append(message)
+            return []
+        if not kept:
+            return [message]
+        swapped += 1
+        return [message, kept.pop()]
+
+    with Attending(pipe(), options=options(), disturb={("numbers/0", "kept/0"): swap}) as run:
+        run.begin()
+        run.until(lambda: "kept/0" in run.outcomes, "the sink has left")
+        assert "batch 6 arrived instead of 5" in run.outcomes["kept/0"].reason
+    evidence.happened("batches that were swapped", swapped)
+    evidence.survived("attempts that failed before anything was committed", not run.published())
 
 
 # -- the end -------------------------------------------------------------------------------------------------------

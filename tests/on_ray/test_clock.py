@@ -33,40 +33,43 @@ class Hands:
         self.monotonic_ms += ms
 
     def clock(self) -> RunClock:
-        return RunClock(lambda: self.system_ms, lambda: self.monotonic_ms)
+        return RunClock(lambda: self.system_ms, lambda: self.monotonic_ms * 1_000_000)
+
+
+def now_ms(clock: RunClock) -> int:
+    """The time of the next turn."""
+    clock.begin_turn()
+    return clock.now_ms
 
 
 def test_it_starts_at_the_systems_time_and_takes_no_notice_when_that_is_set():
     hands = Hands()
     clock = hands.clock()
-    assert clock.now_ms() == 1_000_000_000
+    assert now_ms(clock) == 1_000_000_000
     hands.pass_by(10)
-    assert clock.now_ms() == 1_000_000_010
+    assert clock.now_ms == 1_000_000_000, "it stands still within a turn"
+    assert now_ms(clock) == 1_000_000_010
     for step_ms in (-HOUR_MS, 2 * HOUR_MS):
         hands.system_ms += step_ms
-        before_ms = clock.now_ms()
+        before_ms = now_ms(clock)
         hands.pass_by(5)
-        assert clock.now_ms() == before_ms + 5
+        assert now_ms(clock) == before_ms + 5
 
 
-def test_the_next_process_goes_on_where_the_cut_was_taken_though_the_systems_clock_was_set_back():
+@pytest.mark.parametrize(("passed_ms", "set_ms", "later_ms"), [(0, -HOUR_MS, 0), (HOUR_MS, 0, HOUR_MS)])
+def test_the_next_process_goes_on_where_the_cut_was_taken_or_later_if_the_run_was_down(
+    passed_ms: int, set_ms: int, later_ms: int
+):
+    """Though the system's clock was set back. A timer for 10 s ahead is due after 10 s, or at once."""
     hands = Hands()
-    captured_ms = hands.clock().now_ms()
-    hands.system_ms -= HOUR_MS
+    captured_ms = now_ms(hands.clock())
+    hands.pass_by(passed_ms)
+    hands.system_ms += set_ms
     clock = hands.clock()
     clock.at_least(captured_ms)
-    assert clock.now_ms() == captured_ms
+    assert now_ms(clock) == captured_ms + later_ms
     hands.pass_by(10_000)
-    assert clock.now_ms() == captured_ms + 10_000, "a timer for 10 s ahead is due after 10 s"
-
-
-def test_what_fell_due_while_the_run_was_down_is_due_at_once():
-    hands = Hands()
-    captured_ms = hands.clock().now_ms()
-    hands.pass_by(HOUR_MS)
-    clock = hands.clock()
-    clock.at_least(captured_ms)
-    assert clock.now_ms() == captured_ms + HOUR_MS
+    assert now_ms(clock) == captured_ms + later_ms + 10_000
 
 
 class Later:
@@ -94,7 +97,7 @@ def test_timers_fire_and_progress_is_told_though_the_systems_clock_is_set_back(m
     with Attending(waiting(), options=options()) as run:
         run.begin()
         run.until(
-            lambda: bool(run.loops["later/0"].drivers[TaskId("later", 0)].runtime.next_timer_ms), "a timer is set"
+            lambda: bool(run.loops["later/0"].tasks.drivers[TaskId("later", 0)].runtime.next_timer_ms), "a timer is set"
         )
         set_back_ns[0] = HOUR_MS * 1_000_000
         told = len([report for _, report in run.reports if isinstance(report, Progress)])
@@ -122,8 +125,8 @@ def test_a_cut_says_when_its_timers_were_set_and_an_actor_goes_on_from_there():
     parts: dict[TaskId, Any] = {**restored, TaskId("later", 0): TaskRestore(operators=state)}
     with Attending(flow, options=options(), parts=parts) as run:
         run.begin()
-        run.until(lambda: "later/0" in run.loops and bool(run.loops["later/0"].drivers), "it is set up")
-        assert run.loops["later/0"].clock.now_ms() >= ahead_ms
+        run.until(lambda: "later/0" in run.loops and bool(run.loops["later/0"].tasks.drivers), "it is set up")
+        assert run.loops["later/0"].clock.now_ms >= ahead_ms
         run.until(run.have_ended, "its timer has fired, and all have ended")
 
 

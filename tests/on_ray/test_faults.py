@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items
-from backedge.engine.on_ray.api.job_handle import missed
 from backedge.engine.on_ray.job_store import has_records_in_loops
-from backedge.engine.on_ray.planned_faults import Kill, KillSpecError, Recurring, check_kills, records_left, role_of
-from backedge.engine.on_ray.supervisor.run_story import Story
-from backedge.engine.on_ray.transport.control_messages import Counts
+from backedge.engine.on_ray.planned_faults import Kill, KillSpecError, Recurring, check_kills, next_by_records, role_of
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand
-from backedge.graphs.ids import Attempt, TaskId
+from backedge.graphs.ids import TaskId
 from backedge.recovery.stores.task_files import LogFigures
 from tests.gates import Gate
 from tests.on_ray.flows import begin, trips, until
@@ -50,29 +47,12 @@ def test_a_fault_is_read_from_its_short_form(text: str, kill: Kill):
     assert Kill.parse(str(kill)) == kill
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "head",
-        "head@",
-        "@epoch=1",
-        "head@epoch",
-        "head@epoch=",
-        "head@epoch=-1",
-        "head@epoch=0",
-        "head@epoch=1s",
-        "head@records=0.5",
-        "head@every=2s",
-        "random@epoch=1",
-        "random@loop=1",
-        "random@every=2",
-        "random@every=0s",
-        "random@every=2h",
-        "head@epoch=1@epoch=2",
-        "head@EPOCH=1",
-    ],
-)
+NO_FAULTS = """head head@ @epoch=1 head@epoch head@epoch= head@epoch=-1 head@epoch=0 head@epoch=1s head@records=0.5
+    head@every=2s random@epoch=1 random@loop=1 random@every=2 random@every=0s random@every=2h head@epoch=1@epoch=2
+    head@EPOCH=1"""
+
+
+@pytest.mark.parametrize("text", ["", *NO_FAULTS.split()])
 def test_what_is_no_fault_is_refused(text: str):
     with pytest.raises(KillSpecError, match="--kill "):
         Kill.parse(text)
@@ -117,11 +97,11 @@ def test_a_fault_that_concerns_nobody_is_refused_with_the_tasks_there_are():
 def test_records_of_earlier_attempts_count_and_the_nearest_fault_is_the_next():
     task = loop().tasks[TaskId("grow", 1)]
     kills = [Kill("head", "records", 100), Kill("grow/1", "records", 70), Kill("sink", "records", 5)]
-    assert records_left(kills, task, 0) == 70
-    assert records_left(kills, task, 60) == 10
-    assert records_left(kills[:1], task, 60) == 40
-    assert records_left(kills, task, 90) == 1, "it was passed before: due at the next record"
-    assert records_left([Kill("head", "epoch", 3), Kill("source", "records", 3)], task, 0) is None
+    assert next_by_records(kills, task, 0) == (kills[1], 70)
+    assert next_by_records(kills, task, 60) == (kills[1], 10)
+    assert next_by_records(kills[:1], task, 60) == (kills[0], 40)
+    assert next_by_records(kills, task, 90) == (kills[1], 1), "it was passed before: due at the next record"
+    assert next_by_records([Kill("head", "epoch", 3), Kill("source", "records", 3)], task, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -152,19 +132,6 @@ def test_the_pause_between_random_faults_counts_from_when_all_tasks_run_again():
     assert recurring.due(9_099) == []
     assert recurring.due(9_100) == [kill]
     assert recurring.due(9_200) == [kill], "a fault that found nobody is due again"
-
-
-def test_a_planned_fault_that_happened_too_rarely_is_told():
-    assert missed(["a@epoch=1", "a@epoch=1", "b@epoch=1"], ["a@epoch=1"]) == ("a@epoch=1", "b@epoch=1")
-    assert missed(["random@every=1s"], ["random@every=1s"] * 5) == ()
-
-
-def test_the_records_of_a_task_are_counted_over_attempts():
-    story, grow, done = Story("trips"), TaskId("grow", 0), TaskId("done", 0)
-    story.on_progress(Attempt(1), "slice-0", Counts(by_task={grow: 70, done: 5}))
-    story.on_progress(Attempt(1), "slice-0", Counts(by_task={grow: 90, done: 6}))
-    story.on_progress(Attempt(2), "slice-0", Counts(by_task={grow: 10}))
-    assert story.by_task() == {grow: 100, done: 6}
 
 
 def test_faults_that_leave_no_time_for_a_cut_are_reported_once():

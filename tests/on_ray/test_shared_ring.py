@@ -161,15 +161,15 @@ def test_without_memory_to_share_all_goes_over_the_link(monkeypatch: pytest.Monk
     with Attending(large_batches(), options=options()) as run:
         run.begin()
         run.until(lambda: run.loops["kept/0"].counts.records >= 100, "100 batches have come")
-        assert run.loops["numbers/0"].links["kept/0"]._ring is None
+        assert run.loops["numbers/0"].channels.links["kept/0"]._ring is None
 
 
 def test_memory_is_open_before_the_tasks_begin_where_they_send_something():
     with Attending(large_batches()) as run:
         run.until(lambda: len(run.restored()) == 2, "all tasks are restored")
         run.until(lambda: bool(run.loops["kept/0"].mailbox._rings), "the receiver has opened the sender's memory")
-        assert run.loops["numbers/0"].links["kept/0"]._put(b"payload") is not None
-        assert run.loops["kept/0"].links["numbers/0"]._ring is None, "nothing is sent that way"
+        assert run.loops["numbers/0"].channels.links["kept/0"]._put(b"payload") is not None
+        assert run.loops["kept/0"].channels.links["numbers/0"]._ring is None, "nothing is sent that way"
 
 
 HeavyRecord = tuple[int, int, bytes, bool]

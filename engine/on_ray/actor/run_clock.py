@@ -14,34 +14,37 @@ from collections.abc import Callable
 
 
 class RunClock:
-    """Shows milliseconds since 1970.
+    """The clock of an actor, which stands still within a turn, and never steps.
 
-    - ahead_ms: the difference between this clock and the monotonic one.
+    - clock_ns: the monotonic clock, which does not stand still.
+    - turn_ns, steady_ms: when the turn has begun, on the monotonic clock. now_ms: the same since 1970.
 
-    >>> system_ms, monotonic_ms = iter([1_000]), iter([50, 60, 65])
-    >>> clock = RunClock(lambda: next(system_ms), lambda: next(monotonic_ms))
-    >>> clock.now_ms(), clock.now_ms()
-    (1010, 1015)
+    >>> system_ms, monotonic_ns = iter([1_000]), iter([50_000_000, 50_000_000, 60_000_000])
+    >>> clock = RunClock(lambda: next(system_ms), lambda: next(monotonic_ns))
+    >>> clock.now_ms, clock.begin_turn(), clock.now_ms
+    (1000, 60000000, 1010)
     """
 
     def __init__(
-        self, system_ms: Callable[[], int] | None = None, monotonic_ms: Callable[[], int] | None = None
+        self, system_ms: Callable[[], int] | None = None, clock_ns: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        self._monotonic_ms = monotonic_ms or _monotonic_ms
-        self.ahead_ms = (system_ms or _system_ms)() - self._monotonic_ms()
+        self.clock_ns = clock_ns
+        self._ahead_ms = (system_ms or _system_ms)() - clock_ns() // 1_000_000
+        self.begin_turn()
 
-    def now_ms(self) -> int:
-        """The time."""
-        return self._monotonic_ms() + self.ahead_ms
+    def begin_turn(self) -> int:
+        """A turn begins; returns `turn_ns`."""
+        self.turn_ns = turn_ns = self.clock_ns()
+        self.steady_ms = turn_ns // 1_000_000
+        self.now_ms = self.steady_ms + self._ahead_ms
+        return turn_ns
 
     def at_least(self, now_ms: int) -> None:
         """Advance to this time, if it is later."""
-        self.ahead_ms = max(self.ahead_ms, now_ms - self._monotonic_ms())
+        self.begin_turn()
+        self._ahead_ms += max(0, now_ms - self.now_ms)
+        self.now_ms = max(now_ms, self.now_ms)
 
 
 def _system_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,80 @@
+"""Makes the tasks of an actor, with their restored state and the runtime that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from backedge.engine.batch import encode
+from backedge.engine.driver_ports import FlowLimits, Ports
+from backedge.engine.kept_inputs import Journal, KeepingRuntime, KeepingServices
+from backedge.engine.on_ray.actor.broken_rule import core_of
+from backedge.engine.on_ray.planned_faults import CountdownRuntime, Kill, next_by_records
+from backedge.engine.on_ray.transport.control_messages import Begin
+from backedge.engine.runtime import TaskRuntime
+from backedge.engine.services import Services
+from backedge.engine.state import KeyedState, WholeState
+from backedge.engine.task_driver import TaskDriver
+from backedge.graphs.deployment import Task
+from backedge.graphs.ids import TaskId
+from backedge.recovery.rescale import RestorePlan
+from backedge.recovery.restored import TaskRestore
+
+TakeBack = Callable[[RestorePlan], TaskRestore]
+
+
+class _KeepingCountdown(KeepingRuntime, CountdownRuntime):
+    """Keeps the inputs of a task in which a fault is due."""
+
+    def __init__(self, journal: Journal, *arguments: Any, kill: Kill, records: int, **options: Any) -> None:
+        super().__init__(journal, kill, records, *arguments, **options)
+
+
+class TaskMaker(Struct, frozen=True):
+    """What tasks are made with. `journals`: those of the tasks whose inputs are kept."""
+
+    begin: Begin
+    services: Services
+    take_back: TakeBack
+    journals: Mapping[TaskId, Journal]
+
+    def own_tasks(self) -> list[Task]:
+        """The tasks of this actor."""
+        return [task for task in self.begin.deployment.tasks.values() if task.actor == self.begin.actor]
+
+    def make(self, task: Task, ports: Ports) -> TaskDriver:
+        """Make a task; restore its state, and publish what it had prepared."""
+        begin = self.begin
+        plan, limits = begin.restores.get(task.id), begin.options.limits
+        restored = None if plan is None else self.take_back(plan)
+        core = core_of(begin.options.broken_rule)(task, begin.attempt, encode, restored)
+        runtime = self._runtime(task)
+        if restored is None:
+            runtime.open(None)
+        else:
+            runtime.open(restored.operators, restored.base)
+            try:
+                runtime.commit(restored.transactions)
+            except BaseException:
+                runtime.close()
+                raise
+        flow_limits = FlowLimits(
+            limits.credit_bytes, loop_bytes_max=limits.loop_bytes_max, log_budget_bytes=limits.log_budget_bytes
+        )
+        return TaskDriver(core, runtime, ports, flow_limits, begin.deployment.plan)
+
+    def _runtime(self, task: Task) -> TaskRuntime:
+        begin, services, journal = self.begin, self.services, self.journals.get(task.id)
+        fault = next_by_records(begin.kills, task, begin.processed.get(task.id, 0))
+        make = TaskRuntime if fault is None else partial(CountdownRuntime, *fault)
+        if journal is not None:
+            services = KeepingServices(services, journal)
+            make = partial(KeepingRuntime, journal)
+            if fault is not None:
+                make = partial(_KeepingCountdown, journal, kill=fault[0], records=fault[1])
+        # Where no snapshots are kept, no key need be noted.
+        keyed_state = WholeState if begin.options.root is None else KeyedState
+        return make(task, begin.deployment, services, seed=begin.options.seed, keyed_state=keyed_state)
