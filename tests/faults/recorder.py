@@ -12,20 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.faults.fault_list import Fault
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One fault, by number or name, and the tests in which it happens. Without tests it is not built yet."""
-
-    number: int | str
-    name: str
-    tests: tuple[str, ...] = ()
-
-    def has(self, nodeid: str) -> bool:
-        """Whether this is one of its tests, under any parameters."""
-        return any(nodeid == test or nodeid.startswith(f"{test}[") for test in self.tests)
 
 
 @dataclass
@@ -70,7 +59,6 @@ class Result:
         line = {
             "number": self.fault.number,
             "fault": self.fault.name,
-            "built": bool(self.fault.tests),
             "happened": self.happened,
             "survived": self.survived,
             "proof": {part: dict(counted) for part, counted in self.proof.items()},
@@ -87,7 +75,7 @@ class Recorder:
         self, faults: Sequence[Fault], on_begin: Callable[[str], None], on_result: Callable[[Result], None]
     ) -> None:
         self.results = {fault.number: Result(fault) for fault in faults}
-        self._left: dict[int | str, set[str]] = {}
+        self._left: dict[str, set[str]] = {}
         self._on_begin = on_begin
         self._on_result = on_result
         self._reports: list[pytest.TestReport] = []

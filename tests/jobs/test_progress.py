@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 
-from backedge.engine.on_ray.api.job_handle import missed
 from backedge.engine.on_ray.api.progress_line import LIVE_S, PLAIN_S, Display
 from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.engine.on_ray.transport.control_messages import Counts
@@ -104,12 +103,6 @@ def test_nothing_is_shown_where_nothing_is_wanted():
     display.say("attempt 1 failed")
     display.make_room()
     assert stream.getvalue() == ""
-
-
-def test_a_fault_that_did_not_happen_is_missed_as_often_as_it_did_not():
-    planned = ["head@epoch=2", "head@epoch=2", "body@records=5"]
-    assert missed(planned, ["head@epoch=2"]) == ("head@epoch=2", "body@records=5")
-    assert missed(planned, planned) == ()
 
 
 class Cell(io.StringIO):

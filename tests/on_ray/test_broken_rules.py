@@ -11,7 +11,7 @@ import pytest
 
 from backedge import BadOptionError
 from tests.gates import HANG_S, Gate
-from tests.on_ray.flows import begin, expect, finish, trips, trips_made, until
+from tests.on_ray.flows import begin, finish, trips, trips_made
 
 
 @pytest.mark.slow
@@ -25,20 +25,6 @@ def test_without_a_loop_log_a_killed_run_loses_what_was_in_the_loop(tmp_path: Pa
     assert wanted - found == Counter([(0, 5)]), "what was in the loop at the cut is in no snapshot"
     assert not found - wanted
     assert [restore["in_loop_records"] for restore in result.restores] == [0]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("on_ray")
-def test_without_a_loop_log_a_run_that_nobody_kills_loses_nothing(tmp_path: Path):
-    """It is the kill that costs records: what goes round is still counted before the run ends."""
-    gate = Gate(tmp_path / "gate")
-    flow = trips(count=60, gate=gate)
-    job = begin(flow, snapshots=tmp_path / "cuts", every=0.2, actors="slice", broken_rule="no-loop-log")
-    until(job, lambda story: story.last_epoch, "a cut is complete")
-    gate.open()
-    result = job.wait()
-    expect(result, trips_made(60))
-    assert result.snapshots_with_log == 0
 
 
 @pytest.mark.parametrize("rule", ["gravity", "acknowledged-before-durable", "wall-clock-capture"])

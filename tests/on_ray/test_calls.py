@@ -162,7 +162,3 @@ def test_run_and_start_take_the_fields_of_run_options_and_blame_themselves():
             call(Flow("rank"), snapshot="cuts")  # type: ignore[call-arg]  # pyright: ignore
         with pytest.raises(TypeError, match=rf"^{name}\(\) missing 1 required positional argument: 'flow'"):
             call()  # type: ignore[call-arg]  # pyright: ignore
-
-
-def test_planned_faults_are_no_options_of_a_run():
-    assert not {"kill", "kills", "broken_rule", "faults"} & set(signature(run).parameters)

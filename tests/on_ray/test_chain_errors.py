@@ -88,13 +88,6 @@ def test_a_manifest_whose_answer_is_lost_is_created_again_and_nothing_is_aborted
     assert [number for number, _ in store.chain()] == [1, 2]
 
 
-def test_a_manifest_that_was_certainly_not_written_is_aborted_and_the_run_goes_on(run: Supervised, store: Failing):
-    store.answers = [(False, OSError(errno.ENOSPC, "No space left on device"))]
-    lost = run.take_a_cut()
-    assert run.told(Abort) == [lost]
-    assert run.take_a_cut() in run.told(Complete)
-
-
 def test_an_attempt_that_dies_while_its_manifest_may_exist_goes_on_from_it_if_it_does(run: Supervised, store: Failing):
     store.answers = [(False, UNKNOWN)]
     epoch = run.take_a_cut()
@@ -132,16 +125,6 @@ def test_a_claim_that_fails_is_made_again_and_counts_as_a_restart(monkeypatch: p
     run.turn()
     assert len(run.actors.attempts) == run.supervisor.restarts == 1
     assert "the start of attempt 1 could not be recorded" in run.lines
-
-
-def test_a_chain_that_cannot_be_read_at_first_delays_the_run(monkeypatch: pytest.MonkeyPatch, store: Failing):
-    store.unreadable = [EIO]
-    run = Supervised(monkeypatch, store)
-    run.begin()
-    assert run.actors.attempts == []
-    run.turn(PAUSE_MS)
-    assert [attempt for attempt, _ in run.actors.attempts] == [1]
-    assert run.supervisor.restarts == 0
 
 
 def test_a_claim_whose_answer_is_lost_is_created_again(monkeypatch: pytest.MonkeyPatch, store: Failing):
@@ -185,15 +168,6 @@ def test_a_cut_that_cannot_be_read_for_a_while_costs_a_restart_and_not_the_run(r
     assert [(start.attempt, start.restored) for start in starts] == [(1, None), (2, epoch), (3, epoch)]
     assert [attempt for attempt, _ in run.actors.attempts] == [1, 3]
     assert f"epoch {epoch} could not be read" in run.lines
-
-
-def test_the_entries_of_a_run_carry_its_own_number(monkeypatch: pytest.MonkeyPatch, run: Supervised, store: Failing):
-    run.take_a_cut()
-    other = Supervised(monkeypatch, Failing())
-    assert isinstance(store.chain()[-1].entry, Manifest)
-    assert {entry.claimant for _, entry in store.chain()} == {run.supervisor.claimant}
-    assert len(run.supervisor.claimant) == 33
-    assert run.supervisor.claimant != other.supervisor.claimant
 
 
 def test_a_cut_that_stop_when_cannot_read_ends_neither_the_run_nor_is_it_the_users_error(

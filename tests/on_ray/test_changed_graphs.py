@@ -54,6 +54,27 @@ def changed(gate: str, grown: str = "grown", shown: bool = True) -> Flow:
     return flow
 
 
+def expect_shown(gate: Gate, cuts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command shows what the change makes of the cut."""
+    where = [f"{__name__}:changed", "--set", f"gate={gate}", "--snapshots", str(cuts)]
+
+    def shown(*words: str) -> tuple[int, str]:
+        capsys.readouterr()
+        return main(["snapshots", "check", *where, *words]), capsys.readouterr().out
+
+    code, told = shown()
+    assert code == 1
+    assert "added: operator shown" in told and "problem: operator 'grow' is not in the flow any more" in told
+    code, told = shown("--rename", "grow=grown", "--json")
+    found = json.loads(told)
+    assert code == 0 and found["restorable"] and found["renamed"] == {"grow": "grown"} and "shown" in found["added"]
+    assert found["upgraded"] == {"grown": [1, 2]}
+    code, told = shown("--rename", "grow=grown")
+    assert code == 0 and "upgraded: the state of operator grown from version 1 to 2" in told
+    code, told = shown("--drop", "grow")
+    assert code == 0 and "dropped: the state of operator grow is given up" in told
+
+
 def stopped_before_the_change(folder: Path) -> Gate:
     """With nothing on its way in the cut: with batches for it, an operator cannot be dropped."""
     gate = Gate(folder / "gate")
@@ -65,9 +86,10 @@ def stopped_before_the_change(folder: Path) -> Gate:
 
 
 def test_a_changed_flow_goes_on_from_the_cut_and_again_if_it_is_killed_before_its_own_first_cut(
-    tmp_path: Path, evidence: Evidence
+    tmp_path: Path, evidence: Evidence, capsys: pytest.CaptureFixture[str]
 ):
     gate, cuts = stopped_before_the_change(tmp_path), tmp_path / "cuts"
+    expect_shown(gate, cuts, capsys)
     flow = changed(gate)
     with pytest.raises(GraphMismatchError, match=r"'grow' is not in the flow any more"):
         run(flow, snapshots=cuts, resume="latest", progress=False)
@@ -87,22 +109,3 @@ def test_a_changed_flow_goes_on_from_the_cut_and_again_if_it_is_killed_before_it
     # The options of the change may stay: the latest cut has the new graph.
     again = run(flow, progress=False, **options)
     expect(again, [(number, TRIPS) for number in range(COUNT)])
-
-
-def test_the_command_shows_the_difference_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    gate = stopped_before_the_change(tmp_path)
-    capsys.readouterr()
-    where = [f"{__name__}:changed", "--set", f"gate={gate}", "--snapshots", str(tmp_path / "cuts")]
-    assert main(["snapshots", "check", *where]) == 1
-    told = capsys.readouterr().out
-    assert "added: operator shown" in told and "problem: operator 'grow' is not in the flow any more" in told
-    assert main(["snapshots", "check", *where, "--rename", "grow=grown", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["restorable"] and found["renamed"] == {"grow": "grown"} and "shown" in found["added"]
-    assert found["upgraded"] == {"grown": [1, 2]}
-    assert main(["snapshots", "check", *where, "--rename", "grow=grown"]) == 0
-    assert "upgraded: the state of operator grown from version 1 to 2" in capsys.readouterr().out
-    assert main(["snapshots", "check", *where, "--drop", "grow"]) == 0
-    assert "dropped: the state of operator grow is given up" in capsys.readouterr().out

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from backedge import RequestFailedError, start
-from tests.gates import Gate
+from backedge.engine.on_ray import cluster
+from tests.gates import HANG_S, Gate
 from tests.on_ray.flows import expect, trips, trips_made, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 
-def test_a_run_without_periodic_cuts_restores_the_cut_that_was_requested(tmp_path: Path):
-    gate = Gate(tmp_path / "gate")
-    flow = trips(count=50, gate=gate)
-    job = start(flow, snapshots=tmp_path / "cuts", every=None, actors="slice", progress=False)
-    until(job, lambda story: story.total().hops > 0, "records circulate")
-    epoch = job.cut()
-    story = job.status()
-    assert (story.snapshots, story.last_epoch) == (1, epoch)
-    os.kill(story.pids["slice-0"], signal.SIGKILL)
-    until(job, lambda later: later.restores and later.state == "running", "it has recovered")
-    gate.open()
-    result = job.wait()
-    expect(result, trips_made(50))
-    assert [restore["epoch"] for restore in result.restores] == [epoch]
+def test_a_savepoint_of_a_run_that_ends_first_is_its_final_cut_and_later_ones_are_refused(tmp_path: Path):
+    job = start(trips(count=5), snapshots=tmp_path, every=None, actors="slice", progress=False)
+    assert cluster.is_over(job._over, HANG_S)
+    assert job.savepoint("late") == job.status().last_epoch
+    job.wait()
+    with pytest.raises(RequestFailedError, match=r"savepoint 'later' was not taken.*it has finished"):
+        job.savepoint("later")
 
 
 def test_a_cut_that_would_log_more_than_its_budget_fails_by_name_and_the_run_goes_on(tmp_path: Path):

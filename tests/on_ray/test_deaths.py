@@ -82,7 +82,7 @@ def test_a_process_that_dies_is_reported_with_its_end_and_its_log(function: Call
     with pytest.raises(RunFailedError) as failed:
         run(flow, actors="task", progress=False)
     told = str(failed.value)
-    assert "the process of actor one/0 died: " in told
+    assert "the process of actor one/0 died: " in told and "without snapshots= " in told
     assert end in told or not TELLS
     assert re.search(r"it was process \d+ on \d+\.\d+\.\d+\.\d+; its log is ", told)
     log = re.search(r"its log is (\S+\.err)", told)

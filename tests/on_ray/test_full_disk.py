@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from backedge.recovery.orders import Manifest
 from backedge.recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated
-from tests.on_ray.flows import expect, finish, trips, trips_made, until
+from tests.on_ray.flows import finish, trips, trips_made, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
@@ -83,39 +82,6 @@ def test_a_run_whose_disk_is_full_fails_in_words_and_goes_on_later(tmp_path: Pat
         assert result.restores[0]["epoch"] is not None
         evidence.same(result.outputs["done"], trips_made(100))
         evidence.cuts(disk / "cuts")
-
-
-def test_a_restart_that_finds_no_room_is_tried_again_until_there_is_some(tmp_path: Path):
-    gate = Gate(tmp_path / "gate")
-    with small_disk(tmp_path / "disk") as disk:
-        flow = trips(count=100, gate=gate)
-        job = start(flow, snapshots=disk / "cuts", every=0.1, actors="slice", progress=False)
-        until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
-        filler = fill(disk)
-        gate.let(50)
-        until(job, lambda story: any("could not be recorded" in line for line in story.lines), "no start finds room")
-        filler.unlink()
-        gate.open()
-        result = job.wait()
-        assert result.state == "finished" and result.restores[0]["epoch"] is not None
-        expect(result, trips_made(100))
-
-
-def test_an_output_disk_that_is_full_for_some_seconds_does_not_end_a_run(tmp_path: Path):
-    gate = Gate(tmp_path / "gate")
-    with small_disk(tmp_path / "disk") as disk:
-        flow = counting(disk / "out", gate)
-        job = start(flow, snapshots=tmp_path / "cuts", every=0.1, actors="slice", progress=False)
-        until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
-        filler = fill(disk)
-        gate.let(500)
-        until(job, lambda story: story.restarts >= 5, "five restarts have found no room")
-        filler.unlink()
-        gate.open()
-        result = job.wait()
-        assert result.state == "finished"
-        lines = [line for file in (disk / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
-        assert Counter(lines) == Counter(f'{{"n":{n},"seen":1}}' for n in range(1_000))
 
 
 def test_epochs_that_find_no_room_are_given_up_and_the_run_goes_on_when_there_is_some(

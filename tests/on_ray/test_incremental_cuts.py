@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,27 +101,6 @@ def lists_of(folder: Path) -> dict[int, tuple[StateFile, ...]]:
     return {entry.epoch: entry.states[COUNTS] for entry in entries if isinstance(entry, Manifest)}
 
 
-def test_a_process_that_dies_restores_a_base_and_its_deltas(tmp_path: Path):
-    gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
-    job = begin(counting(gate), snapshots=cuts, kills=[f"counts@records={KEYS + 3 * STEP}"], **OPTIONS)
-    *_, last = cut_at(job, gate, KEYS, KEYS + STEP, KEYS + 2 * STEP)
-    gate.let(KEYS + 4 * STEP)
-    # What was counted behind the last cut is counted again.
-    until(job, lambda story: story.by_task().get(COUNTS, 0) == KEYS + 5 * STEP, "it has died and gone on")
-    later = job.cut()
-    gate.open()
-    result = job.wait()
-    assert sorted(result.outputs["counted"]) == COUNTED
-    assert [restore["epoch"] for restore in result.restores] == [last]
-    lists = lists_of(cuts)
-    assert len(lists[last]) > 1, "the restored cut holds everything"
-    assert len({file.attempt for file in lists[later]}) == 2, "the next attempt wrote everything again"
-    store = CutStore(str(cuts), "counting")
-    for epoch in store.cuts():
-        files = store.manifest_of(epoch).tasks[COUNTS]
-        assert [layer.size for layer in (*files.below, files.layer)] == [file.size for file in lists[epoch]]
-
-
 def reads_deltas(reader: TaskReader, operator: str, file: StoredFile) -> int | None:
     """Whether a task that restores its keyed state reads one of the several files that make it up."""
     is_restore = not threading.current_thread().name.startswith("compaction")
@@ -160,38 +138,3 @@ def test_a_process_that_dies_in_a_compaction_loses_nothing(tmp_path: Path, evide
     evidence.cuts(cuts)
     (restored,) = (lists_of(cuts)[restore["epoch"]] for restore in result.restores)
     assert len(restored) > 1, "the restored cut is not the one that was being compacted, or a later one"
-
-
-def again(n: int) -> int:
-    """Many keys at the beginning; after that, the same ones again and again."""
-    return n if n < KEYS else n % AGAIN
-
-
-def count_again(count: int, n: int) -> tuple[int, tuple[int, int]]:
-    """One more of its key."""
-    return count + 1, (again(n), count + 1)
-
-
-def superseded(lists: dict[int, tuple[StateFile, ...]]) -> list[int]:
-    """The cuts whose own file has taken the place of that of the cut before."""
-    pairs = pairwise(lists.items())
-    return [epoch for (_, before), (epoch, files) in pairs if len(files) > 1 and files[:-1] == before[:-1]]
-
-
-def test_a_process_that_dies_restores_a_delta_that_has_taken_the_place_of_others(tmp_path: Path, evidence: Evidence):
-    flow, gate, cuts = Flow("counting"), Gate(tmp_path / "gate"), tmp_path / "cuts"
-    records = KEYS + AGAIN * PER_KEY_AGAIN
-    numbers = flow.read(Gated(Range(records), gate), name="numbers").key_by(again)
-    counted = numbers.stateful_map(count_again, initial=0, name="counts")
-    counted.filter(lambda pair: pair[1] == PER_KEY_AGAIN + 1).write(Collect(), name="counted")
-    job = begin(flow, snapshots=cuts, kills=[f"counts@records={KEYS + 4 * STEP}"], **OPTIONS)
-    *_, last = cut_at(job, gate, *range(KEYS, KEYS + 4 * STEP, STEP))
-    gate.open()
-    result = job.wait()
-    evidence.happened("processes that died", len(result.kills))
-    lists = lists_of(cuts)
-    evidence.happened("deltas that took the place of others", len(superseded(lists)))
-    assert [restore["epoch"] for restore in result.restores] == [last] and last in superseded(lists)
-    evidence.happened("restores of such a delta", len(result.restores))
-    evidence.same(result.outputs["counted"], [(key, PER_KEY_AGAIN + 1) for key in range(AGAIN)])
-    evidence.cuts(cuts)

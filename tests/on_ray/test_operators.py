@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Items, JsonLines, Print, Range, UserFunctionError, run
-from tests.gates import HANG_S, LOOK_S, Gate, Gated
+from backedge import Collect, Flow, JsonLines, Print, Range
+from tests.gates import LOOK_S, Gate, Gated
 from tests.on_ray.flows import expect, finish
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
@@ -71,19 +71,6 @@ def test_calls_are_made_at_least_once_and_their_answers_count_once(tmp_path: Pat
     expect(result, [-number for number in range(300)])
     asked_for = Counter(map(int, Path(calls).read_text().split()))
     assert asked_for.keys() == set(range(300))
-
-
-def test_a_call_that_takes_too_long_is_told_with_its_limit():
-    async def ask(number: int) -> int:
-        await asyncio.sleep(HANG_S)
-        return number
-
-    flow = Flow("late")
-    flow.read(Items([5]), name="numbers").map_async(ask, timeout=0.3, name="ask").write(Collect(), name="done")
-    with pytest.raises(UserFunctionError) as raised:
-        run(flow, progress=False)
-    assert "operator 'ask' raised TimeoutError: no answer within timeout=0.3 seconds" in str(raised.value)
-    assert "asyncio" not in str(raised.value), "no frame of a library is told as the user's"
 
 
 def test_files_hold_every_record_once_and_nothing_else(tmp_path: Path):

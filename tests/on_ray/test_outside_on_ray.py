@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Items, OperatorKind, OperatorRuntime, Place, Range, run
+from backedge import Collect, Flow, Items
 from tests.extending.outside.sqlite_sink import SqliteSink
 from tests.extending.outside.sqlite_source import SqliteTable
 from tests.extending.test_outside import halved, halving, published, table_of
@@ -29,78 +28,6 @@ def test_five_kills_lose_nothing_and_double_nothing(tmp_path: Path):
     _, result = finish(flow, gate=gate, kills=KILLS, **options)
     assert len(result.kills) == 5
     assert published(str(tmp_path / "out.db")) == sorted(halved(n) for n in range(1, 301))
-
-
-class Stumbling(Range):
-    """Numbers, of which one raises when it is first read."""
-
-    def __init__(self, count: int, once: Path) -> None:
-        super().__init__(count)
-        object.__setattr__(self, "once", once)
-
-    def open_split(self, split: str, position: int) -> Any:
-        return StumblingReader(super().open_split(split, position), self.once)
-
-
-class StumblingReader:
-    def __init__(self, reader: Any, once: Path) -> None:
-        self.reader = reader
-        self.once = once
-
-    @property
-    def position(self) -> int:
-        return self.reader.position
-
-    @property
-    def is_done(self) -> bool:
-        return self.reader.is_done
-
-    def read(self, records_max: int) -> Any:
-        if self.position >= 500 and not self.once.exists():
-            self.once.touch()
-            raise RuntimeError("the service hiccups")
-        return self.reader.read(min(records_max, 100))
-
-
-@dataclass(frozen=True)
-class PassOn(OperatorKind):
-    """Passes records on, and raises once."""
-
-    once: Path
-
-    def start(self, place: Place) -> OperatorRuntime:
-        return PassingOn(self, place)
-
-    def moved(self, states: list[Any], parallelism: int) -> list[Any]:
-        return [None] * parallelism
-
-
-class PassingOn(OperatorRuntime):
-    def __init__(self, kind: PassOn, place: Place) -> None:
-        super().__init__(place)
-        self.once = kind.once
-
-    def accept(self, edge: Any) -> Any:
-        send = self.send_to("out")
-
-        def take(records: list[Any], hops: Any) -> None:
-            if records[-1] >= 1_500 and not self.once.exists():
-                self.once.touch()
-                raise KeyError("not here")
-            send(records, hops)
-
-        return take
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("on_ray")
-def test_a_source_and_an_operator_that_raise_anything_are_restored(tmp_path: Path):
-    flow = Flow("stumbling")
-    numbers = flow.read(Stumbling(2_000, tmp_path / "read"), name="numbers").rebalance()
-    numbers.apply(PassOn(tmp_path / "passed"), name="pass_on").write(Collect(), name="done")
-    result = run(flow, snapshots=str(tmp_path / "cuts"), every=0.1, progress=False)
-    assert sorted(result.outputs["done"]) == list(range(2_000))
-    assert (len(result.restores), (tmp_path / "read").exists(), (tmp_path / "passed").exists()) == (2, True, True)
 
 
 @dataclass

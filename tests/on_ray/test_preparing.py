@@ -1,4 +1,4 @@
-"""What is looked at before anything runs, and what each task takes back from a cut."""
+"""What is looked at before anything runs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ from backedge import (
     StoreError,
     UnknownStoreError,
     run,
-    start,
 )
-from backedge.engine.batch import Batch, encode
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.api.launch_checks import (
     beginning_of,
@@ -42,15 +40,10 @@ from backedge.engine.on_ray.api.launch_checks import (
     with_absolute_paths,
 )
 from backedge.engine.on_ray.run_options import RunOptions
-from backedge.engine.on_ray.supervisor.restore_plan import place
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
 from backedge.engine.travel import check_pickles
-from backedge.graphs.expansion import expand
-from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import AttemptStart, Manifest
-from backedge.recovery.outline import outline_of
+from backedge.graphs.ids import Attempt
+from backedge.recovery.orders import AttemptStart
 from backedge.recovery.stores.cut_store import CutStore
 
 
@@ -175,11 +168,6 @@ def test_an_epoch_that_is_no_cut_is_refused(tmp_path: Path):
         is_fresh(begun(tmp_path), 7)
 
 
-def test_an_epoch_of_a_run_that_never_was_is_refused(tmp_path: Path):
-    with pytest.raises(NoSuchCutError, match="7"):
-        is_fresh(kept_in(tmp_path), 7)
-
-
 # -- Ray -----------------------------------------------------------------------------------------------------------
 
 
@@ -297,63 +285,7 @@ def test_output_of_another_run_is_not_mixed_with(tmp_path: Path):
     check_output(flow.plan(), TaskOptions(), fresh=False)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ({"policy": "hopeful"}, "policy='hopeful'"),
-        ({"placement": "NEAR"}, "placement='NEAR'"),
-        ({"keep": 0}, "keep=0"),
-        ({"every": 0}, "every=0"),
-        ({"parallelism": 0}, "parallelism=0"),
-        ({"actors": "thread"}, "actors='thread'"),
-        ({"resume": "lates"}, "resume='lates'"),
-        ({"resume": 0}, "resume=0"),
-        ({"replace_output": True}, "replace_output=True and resume='never'.*number of the cut"),
-        ({"credit_bytes": 0}, "credit_bytes=0"),
-        ({"loop_bytes": -1}, "loop_bytes=-1"),
-        ({"max_restarts": -1}, "max_restarts=-1"),
-        ({"spares": 0.5}, "spares=0.5"),
-        ({"restart_window": 0}, "restart_window=0"),
-    ],
-)
-def test_an_option_that_means_nothing_is_refused_before_ray_starts(
-    wrong: dict[str, object], why: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_output_is_replaced_only_behind_a_cut_that_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cluster, "connect", lambda: pytest.fail("Ray was started"))
-    with pytest.raises(BadOptionError, match=why):
-        start(loop(), progress=False, **wrong)  # type: ignore[arg-type]
-
-
-# -- what a cut gives back -----------------------------------------------------------------------------------------
-
-
-def cut_of(flow: Flow, log: tuple[LogEntry, ...] = ()) -> Cut:
-    """A cut of all tasks, with a log in the loop."""
-    deployment = expand(flow.plan())
-    snapshots: dict[TaskId, TaskSnapshot] = {}
-    for id, task in deployment.tasks.items():
-        inputs = tuple(InputRecord(c.id, c.is_back, 0, 0, log if c.is_back else (), False) for c in task.inputs)
-        states = dict.fromkeys(task.operators, OperatorState())
-        snapshots[id] = TaskSnapshot(id, Epoch(3), Attempt(1), states, inputs, (), False, None)
-    plan, parallelism = deployment.plan, deployment.parallelism
-    return Cut(Epoch(3), Attempt(1), plan.hash, "aligned", False, snapshots, parallelism)
-
-
-def test_where_a_run_begins_no_task_takes_anything_back():
-    deployment = expand(loop().plan())
-    assert place(deployment, None) == dict.fromkeys(deployment.tasks)
-
-
-def test_what_is_in_the_log_of_a_cut_is_counted_from_its_manifest(tmp_path: Path):
-    entries = tuple(LogEntry(seq, encode(Batch(list(range(seq)))), 0, 0) for seq in (1, 2, 3))
-    store, cut, deployment = CutStore(str(tmp_path), "loop"), cut_of(loop(), entries), expand(loop().plan())
-    files = {task: store.write_task(Attempt(1), Epoch(3), snapshot) for task, snapshot in cut.snapshots.items()}
-    manifest = Manifest(Epoch(3), Attempt(1), Mode.ALIGNED, dict.fromkeys(files, Epoch(3)), {})
-    assert store.create(1, AttemptStart(Attempt(1), None, "one"))
-    assert store.create(2, manifest, files, deployment)
-    assert store.manifest_of(Epoch(3)).records_in_logs == 6
-
-
-def test_functions_may_be_edited_between_two_runs():
-    parts = place(expand(loop(function=lambda number: number + 1).plan()), outline_of(cut_of(loop())))
-    assert all(part is not None for part in parts.values())
+    with pytest.raises(BadOptionError, match=r"replace_output=True and resume='never'.*number of the cut"):
+        run(loop(), progress=False, replace_output=True)

@@ -52,27 +52,23 @@ def test_each_role_may_die_in_its_turn(tmp_path: Path, actors: Any, parallelism:
     evidence.cuts(cuts)
 
 
-def test_unaligned_cuts_survive_a_death_too(tmp_path: Path):
-    gate, kills = Gate(tmp_path / "gate"), ["head@epoch=3"]
-    options: dict[str, Any] = {"every": 0.15, "actors": "task", "policy": "unaligned", "spares": 1}
-    _, result = finish(trips(count=100, gate=gate), gate=gate, snapshots=tmp_path / "cuts", kills=kills, **options)
-    expect(result, trips_made(100))
-    assert killed(result) == kills
-
-
-def test_a_run_without_a_cut_begins_anew_and_its_records_are_counted_over_attempts(tmp_path: Path):
+def test_a_run_without_a_cut_begins_anew_and_its_records_are_counted_over_attempts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
     """The head processes 600 records from beginning to end: in no single attempt would it come to 800."""
     kills = ["head@records=300", "head@records=800"]
-    _, result = finish(trips(count=120), snapshots=tmp_path, every=None, actors="slice", kills=kills, spares=1)
+    job, result = finish(trips(count=120), snapshots=tmp_path, every=None, actors="slice", kills=kills, spares=1)
     expect(result, trips_made(120))
     assert killed(result) == kills
     assert [restore["epoch"] for restore in result.restores] == [None, None]
     assert result.by_task["grow/0"] == 800 + 600
+    # References to its actors among the arguments of the supervisor would be lost with their owner.
+    assert not job.is_detached and "SupervisorActor" not in capfd.readouterr().err, "Ray warns of nothing"
 
 
-def test_processes_that_die_at_random_lose_nothing(tmp_path: Path, evidence: Evidence):
+def test_processes_that_die_at_random_lose_nothing_of_unaligned_cuts(tmp_path: Path, evidence: Evidence):
     gate, kills = Gate(tmp_path / "gate"), ["random@every=500ms"]
-    options: dict[str, Any] = {"every": 0.1, "actors": "slice", "parallelism": 2, "spares": 2, "max_restarts": 100}
+    options: dict[str, Any] = {"every": 0.1, "parallelism": 2, "spares": 2, "max_restarts": 100, "policy": "unaligned"}
     _, result = finish(trips(count=100, gate=gate), gate=gate, snapshots=tmp_path / "cuts", kills=kills, **options)
     expect(result, trips_made(100))
     evidence.happened("processes that died at random", len(result.kills))
@@ -113,26 +109,16 @@ def test_a_death_while_a_source_has_ended_and_another_is_idle_loses_nothing(tmp_
     evidence.cuts(cuts)
 
 
-def test_a_spare_takes_the_place_of_the_dead(tmp_path: Path):
-    gate = Gate(tmp_path / "gate")
-    flow = trips(count=50, gate=gate)
-    job = start(flow, snapshots=tmp_path / "cuts", every=0.1, actors="slice", spares=1, progress=False)
-    until(job, lambda story: story.last_epoch and len(actors_below(os.getpid())) == 3, "the spare is there")
+def test_a_spare_takes_the_place_of_the_dead_and_healthy_processes_roll_back_in_place(tmp_path: Path):
+    gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
+    job = start(trips(count=50, gate=gate), snapshots=cuts, every=0.1, actors="task", spares=1, progress=False)
+    # Four tasks, their supervisor and the spare.
+    until(job, lambda story: story.last_epoch and len(actors_below(os.getpid())) == 6, "the spare is there")
     story = job.status()
     spares = set(actors_below(os.getpid())) - set(story.pids.values())
-    end(story.pids["slice-0"])
-    later = until(job, lambda later: later.attempt == 2 and later.state == "running", "it has recovered")
-    assert later.pids["slice-0"] in spares
-    gate.open()
-    expect(job.wait(), trips_made(50))
-
-
-def test_healthy_processes_stay_and_roll_back_in_place(tmp_path: Path):
-    gate = Gate(tmp_path / "gate")
-    job = start(trips(count=50, gate=gate), snapshots=tmp_path / "cuts", every=0.1, actors="task", progress=False)
-    story = until(job, lambda story: story.last_epoch, "a cut is complete")
     end(story.pids["grow/0"])
     later = until(job, lambda later: later.attempt == 2 and later.state == "running", "it has recovered")
+    assert later.pids["grow/0"] in spares
     stayed = {actor for actor, pid in later.pids.items() if story.pids[actor] == pid}
     assert stayed == story.pids.keys() - {"grow/0"}
     gate.open()
@@ -183,29 +169,20 @@ def test_a_supervisor_that_dies_is_replaced_and_the_run_ends_once(tmp_path: Path
     assert [failure.reason for failure in status.failures] == [LOST, LOST]
 
 
-def test_a_process_that_a_supervisor_has_started_ends_with_it_and_those_of_the_driver_stay(tmp_path: Path):
+def test_a_successor_keeps_the_processes_of_the_driver_that_leave_the_attempt_and_takes_requests(tmp_path: Path):
+    """A process that the dead supervisor has started ends with it, and one that does not leave is replaced."""
     before, gate = actors_below(os.getpid()), Gate(tmp_path / "gate")
     flow = trips(count=50, gate=gate)
     job = start(flow, snapshots=tmp_path / "cuts", every=0.1, actors="task", progress=False)
-    first = until(job, lambda story: story.last_epoch, "a cut is complete").pids
-    end(first["grow/0"])
-    until(job, lambda story: story.attempt == 2 and story.state == "running", "it is replaced")
-    second, third = lose_supervisor(job, before, cuts=1)
-    assert {actor for actor, pid in second.pids.items() if pid != third.pids[actor]} == {"grow/0"}
-    assert has_ended(second.pids["grow/0"])
-    gate.open()
-    expect(job.wait(), trips_made(50))
-
-
-def test_a_process_that_does_not_leave_the_attempt_of_a_dead_supervisor_is_replaced(tmp_path: Path):
-    before, gate = actors_below(os.getpid()), Gate(tmp_path / "gate")
-    flow = trips(count=50, gate=gate)
-    job = start(flow, snapshots=tmp_path / "cuts", every=0.1, actors="task", progress=False)
-    story = until(job, lambda story: story.last_epoch, "a cut is complete")
-    let_stand_still([story.pids["grow/0"]])
-    second, third = lose_supervisor(job, before, cuts=1)
-    assert {actor for actor, pid in second.pids.items() if pid != third.pids[actor]} == {"grow/0"}
-    assert has_ended(story.pids["grow/0"])
+    end(until(job, lambda story: story.last_epoch, "a cut is complete").pids["grow/0"])
+    second = until(job, lambda story: story.attempt == 2 and story.state == "running", "it is replaced")
+    let_stand_still([second.pids["enough/0"]])
+    end(supervisor_of(before))
+    assert job.savepoint("behind") > (second.last_epoch or 0), "the successor takes it"
+    third = until(job, lambda story: story.restarts > second.restarts and story.state == "running", "it goes on")
+    replaced = {actor for actor, pid in second.pids.items() if pid != third.pids[actor]}
+    assert replaced == {"grow/0", "enough/0"}
+    assert all(has_ended(second.pids[actor]) for actor in replaced)
     gate.open()
     expect(job.wait(), trips_made(50))
 
@@ -227,15 +204,6 @@ def test_a_supervisor_that_is_stopped_between_two_attempts_is_replaced(tmp_path:
     evidence.cuts(cuts)
 
 
-def test_ray_writes_no_warning_about_a_supervisor_that_it_may_have_to_start_again(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-):
-    """References to its actors among its arguments would be lost with their owner, of which Ray warns."""
-    job, _ = finish(trips(count=10), snapshots=tmp_path, every=0.1, actors="slice")
-    assert not job.is_detached
-    assert "SupervisorActor" not in capfd.readouterr().err
-
-
 def test_a_supervisor_asks_without_a_warning_whether_it_is_a_successor():
     class Asks:
         def asks(self) -> bool:
@@ -246,18 +214,6 @@ def test_a_supervisor_asks_without_a_warning_whether_it_is_a_successor():
     actor = cluster.ray.remote(Asks).remote()
     assert cluster.ray.get(actor.asks.remote()) is False
     cluster.ray.kill(actor)
-
-
-def test_a_savepoint_that_was_asked_for_is_taken_by_the_successor(tmp_path: Path):
-    before, gate = actors_below(os.getpid()), Gate(tmp_path / "gate")
-    flow = trips(count=50, gate=gate)
-    job = start(flow, snapshots=tmp_path / "cuts", every=None, actors="slice", progress=False)
-    until(job, lambda story: story.state == "running", "it runs")
-    end(supervisor_of(before))
-    epoch = job.savepoint("behind")
-    assert job.status().restarts == 1 and epoch >= 1
-    gate.open()
-    expect(job.wait(), trips_made(50))
 
 
 def test_a_supervisor_that_may_not_be_replaced_fails_the_run(tmp_path: Path):
@@ -276,13 +232,6 @@ def test_too_many_deaths_fail_the_run(tmp_path: Path):
     flow, kills = trips(count=50, gate=Gate(tmp_path / "gate")), ["head@epoch=1"] * 3
     with pytest.raises(RunFailedError, match=r"restarted 2 times within 3600 s, .* the process of actor .* died"):
         begin(flow, snapshots=tmp_path / "cuts", every=0.1, kills=kills, max_restarts=2, spares=1).wait()
-
-
-def test_a_death_without_snapshots_fails_the_run_and_says_what_to_do():
-    with pytest.raises(
-        RunFailedError, match=r"process of actor slice-0 died: .*; without snapshots= .* give it a folder"
-    ):
-        begin(trips(count=100), actors="slice", kills=["head@records=100"]).wait()
 
 
 def descriptors(pid: int) -> int:

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +19,9 @@ from backedge import (
     CutView,
     FencedError,
     Flow,
-    Items,
     JsonLines,
     NoSuchCutError,
     Range,
-    RescaleError,
     RunExistsError,
     SnapshotCorruptError,
     UserFunctionError,
@@ -34,9 +31,7 @@ from backedge import (
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.api import living_runs
 from backedge.engine.on_ray.api.living_runs import told_takeover
-from backedge.engine.task_errors import MisuseError
 from backedge.graphs.ids import Epoch, TaskId
-from backedge.recovery.messages import Mode
 from backedge.recovery.orders import AttemptStart, Manifest
 from backedge.recovery.run_status import RunStatus
 from backedge.recovery.stores.cut_store import CutStore
@@ -45,7 +40,6 @@ from tests.gates import HANG_S, Gate, Gated
 from tests.on_ray.drivers import COUNT, GATE, driver, gated, next_line
 from tests.on_ray.flows import expect, finish, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, has_ended
-from tests.on_ray.rounds import MADE, in_rounds, in_the_second, release
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
@@ -170,50 +164,6 @@ def test_a_run_goes_on_under_another_parallelism(tmp_path: Path, before: int, af
     evidence.cuts(cuts)
 
 
-def test_the_advice_for_another_parallelism_in_the_middle_of_a_round_works(tmp_path: Path):
-    """Refused with 3 tasks in the middle of a round; so resume with the former 2, take a savepoint, go on with 3."""
-    gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
-    flow = in_rounds(gate)
-    options: dict[str, Any] = {"snapshots": cuts, "every": 0.1, "keep": 1_000, "actors": "slice"}
-    job = start(flow, parallelism=2, progress=False, **options)
-    in_the_second(job)
-    job.cut()
-    job.cancel()
-
-    refused = start(flow, parallelism=3, resume="latest", progress=False, **options)
-    with pytest.raises(
-        RescaleError, match="resume as before and take a savepoint, which waits for the end of the round"
-    ):
-        refused.wait()
-
-    job = start(flow, parallelism=2, resume="latest", progress=False, **options)
-    with ThreadPoolExecutor(1) as client:
-        asked = client.submit(job.savepoint, "wider")
-        release(job, gate, [asked])
-        epoch = asked.result()
-    job.cancel()
-    assert CutStore(str(cuts), "in_rounds").manifest_of(Epoch(epoch)).mode is Mode.BETWEEN_ROUNDS
-
-    gate.open()
-    _, result = finish(flow, parallelism=3, resume=epoch, **options)
-    expect(result, MADE)
-    assert result.restores[0]["epoch"] == epoch
-
-
-def test_a_run_goes_on_from_the_cut_that_is_asked_for_or_is_refused_and_loses_nothing(tmp_path: Path):
-    gate, folder = Gate(tmp_path / "gate"), tmp_path / "cuts"
-    flow = trips(count=100, gate=gate)
-    last = cancelled(flow, folder, actors="slice", keep=100)
-    with pytest.raises(NoSuchCutError, match="epoch 9999 is not a complete cut"):
-        run(flow, snapshots=folder, actors="slice", resume=9999, progress=False)
-    cuts = [entry.epoch for entry in CutStore(str(folder), "trips").chain() if isinstance(entry, Manifest)]
-    assert cuts[-1] == last and len(cuts) >= 2
-    gate.open()
-    _, result = finish(flow, snapshots=folder, actors="slice", resume=cuts[0])
-    assert set(result.outputs["done"]) == set(trips_made(100))
-    assert result.restores[0]["epoch"] == cuts[0]
-
-
 def test_a_run_that_replaces_its_output_leaves_each_record_in_its_files_once(tmp_path: Path):
     """Files hold two cuts each or more, so the one that is gone back to lies within a file."""
     gate, out, cuts = Gate(tmp_path / "gate"), tmp_path / "out", tmp_path / "cuts"
@@ -268,61 +218,6 @@ def test_a_file_that_was_damaged_fails_the_run_at_once_with_its_path(tmp_path: P
     evidence.survived("runs that were refused with the path", 1)
 
 
-class Unsplittable:
-    """State of its own, whose split gives too few."""
-
-    def __init__(self) -> None:
-        self.seen = 0
-
-    def on_record(self, ctx: Any, value: int) -> None:
-        self.seen += 1
-
-    def capture(self) -> int:
-        return self.seen
-
-    def restore(self, state: int) -> None:
-        self.seen = state
-
-    @staticmethod
-    def merge(states: list[int]) -> int:
-        return sum(states)
-
-    @staticmethod
-    def split(state: int, parallelism: int) -> list[int]:
-        return [state]
-
-
-def test_what_only_an_actor_can_refuse_fails_the_run_in_one_line(tmp_path: Path):
-    def unsplittable() -> Flow:
-        flow = Flow("unsplittable")
-        numbers = flow.read(Gated(Range(200), Gate(tmp_path / "gate"), 150), name="numbers")
-        numbers.rebalance().process(Unsplittable, name="own").write(Collect(), name="done")
-        return flow
-
-    options: dict[str, Any] = {"snapshots": tmp_path, "every": 0.1, "actors": "slice", "progress": False}
-    job = start(unsplittable(), parallelism=2, **options)
-    until(job, lambda story: story.snapshots >= 1, "a cut is complete")
-    job.cancel()
-    job = start(unsplittable(), parallelism=3, resume="latest", **options)
-    with pytest.raises(MisuseError, match=r"'own'.*\[\d+\].*\b3 tasks\b"):
-        job.wait()
-    assert attempts_of(tmp_path, "unsplittable") == 2
-
-
-@pytest.mark.parametrize("items", [[1, 2], [1, 2, 3, 4]])
-def test_a_list_of_which_nothing_more_is_read_may_change(tmp_path: Path, items: list[int]):
-    """Its task has ended with the run before."""
-
-    def listed(items: list[int]) -> Flow:
-        flow = Flow("listed")
-        flow.read(Items(items), name="items").rebalance().write(Collect(), name="done")
-        return flow
-
-    finish(listed([1, 2, 3]), snapshots=tmp_path)
-    _, result = finish(listed(items), snapshots=tmp_path, resume="latest")
-    assert sorted(result.outputs["done"]) == [1, 2, 3]
-
-
 # -- ends that are asked for ---------------------------------------------------------------------------------------
 
 
@@ -338,17 +233,16 @@ def test_a_run_stops_at_the_first_cut_that_its_condition_holds_for(tmp_path: Pat
     assert sorted(found) == list(range(len(found))) and len(found) >= 100
 
 
-@pytest.mark.parametrize("raised", [ZeroDivisionError("no"), SystemExit(3)], ids=repr)
-def test_a_condition_that_raises_fails_the_run_and_is_named(tmp_path: Path, raised: BaseException):
+def test_a_condition_that_raises_fails_the_run_and_is_named(tmp_path: Path):
     def fails(view: CutView) -> bool:
-        raise raised
+        raise SystemExit(3)
 
     flow = Flow("enough", stop_when=fails)
     flow.read(Gated(Range(200), Gate(tmp_path / "gate"), 150), name="numbers").rebalance().write(Collect(), name="done")
     with pytest.raises(UserFunctionError) as caught:
         run(flow, snapshots=tmp_path, every=0.1, progress=False)
     text = str(caught.value)
-    assert f"stop_when of flow 'enough' raised {type(raised).__name__}: {raised} at cut " in text
+    assert "stop_when of flow 'enough' raised SystemExit: 3 at cut " in text
     assert ", in fails" in text and "engine/" not in text
 
 
@@ -365,10 +259,3 @@ def test_a_savepoint_is_kept_by_its_name_beside_the_cuts_that_are_dropped(tmp_pa
     assert not {before, *later} & set(store.cuts())
     _, result = finish(flow, snapshots=cuts, actors="slice", resume=at)
     assert set(result.outputs["done"]) == set(trips_made(100))
-
-
-def test_a_run_that_is_cancelled_before_it_runs_leaves_nothing(tmp_path: Path):
-    flow = trips(count=100, gate=Gate(tmp_path / "gate"))
-    job = start(flow, snapshots=tmp_path / "cuts", actors="task", parallelism=2, progress=False)
-    job.cancel()
-    assert job.result is not None and job.result.state == "cancelled"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Items, UserFunctionError, simulate
+from backedge import Collect, Flow, Items, UserFunctionError
 from tests.on_ray.in_process import Attending, options
 from tests.runtime.tasks import Tasks
 
@@ -85,10 +85,3 @@ def test_the_other_tasks_of_its_actor_are_closed_too():
         assert "operator 'late' raised ConnectionError" in outcome.reason
     assert opened.started == ["first/0", "late/0"]
     assert sorted(opened.closed) == ["first/0", "late/0"]
-
-
-def test_so_it_is_in_simulate():
-    opened = Opened()
-    with pytest.raises(UserFunctionError, match="nobody listens"):
-        simulate(chained(opened), seeds=[])
-    assert sorted(opened.closed) == ["first/0", "second/0"]

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from backedge import (
-    BadOptionError,
     Collect,
     DamagedOutputError,
     Flow,
@@ -25,7 +24,7 @@ from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.recovery.stores.folder_store import FolderStore
 from tests.gates import Gate
 from tests.jobs.rays import descendants
-from tests.on_ray.flows import begin, expect, finish, trips, trips_made, until, watch
+from tests.on_ray.flows import begin, expect, trips, trips_made, until, watch
 from tests.on_ray.leftovers import name_of, processes
 
 KEY = b"of the owner alone"
@@ -94,25 +93,10 @@ def test_a_signed_run_goes_on_with_its_key_alone(tmp_path: Path, capfd: pytest.C
     assert "is signed, and no key is given" in capfd.readouterr().err
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("on_ray")
-def test_the_key_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("BACKEDGE_KEY", os.fsdecode(KEY))
-    finish(trips(count=10), snapshots=tmp_path, every=0.1)
-    monkeypatch.delenv("BACKEDGE_KEY")
-    with pytest.raises(SnapshotAuthError, match="is signed, and no key is given"):
-        run(trips(count=10), snapshots=tmp_path, resume="latest", progress=False)
-
-
 def shop() -> Flow:
     flow = Flow("shop")
     flow.read(Items([1]), name="orders").write(Collect(), name="done")
     return flow
-
-
-def test_a_key_without_cuts_to_sign_is_refused():
-    with pytest.raises(BadOptionError, match="has key=, which signs cuts: give it snapshots="):
-        run(shop(), key=KEY)
 
 
 def test_a_key_that_is_none_is_refused_before_ray_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 from backedge import Collect, Flow, Range, StateSerializationError, UserFunctionError, start
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated
-from tests.on_ray.flows import begin, expect, finish, until
+from tests.on_ray.flows import begin, finish, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
@@ -56,42 +54,6 @@ def test_a_poison_record_fails_the_run_at_once_and_the_mended_function_goes_on(t
     _, result = finish(weighing(gate, mended), snapshots=cuts, every=0.1, actors="slice", resume="latest")
     evidence.same(result.outputs["done"], map(mended, range(300)))
     evidence.cuts(cuts)
-
-
-def test_a_function_that_calls_sys_exit_fails_the_run_at_once_and_is_named(tmp_path: Path):
-    def leave(number: int) -> int:
-        if number == 140:
-            sys.exit("enough")
-        return number
-
-    flow = Flow("leaving")
-    numbers = flow.read(Range(300), name="numbers").rebalance()
-    numbers.map(leave, name="leave").rebalance().write(Collect(), name="done")
-    job = start(flow, snapshots=tmp_path, every=0.1, actors="slice", progress=False)
-    with pytest.raises(UserFunctionError) as raised:
-        job.wait()
-    assert "operator 'leave' raised SystemExit: enough" in str(raised.value)
-    assert "record: 140" in str(raised.value)
-    assert job.result is not None and job.result.state == "failed"
-    assert job.result.restores == (), "its process has not ended, and nothing is restored"
-
-
-def test_a_call_outside_that_ends_by_sys_exit_or_is_cancelled_does_not_hang_the_run():
-    async def ask(number: int) -> int:
-        await asyncio.sleep(0)
-        if number == 3:
-            sys.exit(1)
-        if number == 4:
-            raise asyncio.CancelledError
-        return number
-
-    flow = Flow("calls")
-    asked = flow.read(Range(10), name="numbers").map_async(lambda n: ask(n), on_error="dead_letter", name="ask")
-    asked.write(Collect(), name="done")
-    asked.dead_letters.write(Collect(), name="aside")
-    _, result = finish(flow)
-    expect(result, [0, 1, 2, 5, 6, 7, 8, 9])
-    expect(result, [3, 4], "aside")
 
 
 def test_records_that_fail_are_set_aside_exactly_once_though_processes_die(tmp_path: Path, evidence: Evidence):
