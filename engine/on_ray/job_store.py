@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -40,50 +40,6 @@ RUN_LETTERS = 16
 SWEEP_PAUSE_S = 1.0
 SWEEP_PAUSES = 100
 """The next sweep waits a hundred times as long as one took, and at least a second: it lists the folders of the cuts."""
-
-
-class JobStore(Protocol):
-    """The durable part of a run, as the supervisor uses it."""
-
-    def describe(self, plan: Plan) -> None:
-        """Store a description of the graph, for readers of the cuts."""
-        ...
-
-    def keep_status(self, status: RunStatus) -> None:
-        """Keep what is known about the run, for those who look at it later."""
-        ...
-
-    def kept_status(self) -> RunStatus | None:
-        """What was kept last, by this run or an earlier one."""
-        ...
-
-    def chain(self) -> list[Numbered]:
-        """Attempt starts and manifests, in order."""
-        ...
-
-    def create(self, number: int, entry: Entry, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
-        """Create an entry; return False if its number is taken."""
-        ...
-
-    def manifest(self, epoch: Epoch) -> CutDescription:
-        """The verified content of a complete cut's manifest."""
-        ...
-
-    def files(self, cut: CutDescription) -> CutFiles:
-        """The files of its tasks, read part by part."""
-        ...
-
-    def on_compacted(self, files: TaskFiles) -> None:
-        """A compaction has written these files."""
-        ...
-
-    def drop(self, epoch: Epoch) -> None:
-        """Remove a cut that retention no longer keeps."""
-        ...
-
-    def sweep(self, sweep: Sweep) -> None:
-        """Remove files that no restore will need. Raises the first `OSError` after removing everything else."""
-        ...
 
 
 class ChainInMemory:
@@ -164,7 +120,7 @@ class ChainInFolder:
         return self._store.numbered()
 
     def create(self, number: int, entry: Entry, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
-        """Create an entry; return False if its number is taken."""
+        """Create an entry, in which `files` describes those of a cut; return False if its number is taken."""
         if not isinstance(entry, Manifest):
             return self._store.create(number, entry)
         return self._store.create(number, entry, files, deployment, self._constants, self._dropped)
@@ -191,6 +147,7 @@ class ChainInFolder:
         """Remove files that no restore will need, unless the last sweep of the attempt was just before.
 
         What is dead stays dead, so the sweep after a later cut removes it. The last one of the run does not wait.
+        Raises the first `OSError` after removing everything else.
         """
         began_s = self._clock_s()
         if self._swept is not None and not sweep.is_over:
@@ -200,6 +157,10 @@ class ChainInFolder:
         self._store.sweep(sweep)
         ended_s = self._clock_s()
         self._swept = sweep.attempt, ended_s + max(SWEEP_PAUSE_S, SWEEP_PAUSES * (ended_s - began_s))
+
+
+JobStore = ChainInMemory | ChainInFolder
+"""The durable part of a run, as the supervisor uses it."""
 
 
 class TasksInFolder:

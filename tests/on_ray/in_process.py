@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from backedge import Flow
 from backedge.engine.on_ray.actor.actor_loop import ActorLoop
-from backedge.engine.on_ray.actor.background import TaskFilesStore
 from backedge.engine.on_ray.job_store import open_services
 from backedge.engine.on_ray.planned_faults import Kill
 from backedge.engine.on_ray.transport.control_messages import (
@@ -101,7 +100,7 @@ class Attending:
         *,
         attempt: int = 1,
         parts: Mapping[TaskId, TaskRestore | None] | None = None,
-        store: TaskFilesStore | None = None,
+        store: Any = None,
         options: TaskOptions | None = None,
         disturb: Mapping[tuple[str, str], Disturb] | None = None,
         kills: tuple[Kill, ...] = (),

@@ -275,7 +275,7 @@ def stranger(context: zmq.Context[zmq.Socket[bytes]], address: Address, keys: Ke
 @contextmanager
 def heard(box: Mailbox, what: int) -> Iterator[zmq.Socket[bytes]]:
     """Hears what happens where a mailbox listens."""
-    port = box._box
+    port = box._box.socket
     events = port.get_monitor_socket(what)
     try:
         yield events

@@ -18,13 +18,14 @@ from typing import Any
 from backedge.engine.driver_ports import Ports
 from backedge.engine.kept_inputs import Journal
 from backedge.engine.on_ray.actor.actor_channels import ActorChannels
-from backedge.engine.on_ray.actor.background import Answered, Background, TaskFilesStore
+from backedge.engine.on_ray.actor.background import Answered, Background
 from backedge.engine.on_ray.actor.labelled_output import label_of, printing_as
 from backedge.engine.on_ray.actor.reports import EpochObserver, Reports
 from backedge.engine.on_ray.actor.run_clock import RunClock
 from backedge.engine.on_ray.actor.supervisor_watch import replace_silent
 from backedge.engine.on_ray.actor.task_maker import TakeBack, TaskMaker
 from backedge.engine.on_ray.actor.task_turns import IDLE_MS, TaskTurns
+from backedge.engine.on_ray.job_store import TasksInFolder
 from backedge.engine.on_ray.planned_faults import EpochFaults, FaultDue
 from backedge.engine.on_ray.tracing import call_spans
 from backedge.engine.on_ray.transport.control_messages import (
@@ -80,7 +81,7 @@ class ActorLoop:
         self,
         begin: Begin,
         mailbox: Mailbox,
-        store: TaskFilesStore | None,
+        store: TasksInFolder | None,
         make_services: MakeServices,
         take_back: TakeBack,
         journals: Mapping[TaskId, Journal] = NO_JOURNALS,

@@ -18,9 +18,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache, partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from backedge.engine.answering import Answer, Awaited, Call, begin, finish
+from backedge.engine.on_ray.job_store import TasksInFolder
 from backedge.engine.on_ray.tracing import CallSpans
 from backedge.engine.on_ray.transport.control_messages import Compacted
 from backedge.engine.task_errors import describe
@@ -33,22 +34,6 @@ from backedge.recovery.stores.task_files import TaskFiles
 
 RETRY_PAUSE_S = 0.5
 QUICK_NS = 10_000_000
-
-
-class TaskFilesStore(Protocol):
-    """Where snapshots go."""
-
-    def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> TaskFiles:
-        """Write a snapshot; return a description of its files."""
-        ...
-
-    def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
-        """Remove the files of an aborted epoch."""
-        ...
-
-    def compact(self, attempt: Attempt, order: Compact) -> tuple[TaskFiles, int]:
-        """Put the keyed state of a task into one file; return a description of it, and how many entries it has."""
-        ...
 
 
 class Written(NamedTuple):
@@ -75,7 +60,7 @@ class Background:
     `spans` is told of the calls, if they are traced.
     """
 
-    def __init__(self, store: TaskFilesStore | None, wake: Callable[[], None], spans: CallSpans | None = None) -> None:
+    def __init__(self, store: TasksInFolder | None, wake: Callable[[], None], spans: CallSpans | None = None) -> None:
         self._spans = spans
         self.done: deque[Written | Compacted | Answered] = deque()
         self._store = store
@@ -106,7 +91,7 @@ class Background:
 
     def _write(
         self,
-        store: TaskFilesStore,
+        store: TasksInFolder,
         attempt: Attempt,
         epoch: Epoch | None,
         task: TaskId,

@@ -25,7 +25,7 @@ from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import local_path
 from backedge.recovery.stores.manifests import CutDescription
 from backedge.recovery.stores.store_errors import StoreError
-from backedge.recovery.stores.store_schemes import scheme_of, store_opener
+from backedge.recovery.stores.store_schemes import scheme_of
 from backedge.recovery.stores.task_files import StoredFile
 from backedge.recovery.supervisor import read_pipelines
 
@@ -69,11 +69,6 @@ def check_kept(plan: Plan, options: RunOptions, what: str) -> None:
                 f"{what} has keep_inputs={list(options.keep_inputs)!r}, and no operator {name!r}: its operators are "
                 f"{', '.join(map(repr, plan.operators))}"
             )
-
-
-def check_location(given: str) -> None:
-    """Raise an `UnknownStoreError` unless cuts can be kept at a path or URI."""
-    store_opener(given)
 
 
 def storage_location(given: str, hosts: int) -> str:

@@ -17,7 +17,6 @@ from backedge.engine.on_ray.api.launch_checks import (
     beginning_of,
     check_input,
     check_kept,
-    check_location,
     check_no_import,
     check_output,
     storage_location,
@@ -49,7 +48,7 @@ from backedge.recovery.messages import Mode
 from backedge.recovery.pipelines import Pipeline
 from backedge.recovery.spark.sessions.spark_session import check_start
 from backedge.recovery.stores.keys import signing_key
-from backedge.recovery.stores.store_schemes import scheme_of
+from backedge.recovery.stores.store_schemes import scheme_of, store_opener
 
 NEVER_MS = 10**12
 
@@ -97,7 +96,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
     # A wrong key or scheme is refused before Ray is started.
     key = None if root is None else signing_key(options.key)
     if root is not None:
-        check_location(root)
+        store_opener(root)
     plan = with_absolute_paths(checked_paths(flow.plan(), root))
     _check(plan, options, faults, what)
     splits = check_input(plan)

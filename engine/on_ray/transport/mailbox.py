@@ -32,7 +32,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 import zmq
 from msgspec import Struct
@@ -117,92 +117,40 @@ class _OneKey:
         return key == self._public
 
 
-class Mailbox:
-    """Receives the messages of a process in one attempt.
+class _ZmqBox:
+    """The ZeroMQ socket of a mailbox, for the supervisor and other hosts, and what connects to others.
 
-    `host` is the process's address on the network if other hosts must reach it, else None. `place` names the host.
-    `folder` is where its sockets go; None: into a folder of its own. `stays_awake`: whether to poll for answers for a
-    moment before sleeping.
-
-    - _folder: the mailbox's own folder, if it has one.
-    - _box, _box_has_more: the ZeroMQ socket, and whether it has messages. Its descriptor only tells when that changes.
-    - _listener, _readers: the direct socket, and the actors that have connected to it. _writers: the direct sockets of
-      links with frames for which there was no room. Both by descriptor.
-    - _poll: everything that messages arrive on. posted: the links with messages that wait for `flush`.
-    - _heard: the number of the last frame of each actor. lost: what was missing. _rings: the shared memory of each
-      sender that this process could open.
+    - has_more: whether it has messages. Its descriptor only tells when that changes.
     """
 
-    def __init__(
-        self, place: str, host: str | None, keys: Keys, folder: Path | None = None, *, stays_awake: bool = True
-    ) -> None:
+    def __init__(self, local: str, host: str | None, keys: Keys) -> None:
         self._context = zmq.Context()
         self._keys = keys
-        self._place = place
         self._authenticator: ThreadAuthenticator | None = None
-        self._server: tuple[bytes, bytes] | None = None
-        self._box = self._context.socket(zmq.PULL)
-        self._box.rcvhwm = 0
-        self._stays_awake = stays_awake
-        self._is_awake = False
-        if host is not None:
-            self._let_in_members()
-        self._folder: SocketFolder | None = None
-        if folder is None:
-            self._folder = SocketFolder()
-            folder = self._folder.path
-        local = f"ipc://{folder}/{secrets.token_hex(4)}"
-        self._box.bind(local)
-        remote = None if host is None else self._bind(host)
-        self.address = Address(place, local, remote, None if self._server is None else self._server[0])
-        self._listener = listen(self.address.direct)
-        self._readers: dict[int, FrameReader] = {}
-        self._writers: dict[int, FrameWriter] = {}
-        self._box_has_more = False
-        self._poll = select.poll()
-        self._box_descriptor = self._box.FD
-        self._poll.register(self._box_descriptor, select.POLLIN)
-        self._poll.register(self._listener, select.POLLIN)
-        self._links: list[Link] = []
-        self.posted: list[Link] = []
-        self._heard: dict[int, int] = {}
-        self._rings: dict[int, RingReceiver] = {}
-        self.lost: list[str] = []
-        self._closing = threading.Lock()
-        self._is_closed = False
-        self._own = self.link(self.address)
+        self.socket = self._context.socket(zmq.PULL)
+        self.socket.rcvhwm = 0
+        self.server_key = None if host is None else self._let_in_members()
+        self.socket.bind(local)
+        self.remote = None if host is None else self._bind(host)
+        self.descriptor = self.socket.FD
+        self.has_more = False
 
-    def _let_in_members(self) -> None:
+    def _let_in_members(self) -> bytes:
         self._authenticator = ThreadAuthenticator(self._context)
         self._authenticator.start()
         self._authenticator.configure_curve_callback("*", _OneKey(self._keys.public))
-        self._server = zmq.curve_keypair()
-        self._box.curve_server = True
-        self._box.curve_publickey, self._box.curve_secretkey = self._server
+        public, secret = zmq.curve_keypair()
+        self.socket.curve_server = True
+        self.socket.curve_publickey, self.socket.curve_secretkey = public, secret
+        return public
 
     def _bind(self, host: str) -> str:
-        self._box.ipv6 = ":" in host
+        self.socket.ipv6 = ":" in host
         address = f"tcp://[{host}]" if ":" in host else f"tcp://{host}"
-        return f"{address}:{self._box.bind_to_random_port(address)}"
+        return f"{address}:{self.socket.bind_to_random_port(address)}"
 
-    def link(self, to: Address, sender: int = 0, name: str = "", silence_ms: int | None = None) -> Link:
-        """Create a link to another mailbox, called `name` here. `sender` is this actor's number there, or 0.
-
-        `silence_ms`: after how long the other process counts as silent; None: it is not watched.
-        """
-        address = to.local if to.place == self._place else to.remote
-        if address is None:
-            raise ValueError(f"the mailbox at {to.place} only accepts its own host, but this is {self._place}")
-        is_direct = bool(sender) and address == to.local
-        if is_direct:
-            way = FrameWriter(to.direct, self._await_room)
-        else:
-            way = self._zmq_way(address, to.server_key, is_numbered=bool(sender), silence_ms=silence_ms)
-        link = Link(way, self.posted, sender, name, self.lost, shares_memory=is_direct and can_share_memory())
-        self._links.append(link)
-        return link
-
-    def _zmq_way(self, address: str, server_key: bytes | None, *, is_numbered: bool, silence_ms: int | None) -> _ZmqWay:
+    def way(self, address: str, server_key: bytes | None, *, is_numbered: bool, silence_ms: int | None) -> _ZmqWay:
+        """Connect to another box."""
         socket = self._context.socket(zmq.PUSH)
         socket.sndhwm = 0
         socket.linger = 0
@@ -218,6 +166,78 @@ class Mailbox:
         way = _ZmqWay(socket, may_break=is_remote and is_numbered, silence_ms=silence_ms)
         socket.connect(address)
         return way
+
+    def look(self) -> None:
+        """Its descriptor has changed: ZeroMQ also says by it that a peer has connected."""
+        self.has_more = bool(cast(int, self.socket.EVENTS) & zmq.POLLIN)
+
+    def close(self) -> None:
+        """Release everything, once all ways are closed."""
+        self.socket.close(0)
+        if self._authenticator is not None:
+            self._authenticator.stop()
+        self._context.term()
+
+
+class Mailbox:
+    """Receives the messages of a process in one attempt.
+
+    `host` is the process's address on the network if other hosts must reach it, else None. `place` names the host.
+    `folder` is where its sockets go; None: into a folder of its own. `stays_awake`: whether to poll for answers for a
+    moment before sleeping.
+
+    - _folder: the mailbox's own folder, if it has one.
+    - _listener, _readers: the direct socket, and the actors that have connected to it. _writers: the direct sockets of
+      links with frames for which there was no room. Both by descriptor.
+    - _poll: everything that messages arrive on. posted: the links with messages that wait for `flush`.
+    - _heard: the number of the last frame of each actor. lost: what was missing. _rings: the shared memory of each
+      sender that this process could open.
+    """
+
+    def __init__(
+        self, place: str, host: str | None, keys: Keys, folder: Path | None = None, *, stays_awake: bool = True
+    ) -> None:
+        self._place = place
+        self._stays_awake = stays_awake
+        self._is_awake = False
+        self._folder: SocketFolder | None = None
+        if folder is None:
+            self._folder = SocketFolder()
+            folder = self._folder.path
+        local = f"ipc://{folder}/{secrets.token_hex(4)}"
+        self._box = _ZmqBox(local, host, keys)
+        self.address = Address(place, local, self._box.remote, self._box.server_key)
+        self._listener = listen(self.address.direct)
+        self._readers: dict[int, FrameReader] = {}
+        self._writers: dict[int, FrameWriter] = {}
+        self._poll = select.poll()
+        self._poll.register(self._box.descriptor, select.POLLIN)
+        self._poll.register(self._listener, select.POLLIN)
+        self._links: list[Link] = []
+        self.posted: list[Link] = []
+        self._heard: dict[int, int] = {}
+        self._rings: dict[int, RingReceiver] = {}
+        self.lost: list[str] = []
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self._own = self.link(self.address)
+
+    def link(self, to: Address, sender: int = 0, name: str = "", silence_ms: int | None = None) -> Link:
+        """Create a link to another mailbox, called `name` here. `sender` is this actor's number there, or 0.
+
+        `silence_ms`: after how long the other process counts as silent; None: it is not watched.
+        """
+        address = to.local if to.place == self._place else to.remote
+        if address is None:
+            raise ValueError(f"the mailbox at {to.place} only accepts its own host, but this is {self._place}")
+        is_direct = bool(sender) and address == to.local
+        if is_direct:
+            way = FrameWriter(to.direct, self._await_room)
+        else:
+            way = self._box.way(address, to.server_key, is_numbered=bool(sender), silence_ms=silence_ms)
+        link = Link(way, self.posted, sender, name, self.lost, shares_memory=is_direct and can_share_memory())
+        self._links.append(link)
+        return link
 
     def _await_room(self, writer: FrameWriter) -> None:
         """Send on, as soon as there is room again."""
@@ -242,7 +262,7 @@ class Mailbox:
         """
         found: list[Message] = []
         events = self._poll.poll(0)
-        if events or self._box_has_more:
+        if events or self._box.has_more:
             self._take_what_came(events, messages_max, found)
         if not found and timeout_ms > 0:
             until_ns = time.monotonic_ns() + timeout_ms * 1_000_000
@@ -281,14 +301,13 @@ class Mailbox:
                     self._forget(reader)
                 for data, start, end in frames or ():
                     self._take(data, start, end, found)
-            elif descriptor == self._box_descriptor:
-                # ZeroMQ also says by it that a peer has connected.
-                self._box_has_more = bool(cast(int, self._box.EVENTS) & zmq.POLLIN)
+            elif descriptor == self._box.descriptor:
+                self._box.look()
             elif descriptor == self._listener.fileno():
                 self._admit()
             else:
                 self._send_on(self._writers[descriptor])
-        if self._box_has_more:
+        if self._box.has_more:
             self._take_from_box(len(found) + messages_max, found)
 
     def _admit(self) -> None:
@@ -308,12 +327,12 @@ class Mailbox:
             del self._writers[writer.fileno()]
 
     def _take_from_box(self, messages_max: int, found: list[Message]) -> None:
-        box = self._box
+        box = self._box.socket
         while len(found) < messages_max:
             try:
                 frame = box.recv(NOBLOCK)
             except zmq.Again:
-                self._box_has_more = False
+                self._box.has_more = False
                 return
             if len(frame) == HEADERS_BYTES and box.get(zmq.RCVMORE):
                 self._note_frame(frame, 0)
@@ -384,10 +403,7 @@ class Mailbox:
         self._listener.close()
         for ring in self._rings.values():
             ring.close()
-        self._box.close(0)
-        if self._authenticator is not None:
-            self._authenticator.stop()
-        self._context.term()
+        self._box.close()
 
 
 def _whole(message: Message, ring: RingReceiver) -> Message:
@@ -423,26 +439,6 @@ class _Watch:
     def close(self) -> None:
         """Stop watching."""
         self._monitor.close(0)
-
-
-class _Way(Protocol):
-    """Carries the frames of a link. Sending never waits."""
-
-    def send(self, frame: bytes, payload: bytes = b"") -> bool:
-        """Send a frame, whose payload may come apart. False if the connection has broken."""
-        ...
-
-    def has_broken(self) -> bool:
-        """Whether frames may have been lost."""
-        ...
-
-    def is_silent(self) -> bool:
-        """Whether the other process is watched, and silent."""
-        ...
-
-    def close(self, linger_ms: int) -> None:
-        """Stop sending; frames already sent have this long to leave."""
-        ...
 
 
 class _ZmqWay:
@@ -494,6 +490,10 @@ class _ZmqWay:
         self._socket.close(linger_ms)
 
 
+Way = FrameWriter | _ZmqWay
+"""Carries the frames of a link. Sending never waits."""
+
+
 class Link:
     """A connection to one mailbox. Sending never blocks.
 
@@ -515,7 +515,7 @@ class Link:
     )
 
     def __init__(
-        self, way: _Way, posted: list[Link], sender: int, name: str, lost: list[str], *, shares_memory: bool
+        self, way: Way, posted: list[Link], sender: int, name: str, lost: list[str], *, shares_memory: bool
     ) -> None:
         self._way = way
         self._frames: list[bytes] = []
