@@ -272,7 +272,6 @@ def _at(daemon: str) -> Any:
 
 
 def cpus() -> int:
-    """The number of CPUs of the cluster."""
     return int(ray.cluster_resources().get("CPU", 1))
 
 
@@ -414,7 +413,6 @@ def in_group(method: Any, group: str) -> Any:
 
 
 def find_actor(name: str, space: str) -> Actor | None:
-    """The actor of this name, or None."""
     try:
         return ray.get_actor(name, namespace=space)
     except ValueError:
@@ -422,7 +420,6 @@ def find_actor(name: str, space: str) -> Actor | None:
 
 
 def actor_names(space: str) -> list[str]:
-    """The names of all actors in a namespace."""
     return sorted(name for name, namespace in named_actors() if namespace == space)
 
 
@@ -448,7 +445,6 @@ def named_actors() -> list[tuple[str, str]]:
 
 
 def get(pending: Pending, timeout_s: float | None = None) -> Any:
-    """Wait for an answer."""
     return ray.get(pending, timeout=timeout_s)
 
 

@@ -55,11 +55,9 @@ class ChainInMemory:
         """Do nothing: there is no place for it."""
 
     def kept_status(self) -> RunStatus | None:
-        """Nothing is kept."""
         return None
 
     def chain(self) -> list[Numbered]:
-        """Attempt starts and manifests, in order."""
         return list(self._entries)
 
     def create(self, number: int, entry: Entry, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
@@ -112,11 +110,9 @@ class ChainInFolder:
         self._store.keep_status(status)
 
     def kept_status(self) -> RunStatus | None:
-        """What was kept last, by this run or an earlier one."""
         return self._store.kept_status()
 
     def chain(self) -> list[Numbered]:
-        """Attempt starts and manifests, in order."""
         return self._store.numbered()
 
     def create(self, number: int, entry: Entry, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
@@ -184,7 +180,6 @@ class TasksInFolder:
         )
 
     def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
-        """Remove the files of an aborted epoch."""
         self._store.discard_task(attempt, epoch, task)
 
     def keep_flow(self, flow: bytes) -> str:
@@ -192,7 +187,6 @@ class TasksInFolder:
         return self._store.inputs.keep_flow(flow)
 
     def journal(self, task: TaskId, attempt: Attempt, restored: Epoch, flow: str) -> Journal:
-        """Where a task keeps its inputs."""
         return Journal(task, attempt, restored, self._store.inputs, flow)
 
     def compact(self, attempt: Attempt, order: Compact) -> tuple[TaskFiles, int]:

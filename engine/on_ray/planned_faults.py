@@ -57,7 +57,6 @@ class Kill(Struct, frozen=True):
 
     @staticmethod
     def parse(text: str) -> Kill:
-        """Parse the short form of a fault."""
         found = _FORM.fullmatch(text.strip())
         form = "write WHO@WHEN, such as head@epoch=3, body@records=100000, head@loop=2 or random@every=2s"
         if found is None:

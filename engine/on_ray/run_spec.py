@@ -126,7 +126,6 @@ class RunSpec:
 
     @property
     def restarts(self) -> RestartOptions:
-        """The limits on restarts, and their pauses."""
         run = self.run
         return RestartOptions(
             run.max_restarts,

@@ -164,7 +164,6 @@ class CallSpans:
         self._open: dict[tuple[TaskId, int], Span] = {}
 
     def on_call(self, task: TaskId, call_id: int, operator: str) -> None:
-        """A call begins."""
         attributes = {"backedge.job": self._job, "backedge.operator": operator, "backedge.task": task.index}
         self._open[task, call_id] = self._tracer.start_span("call", attributes=attributes)
 

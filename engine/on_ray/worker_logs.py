@@ -42,7 +42,6 @@ class PrintedLine(NamedTuple):
 
     @property
     def operators(self) -> list[str]:
-        """The operators of the task."""
         return self.task.rpartition("/")[0].split(" > ")
 
 

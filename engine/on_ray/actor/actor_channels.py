@@ -81,11 +81,9 @@ class ActorChannels:
         return lambda credit: post(pack_credit(attempt, index, credit))
 
     def receiving_end(self, channel: Channel) -> Arrivals:
-        """The receiving end of a channel within this actor."""
         return self._drivers[channel.id.receiver].arrivals[channel.id]
 
     def on_credit(self, index: int, number: int, payload: bytes) -> None:
-        """Credit has come for a channel."""
         channel = self._channels[index].id
         self._drivers[channel.sender].on_credit(channel, unpack_credit(number, payload))
 
@@ -97,11 +95,9 @@ class ActorChannels:
             receive(item)
 
     def flush(self) -> None:
-        """Send what was posted."""
         self._mailbox.flush()
 
     def is_going_round(self) -> bool:
-        """Whether loops within this actor have enough to do for a turn."""
         # Most actors have no loop of their own: a loop is faster than a generator.
         for arrivals in self.going_round:  # noqa: SIM110
             if arrivals.batches_waiting() >= GOING_ROUND_BATCHES:

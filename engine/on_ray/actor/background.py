@@ -112,7 +112,6 @@ class Background:
             return Written(task, epoch, None, f"{type(error).__name__}: {error}")
 
     def discard(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
-        """Remove what was written for an aborted epoch, after the writes in progress."""
         self.write_due()
         if self._store is not None:
             self._writer.submit(self._store.discard_task, attempt, epoch, task)

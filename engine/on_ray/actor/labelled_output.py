@@ -74,7 +74,6 @@ class LabelledOutput:
             self._output.flush()
 
     def writelines(self, lines: list[str]) -> None:
-        """Write several texts."""
         for line in lines:
             self.write(line)
 

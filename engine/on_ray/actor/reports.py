@@ -62,7 +62,6 @@ class Reports:
         self._line = LineEnd()
 
     def tell(self, report: Report) -> None:
-        """Send a report."""
         self._send(self._line.say(report, _monotonic_ms()))
 
     def tell_progress(self, progress: Progress) -> None:
@@ -70,7 +69,6 @@ class Reports:
         self._send(Said(0, progress))
 
     def report(self, task: TaskId, effect: Effect, files: Any = None) -> None:
-        """Report an effect of a task's core to the coordinator."""
         times = self.observers[task].times(effect.epoch) if isinstance(effect, Acknowledge) else None
         self.tell(TaskReport(task, effect, files, times))
 

@@ -33,7 +33,6 @@ class SupervisorWatch:
         Thread(target=self._watch, name="supervisor watch", daemon=True).start()
 
     def end(self) -> None:
-        """Stop watching."""
         self._is_over.set()
 
     def _watch(self) -> None:

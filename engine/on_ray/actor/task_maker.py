@@ -42,7 +42,6 @@ class TaskMaker(Struct, frozen=True):
     journals: Mapping[TaskId, Journal]
 
     def own_tasks(self) -> list[Task]:
-        """The tasks of this actor."""
         return [task for task in self.begin.deployment.tasks.values() if task.actor == self.begin.actor]
 
     def make(self, task: Task, ports: Ports) -> TaskDriver:

@@ -47,7 +47,6 @@ class TaskTurns:
             self._take_max = min(self._take_max, GOING_ROUND_RECORDS)
 
     def start(self) -> None:
-        """Start the tasks."""
         job, now_ns = self._options.job, self._clock.clock_ns()
         drivers = self.drivers.values()
         self._seats = [(driver, label_of(job, driver.core.task), WorkTimes(now_ns)) for driver in drivers]

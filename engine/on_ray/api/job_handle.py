@@ -76,7 +76,6 @@ class ClusterWatch:
             raise self.lost()
 
     def lost(self) -> RunFailedError:
-        """The run is lost with the cluster."""
         cluster.abandon()
         return RunFailedError(
             f'the Ray cluster at {self._address} is gone, and the run with it: if it kept snapshots, resume="latest" '

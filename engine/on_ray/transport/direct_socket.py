@@ -54,7 +54,6 @@ class FrameWriter:
             self._socket.connect(path)
 
     def fileno(self) -> int:
-        """The descriptor to poll."""
         return self._socket.fileno()
 
     def send(self, frame: bytes, payload: bytes = b"") -> bool:
@@ -125,7 +124,6 @@ class FrameReader:
         self._missing = 0
 
     def fileno(self) -> int:
-        """The descriptor to poll."""
         return self._socket.fileno()
 
     def read(self) -> list[Frame] | None:

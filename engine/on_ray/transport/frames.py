@@ -84,7 +84,6 @@ def pack_item(attempt: Attempt, channel: int, item: Item) -> Message:
 
 
 def unpack_item(kind: int, number: int, payload: bytes) -> Item:
-    """Unpack an item from a channel."""
     if kind == BATCH:
         return new_data((number, payload, None))
     if kind == Kind.MARKER:
@@ -113,7 +112,6 @@ def unbundle(data: bytes, at: int, end: int) -> Iterator[Message]:
 
 
 def pack_offer(offer: str) -> bytes:
-    """Pack what a receiver needs to open shared memory."""
     return _OFFER_HEADER + offer.encode()
 
 
@@ -153,5 +151,4 @@ def pack_credit(attempt: Attempt, channel: int, credit: Credit) -> Message:
 
 
 def unpack_credit(number: int, payload: bytes) -> Credit:
-    """Unpack a credit message."""
     return Credit(number, *_CREDIT.unpack(payload))

@@ -102,7 +102,6 @@ class Keys(Struct, frozen=True):
 
     @staticmethod
     def new() -> Keys:
-        """Create keys for a new attempt."""
         return Keys(*zmq.curve_keypair())
 
 
@@ -247,7 +246,6 @@ class Mailbox:
     def links(
         self, addresses: Mapping[str, Address], sender: int = 0, silence_ms: int | None = None
     ) -> dict[str, Link]:
-        """Create links to several mailboxes."""
         return {name: self.link(address, sender, name, silence_ms) for name, address in addresses.items()}
 
     def look_after_links(self, attempt: Attempt) -> None:
@@ -472,11 +470,9 @@ class _ZmqWay:
         return True
 
     def has_broken(self) -> bool:
-        """Whether the connection has broken."""
         return self._monitor is not None and bool(self._monitor.poll(0))
 
     def is_silent(self) -> bool:
-        """Whether the other process is watched, and silent."""
         return self._watch is not None and self._watch.is_silent()
 
     def close(self, linger_ms: int) -> None:
@@ -554,7 +550,6 @@ class Link:
             self._note_broken()
 
     def is_silent(self) -> bool:
-        """Whether the other process is watched, and silent."""
         return self._way.is_silent()
 
     def post(self, message: Message) -> None:

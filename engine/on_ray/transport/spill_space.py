@@ -31,7 +31,6 @@ class Spilled(Stored):
         return self._size
 
     def load(self) -> bytes:
-        """Read the payload."""
         return os.pread(self._segment.file, self._size, self._offset)
 
 
