@@ -44,7 +44,7 @@ test: setup       ## every test but the long ones, then the pure core once more 
 	$(PYTHON_IN_VENV) -m pytest -m "not long" --durations=20 $(THREE_FILES_AT_A_TIME)
 	$(PYTHON_IN_VENV) -O -m pytest -q -m "not slow" $(PURE_CORE)
 
-test-all: setup   ## the long tests too: hundreds of drawn flows, breaking connections between two hosts (as root), an hour
+test-all: setup   ## the long tests too: hundreds of drawn flows, an hour
 	$(PYTHON_IN_VENV) -m tests.spark.java_classes
 	$(PYTHON_IN_VENV) -m pytest --durations=20 $(THREE_FILES_AT_A_TIME)
 

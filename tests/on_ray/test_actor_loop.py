@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from threading import Event
 from typing import Any
 
@@ -13,7 +13,7 @@ from backedge import Collect, Flow, Generate, Items, Range
 from backedge.engine.batch import Batch, decode, encode
 from backedge.engine.on_ray.planned_faults import Kill
 from backedge.engine.on_ray.transport.control_messages import FaultReached, Limits, Progress
-from backedge.engine.on_ray.transport.frames import Kind, Message, pack_header, pack_item, pack_note, unpack_header
+from backedge.engine.on_ray.transport.frames import Kind, Message, pack_item, pack_note, unpack_header
 from backedge.engine.on_ray.transport.mailbox import Mailbox
 from backedge.engine.task_driver import TaskDriver
 from backedge.engine.task_load import TaskLoad
@@ -23,7 +23,7 @@ from backedge.recovery.effects import Committed, Decline
 from backedge.recovery.messages import Data, Mode
 from backedge.recovery.orders import Abort, Complete
 from tests.faults.evidence import Evidence
-from tests.on_ray.in_process import Attending, Disturb, InMemory, Snapshots, options
+from tests.on_ray.in_process import Attending, InMemory, Snapshots, options
 
 SOURCE, SINK = TaskId("numbers", 0), TaskId("kept", 0)
 
@@ -400,48 +400,6 @@ def test_credit_that_is_lost_for_a_while_does_not_stop_the_flow():
 
 
 # -- broken channels -----------------------------------------------------------------------------------------------
-
-
-def only_batch(number: int, change: Callable[[Message], list[Message]]) -> Disturb:
-    """Does something to one batch of a channel."""
-
-    def disturb(message: Message) -> Iterable[Message]:
-        kind, _, _, seq = unpack_header(message[0])
-        return change(message) if kind == Kind.BATCH and seq == number else [message]
-
-    return disturb
-
-
-def other_content(message: Message) -> list[Message]:
-    return [(message[0], encode(Batch(["other"])))]
-
-
-def other_number(message: Message) -> list[Message]:
-    kind, attempt, channel, number = unpack_header(message[0])
-    return [(pack_header(kind, attempt, channel, number + 1), message[1])]
-
-
-FAULTS: list[Callable[[Message], list[Message]]] = [
-    lambda message: [],
-    lambda message: [message, message],
-    other_number,
-    other_content,
-]
-
-
-@pytest.mark.parametrize("change", FAULTS, ids=["lost", "doubled", "renumbered", "damaged"])
-def test_a_disturbed_channel_fails_the_attempt(change: Callable[[Message], list[Message]]):
-    store = Snapshots()
-    with Attending(
-        pipe(), store=store, options=options(), disturb={("numbers/0", "kept/0"): only_batch(5, change)}
-    ) as run:
-        run.begin()
-        run.until(lambda: records_of(run, SOURCE) > 5, "batches are on their way")
-        run.trigger(1)
-        run.until(lambda: "kept/0" in run.outcomes, "the sink has left")
-        outcome = run.outcomes["kept/0"]
-        assert outcome.end == "failed" and "ChannelIntegrityError in actor kept/0" in outcome.reason
-        assert (SINK, Epoch(1)) not in store.kept
 
 
 def test_two_batches_that_are_swapped_fail_the_attempt(evidence: Evidence):

@@ -234,13 +234,6 @@ class _Asked:
 LACKING = "actor trips/far/0 needs a machine with 2 CPU, 1 GPU, 0.5 tpu: add one to the cluster, or ask for less"
 
 
-def test_who_has_no_place_is_told_of_while_it_waits(monkeypatch: pytest.MonkeyPatch):
-    waiting = Waiting(monkeypatch, looks=2)
-    assert sorted(waiting.crew.arrive(Attempt(1), Keys.new(), NOWHERE)) == ["far/0", "near/0"]
-    assert len(waiting.told) == 2
-    assert all(lacking.startswith(LACKING) for lacking in waiting.told)
-
-
 def test_nobody_waits_for_a_place_for_ever(monkeypatch: pytest.MonkeyPatch):
     waiting = Waiting(monkeypatch, looks=2)
     monkeypatch.setattr(crew, "PLACE_TIMEOUT_S", 0.0)

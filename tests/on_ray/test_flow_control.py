@@ -201,29 +201,6 @@ def test_credit_is_repeated_at_once_while_there_is_news_and_then_more_and_more_r
     assert wire.credits()[-1] == 2 * KB
 
 
-@pytest.mark.parametrize("credit", [1, 3, 1_000, 4_000_000])
-@pytest.mark.parametrize("record_ns", [1_000, 300_000_000])
-def test_two_ends_never_wait_for_each_other(space: SpillSpace, credit: int, record_ns: int):
-    """Whatever the credit, a sender that sends when it may and a receiver that consumes all get everything across."""
-    forth, back = Wire(), Wire()
-    out = RemoteChannel(REGULAR, forth.sent.append, window=1)
-    arrivals = Receiver(REGULAR, back, space, credit)
-    now_ns = 0
-    for number in range(1, 200):
-        if out.is_full():
-            while arrivals.inbox.queue:
-                now_ns += record_ns
-                arrivals.consume(now_ns)
-            for credit_said in back.said:
-                out.on_credit(credit_said)
-            back.said.clear()
-        assert not out.is_full()
-        item = data(number, size=1 + number * 37 % 500)
-        out.send(item)
-        arrivals.receive(item, now_ns)
-    assert len(forth.sent) == 199
-
-
 def test_a_sender_knows_how_many_records_fit_into_a_window():
     out = RemoteChannel(REGULAR, Wire().sent.append, window=1)
     assert out.room_records() == 1

@@ -19,7 +19,7 @@ from backedge.engine.on_ray.supervisor.published_output import Output
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
 from backedge.engine.rolling_back import LaterOutput
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.orders import Complete, CutId, Sweep
+from backedge.recovery.orders import Complete, Sweep
 from backedge.recovery.stores import chain as chains
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder import Folder
@@ -119,32 +119,6 @@ def test_a_store_sweeps_what_it_can_and_the_rest_later(tmp_path: Path, monkeypat
     sweep(store, 2)
     assert {path.name for path in (tmp_path / "job").glob("epoch=*")} == {"epoch=1"}
     assert store.cut(Epoch(1)).epoch == 1
-
-
-def test_a_cut_that_was_dropped_in_part_is_swept_by_the_attempt_that_dropped_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """The files stay behind when the disk fails after the manifest was unlinked."""
-    options = TaskOptions(root=str(tmp_path), job="job")
-    store = CutStore(str(tmp_path), "job")
-    begin(store)
-    complete(store, 1)
-    complete(store, 2)
-    remove = Folder.remove
-
-    def refuse(folder: Folder, files: list[tuple[str, ...]]) -> None:
-        if not all(parts[-1].startswith("manifest-") for parts in files):
-            raise EIO
-        remove(folder, files)
-
-    monkeypatch.setattr(Folder, "remove", refuse)
-    with pytest.raises(OSError, match="Input/output error"):
-        ChainInFolder(CutStore(options.root or "", options.job)).drop(Epoch(1))
-    assert not list((tmp_path / "job" / "epoch=1").rglob("manifest-*.json"))
-    monkeypatch.setattr(Folder, "remove", remove)
-    kept = frozenset({CutId(Epoch(2), Attempt(1))})
-    store.sweep(Sweep(Attempt(1), False, kept, Epoch(2), frozenset(), frozenset()))
-    assert {path.name for path in (tmp_path / "job").glob("epoch=*")} == {"epoch=2"}
 
 
 def test_sweeps_that_follow_closely_wait_for_a_later_one(tmp_path: Path):
