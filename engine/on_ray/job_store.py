@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from backedge.engine.compaction import cut_of, put_together
 from backedge.engine.files.services import FileServices
-from backedge.engine.kept_inputs import Journal
 from backedge.engine.moving import move_whole
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
 from backedge.engine.rerouting import reroute
@@ -160,7 +159,7 @@ JobStore = ChainInMemory | ChainInFolder
 
 
 class TasksInFolder:
-    """Writes the snapshots of a run's tasks, and restores them.
+    """Writes the snapshots of a run's tasks, and restores them. `inputs`: where inputs are kept beside the cuts.
 
     On the supervisor's host, small files are fsynced by the supervisor, once per cut. Large files would keep it from
     its other work, so the tasks fsync those themselves.
@@ -168,6 +167,7 @@ class TasksInFolder:
 
     def __init__(self, store: CutStore, plan: Plan, is_beside: bool) -> None:
         self._store = store
+        self.inputs = store.inputs
         self._is_beside = is_beside
         self._loops = loops_of_edges(plan.edges)
         self._kinds = {name: operator.kind.word for name, operator in plan.operators.items()}
@@ -181,13 +181,6 @@ class TasksInFolder:
 
     def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
         self._store.discard_task(attempt, epoch, task)
-
-    def keep_flow(self, flow: bytes) -> str:
-        """Keep the flow that an attempt runs beside the inputs of its tasks; return its digest."""
-        return self._store.inputs.keep_flow(flow)
-
-    def journal(self, task: TaskId, attempt: Attempt, restored: Epoch, flow: str) -> Journal:
-        return Journal(task, attempt, restored, self._store.inputs, flow)
 
     def compact(self, attempt: Attempt, order: Compact) -> tuple[TaskFiles, int]:
         """Put the keyed state of a task into one file; return what describes it, and how many entries it has."""

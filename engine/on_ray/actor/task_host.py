@@ -43,11 +43,13 @@ def journals_of(begin: Begin, store: TasksInFolder | None) -> dict[TaskId, Journ
     if store is None or not kept:
         return {}
     try:
-        flow = store.keep_flow(cluster.pickled((begin.deployment, begin.options.seed, dict(begin.options.constants))))
+        flow = store.inputs.keep_flow(
+            cluster.pickled((begin.deployment, begin.options.seed, dict(begin.options.constants)))
+        )
     except OSError as error:
         print(f"backedge: the inputs of {', '.join(map(str, kept))} are not kept: {error}", file=sys.stderr)
         return {}
-    return {task: store.journal(task, begin.attempt, begin.restored, flow) for task in kept}
+    return {task: Journal(task, begin.attempt, begin.restored, store.inputs, flow) for task in kept}
 
 
 def _outcome_of(error: Exception) -> Outcome:
