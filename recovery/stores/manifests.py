@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
 
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.describing import describe_deployment
@@ -87,43 +88,23 @@ class CutDescription(Struct, frozen=True):
 def entry_document(entry: Entry) -> Document:
     """Convert an entry of the chain to a document. `links.py` adds its number, its parent and its manifest."""
     if isinstance(entry, AttemptStart):
-        return {
-            "kind": "attempt",
-            "pipeline": entry.pipeline,
-            "attempt": entry.attempt,
-            "restored": entry.restored,
-            "claimant": entry.claimant,
-            "sizes": [list(size) for size in entry.sizes],
-            "replaces": entry.replaces,
-            "begun": [list(size) for size in entry.begun],
-        }
+        return {"kind": "attempt", **asdict(entry)}
     return {
         "kind": "manifest",
-        "pipeline": entry.pipeline,
-        "stops": entry.stops,
-        "given_up": list(entry.given_up),
-        "epoch": entry.epoch,
-        "attempt": entry.attempt,
+        **asdict(entry),
         "mode": entry.mode.value,
-        "savepoint": entry.savepoint,
-        "request": entry.request,
         "files": [[*task, epoch] for task, epoch in entry.files.items()],
         "transactions": _by_task(entry.transactions),
-        "claimant": entry.claimant,
-        "kept": None if entry.kept is None else list(entry.kept),
-        "states": [[*task, [list(file) for file in files]] for task, files in entry.states.items()],
+        "states": [[*task, files] for task, files in entry.states.items()],
     }
 
 
 def entry_in(document: Document) -> Entry:
-    attempt = Attempt(document["attempt"])
     if document["kind"] == "attempt":
-        sizes, begun = (tuple((name, tasks) for name, tasks in document[part]) for part in ("sizes", "begun"))
-        restored, replaces, pipeline = document["restored"], document["replaces"], document["pipeline"]
-        return AttemptStart(attempt, restored, document["claimant"], sizes, pipeline, replaces, begun)
+        return converted(document, AttemptStart)
     return Manifest(
         epoch=Epoch(document["epoch"]),
-        attempt=attempt,
+        attempt=Attempt(document["attempt"]),
         mode=Mode(document["mode"]),
         files={TaskId(name, index): epoch for name, index, epoch in document["files"]},
         transactions=_tasks(document["transactions"]),
