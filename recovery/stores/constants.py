@@ -68,10 +68,6 @@ class StoredConstants:
         """The names of the files that these runs have written."""
         return [name for name in self._store.list(CONSTANTS) if run_of_constant(name) in runs]
 
-    def remove_named(self, names: Collection[str]) -> None:
-        """Remove files of dead runs that no cut names."""
-        self._store.remove(names)
-
     def _checked(self, file: StoredFile) -> str:
         if not is_of_constant(file.name):
             raise SnapshotCorruptError(

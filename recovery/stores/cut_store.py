@@ -609,7 +609,7 @@ class CutStore:
         named = [self._constants_of(cut) for cut in self._kept()]
         if None not in named:
             spared = {file.name for of_cut in named for file in of_cut or ()}
-            self.constants.remove_named([name for name in found if name not in spared])
+            self._store.remove([name for name in found if name not in spared])
 
     def _sweep_epoch(self, sweep: Sweep, named: Mapping[Place, Iterable[FileId]], folder: str) -> list[OSError]:
         number = number_in(folder, "epoch")
