@@ -28,11 +28,10 @@ _Loops = tuple[tuple[str, tuple[str, ...]], ...]
 def layout_of(status: RunStatus) -> dict[str, Any]:
     """The corners of the operators, the paths of edges and back edges, and the grounds of the loops, outer ones first.
 
-        >>> from backedge.graphs.picture_layout import Spot
-    from backedge.recovery.run_status import OperatorStatus
-        >>> layout_of(RunStatus("job", "1", "running", True, 0.0, 1.0, None, 1, None, 0, operators=(
-        ...     OperatorStatus("read", ("read",), True, False, ()),)))["nodes"]
-        {'read': Corner(x=0, y=0)}
+    >>> from backedge.recovery.run_status import OperatorStatus
+    >>> layout_of(RunStatus("job", "1", "running", True, 0.0, 1.0, None, 1, None, 0, operators=(
+    ...     OperatorStatus("read", ("read",), True, False, ()),)))["nodes"]
+    {'read': Corner(x=0, y=0)}
     """
     edges = (_Edge(c.edge, c.sender.rpartition("/")[0], c.receiver.rpartition("/")[0], c.loop) for c in status.channels)
     chains = {operator.name: set(operator.operators) for operator in status.operators}
