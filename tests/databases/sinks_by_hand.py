@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ class Rows:
         self.folder = folder
         self.server = server
         self.schema = schema
+        self.opened: list[Any] = []
         self.path = str(folder / "rows.db")
         self.name = f"{schema}.rows" if server else "rows"
         if server is None:
@@ -51,7 +52,12 @@ class Rows:
 
     def writer(self, *, attempt: int = 1, task: int = 0, run: str = "5f3a", **options: Any) -> Any:
         table = self.described(**options) if options else self.table
-        return table.open_writer(place_in(self.folder, attempt=attempt, task=task, run=run))
+        self.opened.append(table.open_writer(place_in(self.folder, attempt=attempt, task=task, run=run)))
+        return self.opened[-1]
+
+    def close(self) -> None:
+        for writer in self.opened:
+            writer.close()
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         if self.server is not None:
@@ -68,15 +74,16 @@ class Rows:
 
 
 @pytest.fixture(params=[pytest.param("postgres", marks=pytest.mark.slow), "sqlite"])
-def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Rows:
-    if request.param == "sqlite":
-        return Rows(tmp_path)
-    return Rows(tmp_path, request.getfixturevalue("postgres"), request.getfixturevalue("schema"))
+def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rows]:
+    names = () if request.param == "sqlite" else ("postgres", "schema")
+    with closing(Rows(tmp_path, *map(request.getfixturevalue, names))) as made:
+        yield made
 
 
 @pytest.fixture
-def postgres_rows(postgres: PostgresProcess, schema: str, tmp_path: Path) -> Rows:
-    return Rows(tmp_path, postgres, schema)
+def postgres_rows(postgres: PostgresProcess, schema: str, tmp_path: Path) -> Iterator[Rows]:
+    with closing(Rows(tmp_path, postgres, schema)) as made:
+        yield made
 
 
 def records(*ids: int) -> list[dict[str, Any]]:

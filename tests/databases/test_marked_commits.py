@@ -31,7 +31,6 @@ def test_rows_appear_with_the_commit_and_not_before(rows: Rows):
     writer.commit(transaction(1))
     assert rows.ids() == [1, 2] and rows.markers() == [transaction(1)]
     assert not writer.prepare(transaction(2)), "nothing was written since"
-    writer.close()
 
 
 def test_a_repeated_commit_changes_nothing(rows: Rows, evidence: Evidence):
@@ -40,7 +39,6 @@ def test_a_repeated_commit_changes_nothing(rows: Rows, evidence: Evidence):
     rows.execute(f"DELETE FROM {rows.name}")
     writer.commit(transaction(1))
     assert rows.ids() == [], "a row that was removed since would be back"
-    writer.close()
     evidence.happened("commits that came late again", 1)
     evidence.survived("tables that they left alone", 1)
 
@@ -51,24 +49,20 @@ def test_a_commit_whose_note_was_lost_is_found_by_its_marker(rows: Rows):
     staged = next(rows.folder.glob("kept/*/prepared/*"))
     content = staged.read_bytes()
     writer.commit(transaction(1))
-    writer.close()
     # The process died before it noted the delivery: what was prepared is still there.
     staged.parent.mkdir()
     staged.write_bytes(content)
     next(rows.folder.glob("kept/*/committed/*")).unlink()
     later = rows.writer(attempt=2)
     later.commit(transaction(1))
-    later.close()
     assert rows.ids() == [1]
 
 
 def test_another_task_of_a_later_attempt_commits_what_was_prepared(rows: Rows):
     first = rows.writer()
     stage(first, records(1), transaction(1))
-    first.close()
     later = rows.writer(attempt=2, task=1)
     later.commit(transaction(1))
-    later.close()
     assert rows.ids() == [1]
 
 
@@ -82,15 +76,12 @@ def test_a_writer_of_an_earlier_attempt_commits_nothing_more(rows: Rows, evidenc
     later.commit(transaction(1))
     evidence.happened("commits of an earlier attempt that were refused", 1)
     evidence.same(rows.ids(), [1])
-    zombie.close()
-    later.close()
 
 
 def test_markers_go_when_nothing_asks_for_them_and_the_attempt_with_the_last(rows: Rows):
     writer = rows.writer()
     for epoch in (1, 2):
         publish(writer, records(epoch), transaction(epoch))
-    writer.close()
     place = place_in(rows.folder)
     rows.table.roll_back(place, Rolls(forgets=[transaction(1)]))
     assert rows.markers() == [transaction(2)]
@@ -118,7 +109,6 @@ def test_a_row_replaces_the_one_of_its_key(rows: Rows):
     writer = rows.writer(key="id")
     writer.write([{"id": 1, "name": "first"}, {"id": 2, "name": "new"}, {"id": 1, "name": "last"}])
     publish(writer, [{"id": 4, "name": "added"}, {"id": 2}], transaction(1))
-    writer.close()
     found = dict(rows.execute(f"SELECT id, name FROM {rows.name}"))
     assert found == {1: "last", 2: "nameless", 3: "kept", 4: "added"}
 
@@ -127,7 +117,6 @@ def test_the_last_row_stays_of_keys_that_only_the_database_takes_for_equal(rows:
     writer = rows.writer(key="id")
     writer.write([{"id": 20, "name": "first"}, {"id": "20"}, {"name": "last", "id": 20}, {"id": 3, "name": "x"}])
     publish(writer, [{"id": 4, "name": "x"}, {"id": "3"}, {"id": "04", "name": "last"}], transaction(1))
-    writer.close()
     found = dict(rows.execute(f"SELECT id, name FROM {rows.name}"))
     assert found == {20: "last", 3: "nameless", 4: "last"}
 
@@ -140,7 +129,6 @@ def test_rows_without_a_value_in_the_key_replace_none(rows: Rows):
         [{"id": 1, "name": None}, {"id": 2, "name": None}, {"id": 3, "name": "x"}, {"id": 4, "name": "x"}],
         transaction(1),
     )
-    writer.close()
     assert rows.ids() == [1, 2, 4]
 
 
@@ -159,7 +147,6 @@ def test_a_record_that_does_not_fit_is_refused_before_the_cut(rows: Rows, record
     with pytest.raises(UnwritableRecordError, match=told):
         writer.write([{"id": 5}, record])
     assert not writer.prepare(transaction(1)), "a batch is taken whole or not at all"
-    writer.close()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +169,6 @@ def test_a_value_that_postgresql_cannot_hold_is_refused_before_the_cut(postgres_
         writer.write([{"id": 2, "name": "x", "tags": ["x"], "facts": {}}, {"id": 3, column: value}])
     writer.prepare(transaction(1))
     writer.commit(transaction(1))
-    writer.close()
     assert rows.ids() == [1]
 
 
@@ -193,7 +179,6 @@ def test_a_value_that_sqlite_cannot_hold_is_refused_before_the_cut(tmp_path: Pat
     with pytest.raises(UnwritableRecordError, match="column 'name'"):
         writer.write([{"id": 1, "name": 2**63 - 1}, {"id": 2, "name": value}])
     assert not writer.prepare(transaction(1))
-    writer.close()
 
 
 class RefusingStore:
@@ -244,11 +229,9 @@ def test_a_commit_that_fails_for_good_keeps_its_records_until_the_table_takes_th
         evidence.happened("commits that failed", 1)
     assert "rows" in str(failed.value) and transaction(1) in str(failed.value)
     assert rows.ids() == [2] and rows.markers() == []
-    writer.close()
     rows.execute(f"DELETE FROM {rows.name}")
     resumed = rows.writer(attempt=2)
     resumed.commit(transaction(1))
-    resumed.close()
     evidence.same(rows.ids(), [1, 2])
 
 
@@ -262,7 +245,6 @@ def test_the_statement_of_the_error_gives_up_the_records_of_a_transaction(rows: 
     rows.execute(statement)
     writer.commit(transaction(1))
     assert rows.ids() == [2]
-    writer.close()
 
 
 @pytest.mark.parametrize("prepared", [False, True])
@@ -273,8 +255,7 @@ def test_a_process_that_stands_still_in_a_commit_holds_up_no_later_attempt(postg
     zombie = psycopg.connect(rows.server.dsn, application_name=session_of(place_in(rows.folder)))
     zombie.execute(f"SELECT attempt FROM {rows.schema}.backedge_attempts FOR SHARE")
     stranger = psycopg.connect(rows.server.dsn, application_name=session_of(place_in(rows.folder, run="77aa")))
-    later = rows.writer(attempt=2, prepared=prepared)
-    later.close()
+    rows.writer(attempt=2, prepared=prepared)
     with pytest.raises(psycopg.OperationalError):
         zombie.execute("SELECT 1")
     assert stranger.execute("SELECT 1").fetchone() == (1,)
@@ -307,7 +288,6 @@ def test_json_numbers_of_numpy_and_nothing_reach_their_columns(postgres_rows: Ro
     writer = rows.writer()
     writer.write([{"id": np.int64(1), "facts": {"a": [1, None]}, "tags": ["x", "y"]}, {"id": 2, "facts": "text"}])
     publish(writer, [{"id": 3, "facts": None, "name": None}], transaction(1))
-    writer.close()
     assert rows.execute(f"SELECT * FROM {rows.name} ORDER BY id") == [
         (1, "nameless", {"a": [1, None]}, ["x", "y"]),
         (2, "nameless", "text", None),

@@ -27,9 +27,7 @@ def prepare(writer: Any, epoch: int, *ids: int, task: int = 0, attempt: int = 1)
 
 @pytest.fixture
 def writer(postgres_rows: Rows) -> Any:
-    opened = postgres_rows.writer(prepared=True)
-    yield opened
-    opened.close()
+    return postgres_rows.writer(prepared=True)
 
 
 def test_rows_are_prepared_then_committed(postgres_rows: Rows, writer: Any):
@@ -76,7 +74,6 @@ def test_the_first_task_that_is_asked_commits_the_epoch_of_all_tasks(postgres_ro
     for epoch in (2, 3, 0):
         other.commit(transaction(epoch, task=1))
     assert postgres_rows.ids() == [1, 2, 3, 5] and server.prepared() == [gid(4, task=1)]
-    other.close()
 
 
 def test_what_was_never_prepared_is_lost_and_says_so(writer: Any):
@@ -92,13 +89,11 @@ def test_orphans_are_rolled_back_and_other_runs_are_left_alone(postgres_rows: Ro
     prepare(writer, 2, 2)
     stranger = rows.writer(prepared=True, run="77aa")
     prepare(stranger, 1, 3)
-    stranger.close()
     table = rows.described(prepared=True)
     table.roll_back(place_in(rows.folder, attempt=0), Rolls(removes=[transaction(2)]))
     assert server.prepared() == sorted([gid(1), gid(1, run="77aa")])
     later = rows.writer(prepared=True, attempt=2)
     later.commit(transaction(1))
-    later.close()
     assert rows.ids() == [1]
 
 
@@ -114,7 +109,6 @@ def test_a_task_of_an_earlier_attempt_prepares_nothing_more_and_locks_nothing(
         writer.prepare(transaction(1))
     prepare(later, 1, 1, attempt=2)
     later.commit(transaction(1, attempt=2))
-    later.close()
     assert postgres_rows.ids() == [1]
 
 
@@ -188,13 +182,11 @@ def test_a_row_that_an_orphan_has_prepared_is_written_by_the_next_attempt(
     later.write(records(1))
     with pytest.raises(DatabaseLostError, match="'booked'"):
         later.prepare(transaction(1, attempt=2))
-    later.close()
     table = postgres_rows.described(prepared=True)
     table.roll_back(place_in(postgres_rows.folder, attempt=0), Rolls(removes=[transaction(1)]))
     latest = postgres_rows.writer(prepared=True, attempt=3)
     prepare(latest, 1, 1, attempt=3)
     latest.commit(transaction(1, attempt=3))
-    latest.close()
     assert postgres_rows.ids() == [1]
 
 
@@ -213,8 +205,6 @@ def test_a_session_that_holds_a_transaction_is_waited_for(postgres_rows: Rows, w
     for thread in threads:
         thread.join()
     assert postgres_rows.ids() == [1, 2, 3, 4]
-    for other in others:
-        other.close()
 
 
 def test_ids_are_short_enough_whatever_the_names_are():
