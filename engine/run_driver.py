@@ -400,7 +400,7 @@ class RunDriver:
             ports.observer.say(f"the rescale was refused, and the run goes on as before: {refusal}")
             return ()
         except OSError as error:
-            self.requests.on_closed(epoch, f"the manifest of epoch {epoch} could not be read: {error}")
+            self.requests.on_failed_try(order.request, f"the manifest of epoch {epoch} could not be read: {error}")
             return ()
         self.abandon()
         ports.observer.on_rescale(dict(order.sizes))

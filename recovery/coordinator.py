@@ -247,10 +247,10 @@ class Coordinator:
         heads are in rounds.
         """
         orders = self._stop_if_recorded()
-        for request in list(self.requests.waiting.values()):
+        for request in list(self.requests.unanswered.values()):
             if self.final is not None or self._is_exclusive_open():
                 break
-            if now_ms < self.retry_at_ms.get(request.id, 0):
+            if self._is_served(request) or now_ms < self.retry_at_ms.get(request.id, 0):
                 continue
             if request.kind is RequestKind.RESCALE and request.is_met_by(self.deployment.parallelism):
                 self.requests.on_rescaled(request, self.latest)
@@ -428,8 +428,9 @@ class Coordinator:
         newest = max(self.open, default=None)
         if any(cut.mode is Mode.BETWEEN_ROUNDS and cut.epoch != newest for cut in self.open.values()):
             raise BrokenInvariantError(f"epoch {newest} began while a cut between two rounds was open")
-        if lost := self.requests.open_beside(self.open):
-            raise BrokenInvariantError(f"no epoch is open for the {', '.join(map(str, lost))}")
+        served = [cut.request.id for cut in self.open.values() if cut.request is not None]
+        if len(served) > len(set(served)):
+            raise BrokenInvariantError(f"several epochs are open for the same request: {served}")
 
     def bases(self) -> set[Epoch]:
         """The cuts that open epochs hold what changed since."""
@@ -445,6 +446,10 @@ class Coordinator:
             and now_ms - self.last_close_ms >= self.options.pause_ms_min
             and len([cut for cut in open_cuts if cut.request is None]) < self.options.open_epochs_max
         )
+
+    def _is_served(self, request: Request) -> bool:
+        """Whether an epoch is open for a request."""
+        return any(cut.request is not None and cut.request.id == request.id for cut in self.open.values())
 
     def _is_recording(self) -> bool:
         return any(cut.is_being_recorded for cut in self.open.values())
@@ -472,7 +477,6 @@ class Coordinator:
         cut = OpenCut(self.next_epoch, mode, now_ms, now_ms, request, base=self._base(mode))
         if request is not None:
             self.retry_at_ms.pop(request.id, None)
-            self.requests.on_opened(request, cut.epoch)
         self.next_epoch = self.pipeline.epoch_after(self.next_epoch)
         self.open[cut.epoch] = cut
         if not mode.is_probe:
@@ -593,7 +597,7 @@ class Coordinator:
 
     def _hurries(self, cut: OpenCut, now_ms: int) -> bool:
         """Whether the stop for which this cut has failed takes its next one in the middle of a round."""
-        if cut.request is None or not cut.is_stop_between_rounds or cut.request.id not in self.requests.waiting:
+        if cut.request is None or not cut.is_stop_between_rounds or cut.request.id not in self.requests.unanswered:
             return False
         tries = self.requests.failed_tries[cut.request.id]
         if tries < STOP_TRIES_MAX and now_ms - cut.opened_ms < self.options.timeout_ms:
@@ -603,7 +607,8 @@ class Coordinator:
 
     def _abort(self, cut: OpenCut, reason: str) -> list[Order]:
         del self.open[cut.epoch]
-        self.requests.on_closed(cut.epoch, reason)
+        if cut.request is not None:
+            self.requests.on_failed_try(cut.request, reason)
         return [Abort(task, cut.epoch, cut.mode) for task in self.deployment.tasks]
 
     def _kept_with(self, cut: OpenCut) -> tuple[Epoch, ...]:

@@ -1,12 +1,10 @@
 """Requests to a run: take a cut or a savepoint, stop with one, or rescale. They belong to the run, not to an attempt.
 
-    waiting ---> open in an epoch ---> answered
-       ^                |
-       +----------------+   the epoch was declined, aborted, overtaken or timed out, or the attempt failed
-
 - A request is accepted in every stage of the run, including a restore.
-- It is removed when it is answered, not when its epoch opens. After `TRIES_MAX` failed epochs the answer is an error.
-  The failure of an attempt does not count as a try, because restarts have their own limit.
+- It is unanswered until it is answered. Only the coordinator knows which epoch is open for it. So if that is declined,
+  aborted, overtaken or timed out, or if the attempt fails, nothing has to be put back: another one is opened. After
+  `TRIES_MAX` failed epochs the answer is an error. The failure of an attempt does not count as a try, because restarts
+  have their own limit.
 - The manifest of its cut carries the request's id, and so does the chain of the job. A request that is repeated or
   survives a restart is looked up there first, so its cut is not taken twice.
 - A savepoint has a name and is kept. A cut has none, and counts as one of the periodic cuts for retention.
@@ -24,7 +22,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
 
@@ -126,17 +124,16 @@ def combined(replies: Sequence[Reply]) -> Reply:
 class Requests:
     """The requests of one run.
 
-    - waiting: requests without an open epoch, in order of arrival, by id. open: requests with an open epoch, by epoch.
+    - unanswered: by id, in order of arrival; one whose epoch has failed is behind the others.
     - recorded: id of a request -> the cut in the chain that was taken for it. answers: for clients that repeat a
       request. Of both, the last `ANSWERS_MAX`.
     - has_stopped: whether the cut of a stop of this run is in the chain.
 
     >>> requests = Requests()
     >>> requests.ask(Request("a1", RequestKind.SAVEPOINT, "mine", Mode.ALIGNED))
-    >>> (request,) = requests.waiting.values()
-    >>> requests.on_opened(request, Epoch(7))
-    >>> requests.on_closed(Epoch(7), "declined")
-    >>> list(requests.waiting)
+    >>> (request,) = requests.unanswered.values()
+    >>> requests.on_failed_try(request, "declined")
+    >>> list(requests.unanswered)
     ['a1']
     >>> requests.on_recorded("a1", Epoch(8))
     >>> requests.ask(request)
@@ -144,8 +141,7 @@ class Requests:
     """
 
     def __init__(self) -> None:
-        self.waiting: dict[str, Request] = {}
-        self.open: dict[Epoch, Request] = {}
+        self.unanswered: dict[str, Request] = {}
         self.failed_tries: dict[str, int] = {}
         self.recorded: dict[str, Epoch] = {}
         self.answers: dict[str, Reply] = {}
@@ -162,8 +158,8 @@ class Requests:
             self._answer(request, Reply(is_apart=True))
         elif self._final is not None or self._error is not None:
             self._answer(request, self._last_answer(request))
-        elif request.id not in self.waiting and request not in self.open.values():
-            self.waiting[request.id] = request
+        elif request.id not in self.unanswered:
+            self.unanswered[request.id] = request
             if request.id in self.recorded:
                 self.on_recorded(request.id, self.recorded[request.id])
         return self.answers.get(request.id)
@@ -174,49 +170,31 @@ class Requests:
 
     def knows(self, request_id: str) -> bool:
         """Whether a request has been made, and is not forgotten."""
-        is_open = any(request.id == request_id for request in self.open.values())
-        return is_open or request_id in self.waiting or self.has_answered(request_id)
+        return request_id in self.unanswered or self.has_answered(request_id)
 
     @property
     def awaits_rescale(self) -> bool:
         """Whether a rescale is still to be carried out."""
-        return any(request.kind is RequestKind.RESCALE for request in (*self.waiting.values(), *self.open.values()))
-
-    def open_beside(self, epochs: Container[Epoch]) -> list[Request]:
-        """The requests whose epoch is none of these, although no cut in the chain was taken for them."""
-        return [one for epoch, one in self.open.items() if epoch not in epochs and one.id not in self.recorded]
+        return any(request.kind is RequestKind.RESCALE for request in self.unanswered.values())
 
     def all_answers(self) -> dict[str, Reply]:
         """The answers that are known, by the id of the request."""
         return dict(self.answers)
 
-    def on_opened(self, request: Request, epoch: Epoch) -> None:
-        """The coordinator has opened an epoch for this request."""
-        del self.waiting[request.id]
-        self.open[epoch] = request
-
-    def on_closed(self, epoch: Epoch, reason: str) -> None:
-        """The epoch was aborted: its request, if any, waits again unless it has failed too often."""
-        request = self.open.pop(epoch, None)
-        if request is None:
+    def on_failed_try(self, request: Request, reason: str) -> None:
+        """The epoch for a request will never complete: it waits for another one, unless that has failed too often."""
+        if self.unanswered.pop(request.id, None) is None:
             return
+        self.unanswered[request.id] = request
         tries = self.failed_tries[request.id] = self.failed_tries.get(request.id, 0) + 1
-        if tries < TRIES_MAX:
-            self.waiting[request.id] = request
-        else:
+        if tries == TRIES_MAX:
             self._answer(request, Reply(error=f"the {request} failed {tries} times, the last time because {reason}"))
-
-    def on_attempt_over(self) -> None:
-        """The attempt has failed together with its open epochs."""
-        self.waiting = {request.id: request for request in (*self.open.values(), *self.waiting.values())}
-        self.open.clear()
 
     def on_recorded(self, request_id: str, epoch: Epoch) -> None:
         """A cut for this request is in the chain. That answers it, unless more than a cut was asked for."""
         _keep(self.recorded, request_id, epoch)
-        request = self.waiting.get(request_id) or self.open.get(epoch)
-        needs_more = (RequestKind.STOP, RequestKind.RESCALE)
-        if request is not None and request.id == request_id and request.kind not in needs_more:
+        request = self.unanswered.get(request_id)
+        if request is not None and request.kind not in (RequestKind.STOP, RequestKind.RESCALE):
             self._answer(request, Reply(epoch))
 
     def on_rescaled(self, request: Request, epoch: Epoch | None) -> None:
@@ -240,7 +218,7 @@ class Requests:
             self._answer_all()
 
     def _answer_all(self) -> None:
-        for request in (*self.waiting.values(), *self.open.values()):
+        for request in list(self.unanswered.values()):
             self._answer(request, self._last_answer(request))
 
     def _last_answer(self, request: Request) -> Reply:
@@ -256,8 +234,7 @@ class Requests:
         return Reply(error=told, is_for_good=True)
 
     def _answer(self, request: Request, answer: Reply) -> None:
-        self.waiting.pop(request.id, None)
-        self.open = {epoch: other for epoch, other in self.open.items() if other.id != request.id}
+        self.unanswered.pop(request.id, None)
         self.failed_tries.pop(request.id, None)
         _keep(self.answers, request.id, answer)
 

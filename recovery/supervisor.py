@@ -507,7 +507,6 @@ class Supervisor:
             return []
         if fenced := self.fenced_by(chain):
             return fenced
-        self.requests.on_attempt_over()
         self.rescaling = None
         self.restarts += 1
         self.failures_in_a_row += 1
@@ -544,7 +543,6 @@ class Supervisor:
             return fenced
         if self.rescaling is None:
             raise ProtocolError("an attempt was left for a rescale, and none was ordered")
-        self.requests.on_attempt_over()
         self.read(chain)
         self.sizes, self.rescaling = self.rescaling.sizes, None
         return self._claim(chain)
@@ -556,7 +554,7 @@ class Supervisor:
         if self.stage is not Stage.RESTORING or not is_rescaled or self.restored_from != self.last_cut:
             return False
         parallelism = dict(self.sizes)
-        for request in list(self.requests.waiting.values()):
+        for request in list(self.requests.unanswered.values()):
             if request.kind is RequestKind.RESCALE and request.is_met_by(parallelism):
                 self.requests.refuse(request, error, is_for_good=True)
         self.sizes = former
@@ -602,8 +600,6 @@ class Supervisor:
         is_led = self.stage in (Stage.RESTORING, Stage.RUNNING)
         if is_led and self.claim is not Claim.OWN:
             raise BrokenInvariantError(f"attempt {self.attempt} is led, and the chain has {self.claim.value}")
-        if self.stage is not Stage.RUNNING and (left := self.requests.open_beside(())):
-            raise BrokenInvariantError(f"no attempt runs, and an epoch is open for the {', '.join(map(str, left))}")
         needed = {self.continues_from, self.last_cut} - {None}
         coordinator = self.coordinator
         if coordinator is not None and self.stage is Stage.RUNNING:

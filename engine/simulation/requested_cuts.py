@@ -53,9 +53,11 @@ class RequestedCuts:
         id = f"{kind.value}-{world.counts['requests']}"
         self.outcome.story.append((kind.value, mode.value))
         world.ask(Request(id, kind, None if kind is RequestKind.CUT else id, mode))
-        opened = [epoch for epoch, request in world.supervisor.requests.open.items() if request.id == id]
-        if must_complete:
-            self.must_complete.update((world.supervisor.attempt, epoch) for epoch in opened)
+        if must_complete and (coordinator := world.coordinator) is not None:
+            opened = [
+                cut.epoch for cut in coordinator.open.values() if cut.request is not None and cut.request.id == id
+            ]
+            self.must_complete.update((coordinator.attempt, epoch) for epoch in opened)
         return True
 
     def check_requests(self) -> None:
@@ -66,7 +68,9 @@ class RequestedCuts:
         if coordinator.final is not None or any(c.mode is Mode.BETWEEN_ROUNDS for c in coordinator.open.values()):
             return
         now_ms, retry_at_ms = self.world.now_ms, coordinator.retry_at_ms
-        lost = [str(request) for id, request in requests.waiting.items() if now_ms >= retry_at_ms.get(id, 0)]
+        served = [cut.request for cut in coordinator.open.values()]
+        waiting = [one for one in requests.unanswered.values() if one not in served]
+        lost = [str(request) for request in waiting if now_ms >= retry_at_ms.get(request.id, 0)]
         if lost:
             raise RuntimeError(f"nobody works on {', '.join(lost)}")
 

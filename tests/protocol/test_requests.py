@@ -168,7 +168,7 @@ def test_an_open_request_waits_again_when_its_attempt_fails():
     supervisor.requests.ask(MINE)
     coordinator_of(supervisor).on_tick(10)
     supervisor.on_failure("a process died", chain(AttemptStart(Attempt(1), None)), 0)
-    assert list(supervisor.requests.waiting) == ["a1"]
+    assert list(supervisor.requests.unanswered) == ["a1"]
     coordinator = coordinator_of(supervisor)
     coordinator.on_tick(10)
     assert [cut.request for cut in coordinator.open.values()] == [MINE]

@@ -100,7 +100,7 @@ def test_the_next_attempt_restores_the_cut_of_the_rescale_and_its_claim_has_the_
     orders = supervisor.on_rescale(chain(start(1), manifest(1)))
     assert claim(orders) == start(2, 1, sizes=WIDER)
     assert supervisor.restarts == 0, "it is no failure"
-    assert list(supervisor.requests.waiting) == ["r1"], "until an attempt has these tasks"
+    assert list(supervisor.requests.unanswered) == ["r1"], "until an attempt has these tasks"
 
 
 def test_rescales_of_different_operators_do_not_undo_each_other():

@@ -13,7 +13,6 @@ FINDS = {
     "base-given-up-meanwhile": 6,
     "delta-applied-twice": 7,
     "supersedes-unseen": 7,
-    "request-lost-with-its-attempt": 8,
     "order-not-repeated": 8,
     "base-not-complete": 8,
     "deletions-not-noted": 9,

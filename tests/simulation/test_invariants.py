@@ -10,12 +10,11 @@ from proof.two_pipelines import run_pipelines
 
 RELATIONS = {
     "woken-supervisor-goes-on": (28, "is led, and the chain has"),
-    "request-lost-with-its-attempt": (8, "no attempt runs, and an epoch is open for"),
     "pipeline-shares-a-completion": (1, "as its latest cut is led"),
     "base-removed-too-early": (23, "the chain keeps"),
     "manifests-side-by-side": (0, "are on their way at once"),
     "probe-overtakes-a-cut-between-rounds": (2, "began while a cut between two rounds was open"),
-    "request-lost-with-its-epoch": (2, "no epoch is open for"),
+    "request-served-twice": (0, "several epochs are open for the same request"),
 }
 """For each, a seed that finds it under the schedules as they are now, and what is said."""
 

@@ -181,7 +181,6 @@ class RescaleWithinTheAttempt(Supervisor):
     """Gives the new tasks the number of the attempt that was left, so that nothing fences the old ones."""
 
     def on_rescale(self, chain: Sequence[Numbered]) -> list[Order]:
-        self.requests.on_attempt_over()
         self.sizes = () if self.rescaling is None else self.rescaling.sizes
         self.stage, self.restored_from = Stage.RESTORING, self.last_cut
         return [RestoreTasks(self.attempt, self.last_cut)]

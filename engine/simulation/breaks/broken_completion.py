@@ -15,7 +15,7 @@ from backedge.recovery.effects import Acknowledge, Effect, Report, Write
 from backedge.recovery.lines import LineEnd, Said
 from backedge.recovery.messages import Item
 from backedge.recovery.orders import Manifest
-from backedge.recovery.requests import Requests
+from backedge.recovery.requests import Request
 from backedge.recovery.supervisor import Supervisor
 from backedge.recovery.termination import Termination
 
@@ -46,22 +46,11 @@ class StaleAttemptAccepted(TaskCore):
         return super().receive(channel, self.attempt, item, kept)
 
 
-class _EpochRequests(Requests):
-    def on_closed(self, epoch: Epoch, reason: str) -> None:
-        return
+class RequestServedTwice(Coordinator):
+    """Opens an epoch for a request although one is open."""
 
-
-class RequestLostWithItsEpoch(Supervisor):
-    requests_class = _EpochRequests
-
-
-class _AttemptRequests(Requests):
-    def on_attempt_over(self) -> None:
-        return
-
-
-class RequestLostWithItsAttempt(Supervisor):
-    requests_class = _AttemptRequests
+    def _is_served(self, request: Request) -> bool:
+        return False
 
 
 class AnsweredStopForgotten(Supervisor):
@@ -101,10 +90,7 @@ COMPLETION = {
     "acknowledged-before-durable": Break("a task acknowledges a snapshot that is not written", driver=HastyDriver),
     "prepared-dropped-on-abort": Break("an abort drops prepared output", driver=ForgetfulDriver),
     "stale-attempt-accepted": Break("messages of a dead attempt count", core=StaleAttemptAccepted),
-    "request-lost-with-its-epoch": Break("an aborted savepoint is not taken again", supervisor=RequestLostWithItsEpoch),
-    "request-lost-with-its-attempt": Break(
-        "a savepoint is forgotten when the attempt fails", supervisor=RequestLostWithItsAttempt
-    ),
+    "request-served-twice": Break("a request has several epochs at once", coordinator=RequestServedTwice),
     "answered-stop-forgotten": Break(
         "the chain does not say that the run ends with a cut", supervisor=AnsweredStopForgotten
     ),
