@@ -116,7 +116,7 @@ def job_supervised(
     """A run of several pipelines whose supervisor leads actors that the test stands for."""
     monkeypatch.setattr(supervising, "Switchboard", Actors)
     monkeypatch.setattr(supervising, "Beside", AtOnce)
-    monkeypatch.setattr(supervising, "place", lambda deployment, cut: dict.fromkeys(deployment.tasks))
+    monkeypatch.setattr(supervising, "plan_restore", lambda cut, deployment: dict.fromkeys(deployment.tasks))
     if flow is None:
         flow = Flow("supervised")
         flow.read(Range(10), name="numbers").write(Print(), name="shown")
@@ -140,7 +140,7 @@ class Supervised:
         monkeypatch.setattr(supervising, "Switchboard", Actors)
         monkeypatch.setattr(supervising, "Beside", AtOnce)
         monkeypatch.setattr(supervising, "_now_ms", lambda: self.now_ms)
-        monkeypatch.setattr(supervising, "place", lambda deployment, cut: dict.fromkeys(deployment.tasks))
+        monkeypatch.setattr(supervising, "plan_restore", lambda cut, deployment: dict.fromkeys(deployment.tasks))
         self.now_ms = 0
         flow = Flow("supervised", stop_when=spec.pop("stop_when", None))
         flow.read(Range(10), name="numbers").write(Print(), name="shown")

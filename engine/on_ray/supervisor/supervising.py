@@ -28,7 +28,6 @@ from backedge.engine.on_ray.supervisor.kept_lines import KeptLines
 from backedge.engine.on_ray.supervisor.planned_kills import PlannedKills
 from backedge.engine.on_ray.supervisor.published_output import ATTACHED_LINES_MAX, DETACHED_LINES_MAX, Output
 from backedge.engine.on_ray.supervisor.rescaling import Rescaling, crowded
-from backedge.engine.on_ray.supervisor.restore_plan import place
 from backedge.engine.on_ray.supervisor.run_figures import RunFigures
 from backedge.engine.on_ray.supervisor.run_story import LINES_MAX, Story
 from backedge.engine.on_ray.supervisor.shared_constants import SharedConstants
@@ -56,7 +55,7 @@ from backedge.recovery.messages import Mode
 from backedge.recovery.orders import Abort, AttemptStart, Compact, Complete, Manifest, StartTasks, TellToEnd, Trigger
 from backedge.recovery.protocol_errors import FencedError, RescaleError
 from backedge.recovery.requests import Asked, Reply, Request, RequestKind, Sizes, wanted
-from backedge.recovery.rescale import fitting
+from backedge.recovery.rescale import fitting, plan_restore
 from backedge.recovery.run_status import RunStatus
 from backedge.recovery.stores.input_pieces import NO_CUT
 from backedge.recovery.stores.manifests import CutDescription
@@ -472,7 +471,8 @@ class Supervising(RunObserver[CutDescription]):
         outline = None if cut is None else fitted(cut.outline, deployment.plan, self.spec.change)
         if outline is not None:
             deployment = fitting(outline, deployment)
-        return Placed(deployment, place(deployment, outline))
+        begins = dict.fromkeys(deployment.tasks)
+        return Placed(deployment, begins if outline is None else plan_restore(outline, deployment))
 
     def _check_constants(self, cut: CutDescription) -> None:
         """Raise unless the run has the files that the cut names, which stay as long as some cut does.

@@ -16,7 +16,6 @@ from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.planned_faults import Kill
 from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter
 from backedge.engine.on_ray.supervisor.crew import Crew, OnWait, needs_of
-from backedge.engine.on_ray.supervisor.restore_plan import Part
 from backedge.engine.on_ray.transport.control_messages import (
     CONNECT_TIMEOUT_S,
     SUPERVISOR,
@@ -32,6 +31,7 @@ from backedge.engine.on_ray.transport.socket_folder import SocketFolder
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.lines import LineEnd, Said
+from backedge.recovery.rescale import RestorePlan
 from backedge.recovery.stores.task_files import TaskFiles
 
 MESSAGES_MAX = 512
@@ -74,7 +74,7 @@ class Switchboard:
         self,
         attempt: Attempt,
         deployment: Deployment,
-        parts: Mapping[TaskId, Part],
+        parts: Mapping[TaskId, RestorePlan | None],
         files: Mapping[TaskId, TaskFiles],
         options: TaskOptions,
         kills: tuple[Kill, ...],
