@@ -153,7 +153,6 @@ class WorldPorts(RunObserver[SimulatedCut]):
 
     @property
     def supervisor(self) -> Supervisor:
-        """That of the current run."""
         return self.driver.supervisor
 
     @property
@@ -180,7 +179,6 @@ class WorldPorts(RunObserver[SimulatedCut]):
     # -- surroundings of the hosts -------------------------------------------------------------------------------------
 
     def send(self, attempt: Attempt, channel: ChannelId, item: Item) -> None:
-        """Put something on the wire."""
         self.wires.setdefault(channel, deque()).append((attempt, item))
 
     def send_credit(self, attempt: Attempt, channel: ChannelId, credit: Credit) -> None:
@@ -206,17 +204,14 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.counts[what] += 1
 
     def report(self, attempt: Attempt, task: TaskId, effect: Effect) -> None:
-        """Send a report to the coordinator."""
         self.reports.append((attempt, task, effect))
 
     def store_file(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> None:
-        """Make a snapshot durable."""
         self.store.write(attempt, epoch, snapshot)
         if self.traces:
             self.bases[FileId(attempt, epoch, snapshot.task)] = snapshot.base
 
     def drop_file(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
-        """Remove the file of an aborted epoch."""
         self.store.discard(attempt, epoch, task)
 
     def note(self, event: Event) -> None:
@@ -232,7 +227,6 @@ class WorldPorts(RunObserver[SimulatedCut]):
             self.record.trace.append(event)
 
     def answer(self, call: Call) -> Answer:
-        """Make a call outside."""
         return self.calls.answer(call)
 
     def close(self) -> None:
@@ -246,11 +240,9 @@ class WorldPorts(RunObserver[SimulatedCut]):
     # -- ports of the run's driver -------------------------------------------------------------------------------------
 
     def chain(self) -> list[Numbered]:
-        """Read the chain."""
         return self.store.read_chain()
 
     def create(self, number: int, entry: Entry, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
-        """Create an entry of the chain."""
         known = len(self.store.history)
         try:
             return self.store.try_to_create(AppendEntry(number, entry), deployment)
@@ -273,15 +265,12 @@ class WorldPorts(RunObserver[SimulatedCut]):
                 note(Completed(entry.attempt, entry.epoch))
 
     def is_own(self, entry: Entry) -> bool:
-        """Whether an entry is of this pipeline."""
         return entry.pipeline == self.options.pipeline.name
 
     def manifest(self, epoch: Epoch) -> SimulatedCut:
-        """Read a complete cut."""
         return self.store.read_cut(epoch)
 
     def compact(self, order: Compact) -> None:
-        """Compact files when the schedule says so."""
         self.compactions.append((self.supervisor.attempt, order))
 
     def drop(self, epoch: Epoch) -> None:
@@ -354,7 +343,6 @@ class WorldPorts(RunObserver[SimulatedCut]):
         return any(FileId(file.attempt, file.epoch, task) in self.compacted for task, files in lists for file in files)
 
     def start(self, order: StartTasks) -> None:
-        """Tell all tasks to start."""
         for host in self.hosts.values():
             self.give(host, order)
 
@@ -374,7 +362,6 @@ class WorldPorts(RunObserver[SimulatedCut]):
         return host
 
     def give(self, host: Host, order: Order, *, is_abort: bool = False) -> None:
-        """Send an order to a process."""
         host.offers = None
         (host.aborts if is_abort else host.orders).append(order)
 
@@ -394,11 +381,9 @@ class WorldPorts(RunObserver[SimulatedCut]):
             self._is_to_stop_at(self.record.cuts[manifest.epoch])
 
     def on_rescale(self, asked: Mapping[str, int]) -> None:
-        """Count it."""
         self.counts["rescaled_live"] += 1
 
     def on_pause(self, pause_ms: int) -> None:
-        """Count it."""
         self.counts["restarts_put_off"] += 1
 
     def on_end(self, ending: RunEnding, reason: str) -> None:
@@ -494,7 +479,6 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self._begin_again()
 
     def _begin_again(self, epoch: Epoch | None = None, *, replaces_output: bool = False) -> None:
-        """Another run takes over."""
         self.runs += 1
         self._hand_over(epoch, replaces_output=replaces_output)
 
@@ -577,7 +561,6 @@ class SleepingSupervisor(RunObserver[SimulatedCut]):
 
     @property
     def attempt(self) -> Attempt | None:
-        """The attempt that it leads, if that runs."""
         return None if self.driver.coordinator is None else self.driver.coordinator.attempt
 
     def wake(self, *, has_lost_tasks: bool) -> None:
@@ -606,7 +589,6 @@ class SleepingSupervisor(RunObserver[SimulatedCut]):
             self.world.give(host, order, is_abort=is_abort)
 
     def compact(self, order: Compact) -> None:
-        """Compact files when the schedule says so."""
         self.world.compactions.append((self.driver.supervisor.attempt, order))
 
     def stop(self) -> None:

@@ -316,7 +316,6 @@ class Supervising(RunObserver[CutDescription]):
 
     @property
     def now_ms(self) -> int:
-        """Monotonic time."""
         return _now_ms()
 
     def _look_at_silent(self) -> None:
@@ -489,7 +488,6 @@ class Supervising(RunObserver[CutDescription]):
                 )
 
     def restore(self, attempt: Attempt, placed: Placed, cut: CutDescription | None) -> None:
-        """Start missing actors, and have all actors restore their tasks."""
         self.wait_told_at_s = WAIT_TOLD_S
         files: Mapping[TaskId, TaskFiles] = {} if cut is None else cut.tasks
         kills, processed = tuple(self.kills.left), self.story.by_task()
@@ -527,7 +525,6 @@ class Supervising(RunObserver[CutDescription]):
             self.actors.tell(actor, order)
 
     def tell(self, order: Trigger | Abort | TellToEnd | Complete) -> None:
-        """Send an order to the actor of its task."""
         if isinstance(order, Trigger):
             self.figures.on_trigger(order, time.monotonic())
         self.actors.tell(self.driver.deployment.tasks[order.task].actor, order)
@@ -550,7 +547,6 @@ class Supervising(RunObserver[CutDescription]):
     # -- the user's condition, a port of the driver --------------------------------------------------------------
 
     def holds(self, manifest: Manifest) -> bool:
-        """Whether the user's `stop_when` holds for a complete cut."""
         plan = self.driver.deployment.plan
         if plan.stop_when is None or not self.driver.is_restorable:
             return False
@@ -571,16 +567,13 @@ class Supervising(RunObserver[CutDescription]):
     # -- the observer of the driver ------------------------------------------------------------------------------
 
     def say(self, line: str) -> None:
-        """Show a line to the user."""
         self.story.say(line)
 
     def say_once(self, line: str) -> None:
-        """Show a line to the user, unless it was shown before."""
         if line not in self.story.lines:
             self.story.say(line)
 
     def on_attempt(self, attempt: Attempt, cut: CutDescription | None) -> None:
-        """Record that an attempt begins."""
         begun, now = self.spec.deployment.parallelism, self.driver.deployment.parallelism
         if self.story.attempt == 0 and now != begun:
             kept = ", ".join(f"{name} has {tasks}" for name, tasks in now.items() if tasks != begun[name])
@@ -612,32 +605,26 @@ class Supervising(RunObserver[CutDescription]):
             self.driver.abandon()
 
     def on_restart(self, reason: str) -> None:
-        """Record that an attempt has failed."""
         self.figures.on_failure(self.story.attempt, reason, time.monotonic())
         self.story.on_restart(reason)
 
     def on_takeover(self) -> None:
-        """Record that this supervisor replaces one that died."""
         self.story.on_takeover()
         if self.spec.pipeline.place == 0:
             self.figures.on_takeover(time.monotonic())
 
     def on_given_up(self, epoch: Epoch, reason: str) -> None:
-        """Record that an epoch will never be complete."""
         self.figures.on_given_up(epoch, reason)
         self.say(reason)
 
     def on_rescale(self, asked: Mapping[str, int]) -> None:
-        """Record that the attempt is left for one with other numbers of tasks."""
         before = self.driver.deployment.parallelism
         self.story.on_rescale({name: (before[name], tasks) for name, tasks in asked.items() if before[name] != tasks})
 
     def on_pause(self, pause_ms: int) -> None:
-        """Show the user when the next attempt begins."""
         self.say(f"the next attempt begins in {pause_ms / 1000:.1f} s")
 
     def on_end(self, ending: RunEnding, reason: str) -> None:
-        """Record how the run has ended."""
         match ending:
             case RunEnding.FAILED:
                 self.story.finish("failed", RunFailedError(reason))
