@@ -27,7 +27,8 @@ ever applied.
 - If the job has several pipelines (`pipelines.py`), each has a supervisor, and "the last entry" is the last one of its
   pipeline. Whether the job is lost, all entries decide.
 
-No task runs before all are restored.
+No task runs before all are restored. Then a coordinator leads the attempt (`coordinator.py`): it calls its supervisor
+to append a manifest, or to leave the attempt for one with other numbers of tasks.
 
 After a failure the next attempt begins at once. If further attempts fail before one of them completes a cut, each pause
 is longer than the one before, by a random amount, which gives a full disk or a rebooting host time to recover. The run
@@ -566,7 +567,7 @@ class Supervisor:
 
     def resume(self, chain: Sequence[Numbered]) -> list[Order]:
         """Claim the next attempt after a pause, unless another run has taken over meanwhile."""
-        return self.fenced_by(chain) or self._claim(chain)
+        return self._claim(chain)
 
     def fenced_by(self, chain: Sequence[Numbered]) -> list[Order]:
         """What ends the run if another one has taken over the job; nothing if it has not."""
@@ -599,7 +600,7 @@ class Supervisor:
         """Raise if these attributes, or those of the coordinator, contradict each other."""
         is_led = self.stage in (Stage.RESTORING, Stage.RUNNING)
         if is_led and self.claim is not Claim.OWN:
-            raise BrokenInvariantError(f"attempt {self.attempt} is led, and the chain has {self.claim.value}")
+            raise BrokenInvariantError(f"attempt {self.attempt} is led under the claim {self.claim.name}")
         needed = {self.continues_from, self.last_cut} - {None}
         coordinator = self.coordinator
         if coordinator is not None and self.stage is Stage.RUNNING:

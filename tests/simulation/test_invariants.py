@@ -9,7 +9,7 @@ from proof.runner import run_seed
 from proof.two_pipelines import run_pipelines
 
 RELATIONS = {
-    "woken-supervisor-goes-on": (28, "is led, and the chain has"),
+    "woken-supervisor-goes-on": (28, "is led under the claim LOST"),
     "pipeline-shares-a-completion": (1, "as its latest cut is led"),
     "base-removed-too-early": (23, "the chain keeps"),
     "manifests-side-by-side": (0, "are on their way at once"),
