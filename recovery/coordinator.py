@@ -422,19 +422,23 @@ class Coordinator:
 
     def check(self) -> None:
         """Raise if these attributes contradict each other."""
-        recorded = [cut.epoch for cut in self.open.values() if cut.is_being_recorded]
-        if len(recorded) > 1:
-            raise BrokenInvariantError(f"the manifests of {recorded} are on their way at once")
-        newest = max(self.open, default=None)
-        if any(cut.mode is Mode.BETWEEN_ROUNDS and cut.epoch != newest for cut in self.open.values()):
-            raise BrokenInvariantError(f"epoch {newest} began while a cut between two rounds was open")
-        served = [cut.request.id for cut in self.open.values() if cut.request is not None]
-        if len(served) > len(set(served)):
-            raise BrokenInvariantError(f"several epochs are open for the same request: {served}")
+        recorded: Epoch | None = None
+        served: set[str] = set()
+        for cut in self.open.values():
+            if cut.is_being_recorded and recorded is not None:
+                raise BrokenInvariantError(f"the manifests of {recorded} and {cut.epoch} are on their way at once")
+            if cut.mode is Mode.BETWEEN_ROUNDS and cut.epoch != (newest := max(self.open)):
+                raise BrokenInvariantError(f"epoch {newest} began while a cut between two rounds was open")
+            if cut.request is not None and cut.request.id in served:
+                raise BrokenInvariantError(f"several epochs are open for the same {cut.request}")
+            if cut.is_being_recorded:
+                recorded = cut.epoch
+            if cut.request is not None:
+                served.add(cut.request.id)
 
-    def bases(self) -> set[Epoch]:
+    def bases(self) -> tuple[Epoch | None, ...]:
         """The cuts that open epochs hold what changed since."""
-        return {cut.base for cut in self.open.values() if cut.base is not None}
+        return tuple(cut.base for cut in self.open.values())
 
     # -- decisions -----------------------------------------------------------------------------------------------
 

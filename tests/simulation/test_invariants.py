@@ -11,10 +11,10 @@ from proof.two_pipelines import run_pipelines
 RELATIONS = {
     "woken-supervisor-goes-on": (28, "is led under the claim LOST"),
     "pipeline-shares-a-completion": (1, "as its latest cut is led"),
-    "base-removed-too-early": (23, "the chain keeps"),
+    "base-removed-too-early": (23, "may be needed, and the chain keeps"),
     "manifests-side-by-side": (0, "are on their way at once"),
     "probe-overtakes-a-cut-between-rounds": (2, "began while a cut between two rounds was open"),
-    "request-served-twice": (0, "several epochs are open for the same request"),
+    "request-served-twice": (0, "several epochs are open for the same"),
 }
 """For each, a seed that finds it under the schedules as they are now, and what is said."""
 
