@@ -407,10 +407,6 @@ class RunDriver:
         ports.actors.stop()
         return self._read_chain(ChainReading.RESCALE)
 
-    def _claim(self, reason: str) -> Sequence[Order]:
-        self.reason = reason
-        return self._read_chain(ChainReading.CLAIM)
-
     # -- steps in the store --------------------------------------------------------------------------------------
 
     @property
@@ -506,9 +502,9 @@ class RunDriver:
                 now_ms = self.ports.clock.now_ms
                 self.obey(self.coordinator.on_manifest_failed(append.entry.epoch, reason, now_ms))
         else:
-            unclaimed = f"the start of attempt {append.entry.attempt} could not be recorded: {error}"
-            self.ports.observer.say(unclaimed)
-            self.obey(self._claim(unclaimed))
+            self.reason = f"the start of attempt {append.entry.attempt} could not be recorded: {error}"
+            self.ports.observer.say(self.reason)
+            self.obey(self._read_chain(ChainReading.CLAIM))
 
     def _on_unknown(self, append: AppendEntry, error: OSError) -> None:
         if not self.is_unknown:
