@@ -132,7 +132,7 @@ class Counted:
     def restored(self, cuts: Sequence[TaskFiles]) -> dict[int, int]:
         """The values in these files."""
         whole, *deltas = (TaskReader(cut, self._read).state(OPERATOR) for cut in cuts)
-        return keyed_entries(replace(whole, deltas=tuple(delta.groups for delta in deltas))).values
+        return keyed_entries(replace(whole, deltas=tuple(delta.keyed for delta in deltas))).values
 
     def _read(self, file: StoredFile) -> bytes:
         return self.files[file.name]

@@ -16,6 +16,7 @@ from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.routing import groups_of_task, key_groups
 from backedge.recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot
+from backedge.recovery.keyed_parts import Numbers
 from backedge.recovery.messages import Mode
 from backedge.recovery.orders import AttemptStart, Manifest
 from backedge.recovery.stores.cut_store import CutStore
@@ -96,8 +97,7 @@ def _state(name: str, task: TaskId, keys: np.ndarray, groups: np.ndarray) -> Ope
         return OperatorState(splits={f"{task.index}-of-{TASKS}": pickle.dumps(0, 5)})
     if name != "count":
         return OperatorState()
-    entries: dict[int, bytes] = {}
-    for group in groups_of_task(task.index, TASKS):
-        mine = keys[groups == group].astype("<i8")
-        entries[group] = pickle.dumps(("columns", "i", "i", mine.tobytes(), np.ones_like(mine).tobytes()), 5)
-    return OperatorState(groups=entries)
+    of_task = groups_of_task(task.index, TASKS)
+    order = np.argsort(groups, kind="stable")
+    order = order[np.isin(groups[order], of_task)]
+    return OperatorState((Numbers("i", groups[order].astype(np.int32), keys[order], np.ones(len(order), np.int64)),))

@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from backedge import Collect, Flow, Generate
+from backedge.engine.state import encode_entries
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.describing import describe_plan
 from backedge.graphs.expansion import expand
@@ -191,11 +192,9 @@ def _state(operator: str, index: int, keys: int, seed: int) -> OperatorState:
         return OperatorState()
     chance, numbers = np.random.default_rng(seed + index), np.arange(keys, dtype=np.int64)
     of_keys = key_groups(numbers)
-    return OperatorState(
-        groups={
-            group: b"".join(
-                pickle.dumps((key, chance.bytes(VALUE_BYTES)), 5) for key in numbers[of_keys == group].tolist()
-            )
-            for group in groups_of_task(index, TASKS)
-        }
-    )
+    values = {
+        key: chance.bytes(VALUE_BYTES)
+        for group in groups_of_task(index, TASKS)
+        for key in numbers[of_keys == group].tolist()
+    }
+    return OperatorState(encode_entries(operator, values))

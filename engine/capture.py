@@ -9,7 +9,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from backedge.engine.reading_back import check_reads_back, unreadable_class
-from backedge.engine.state import Entries, GroupEncoder, StateCapture
+from backedge.engine.state import Entries, StateCapture, StateEncoder
 from backedge.engine.tables.table_state import TableCapture
 from backedge.engine.task_errors import MisuseError, serialization_error, unreadable_error
 from backedge.graphs.ids import Epoch
@@ -19,7 +19,7 @@ from backedge.recovery.cut import OperatorState, Transaction
 class OperatorCapture(Struct):
     """The captured state of one operator. Parts that are bytes are final; the others are encoded later.
 
-    `values` and `timers` become key groups; so does `table`, whose operator has no others. `pending` holds encoded
+    `values` and `timers` are kept by key; so is `table`, whose operator has no others. `pending` holds encoded
     records, or tuples of a record that does not change while the capture is open, its hops, and, for a row of columns,
     the types that the record does not show (`row_types`). `whole` holds, by name, the parts of the state that belong to
     this task.
@@ -37,7 +37,7 @@ class OperatorCapture(Struct):
 
     @property
     def keys(self) -> int:
-        """Number of entries that go into key groups."""
+        """Number of entries that are kept by key."""
         values = self.values
         if self.table is not None:
             return self.table.keys
@@ -53,16 +53,16 @@ class OperatorEncoding:
         # The task's own parts are few and may be shared with live objects, so they are encoded at once.
         self._whole = dump(operator, "state", capture.whole) if capture.whole else None
         # Most operators keep nothing by key.
-        self._groups = _groups_of(operator, capture) if capture.keys else None
-        self._groups_are_done = self._groups is None
+        self._keyed = _encoder_of(operator, capture) if capture.keys else None
+        self._keyed_is_done = self._keyed is None
         self._pending: list[bytes] = []
 
     def encode_some(self, entries_max: int) -> int:
         """Encode up to `entries_max` entries; return how many. If there were fewer, everything is encoded."""
         count = 0
-        if self._groups is not None and not self._groups_are_done:
-            count = self._groups.encode_some(entries_max)
-            self._groups_are_done = count < entries_max
+        if self._keyed is not None and not self._keyed_is_done:
+            count = self._keyed.encode_some(entries_max)
+            self._keyed_is_done = count < entries_max
         for entry in self._capture.pending[len(self._pending) : len(self._pending) + entries_max - count]:
             count += 1
             what = "a record that waits"
@@ -73,7 +73,7 @@ class OperatorEncoding:
         """Return the encoded state. Call it only when everything is encoded."""
         capture = self._capture
         return OperatorState(
-            {} if self._groups is None else self._groups.groups(),
+            () if self._keyed is None else self._keyed.parts(),
             dict(sorted(capture.splits.items())),
             tuple(self._pending),
             self._whole,
@@ -89,13 +89,13 @@ class OperatorEncoding:
                 shared.release()
 
 
-def _groups_of(operator: str, capture: OperatorCapture) -> GroupEncoder | TableCapture:
-    """What encodes the key groups piece by piece."""
+def _encoder_of(operator: str, capture: OperatorCapture) -> StateEncoder | TableCapture:
+    """What encodes the keyed state piece by piece."""
     if capture.table is not None:
         return capture.table
     values = capture.values
     entries, gone = (Entries({}), ()) if values is None else (values.entries, values.gone)
-    return GroupEncoder(operator, entries, capture.timers, gone)
+    return StateEncoder(operator, entries, capture.timers, gone)
 
 
 class Capture:
@@ -104,7 +104,7 @@ class Capture:
     Call `encode_some` until it returns True; then any thread may read `states`. Or call `discard`.
 
     - base: the capture relative to which the keyed state is a delta; None if it is complete.
-    - keys: number of entries that go into key groups.
+    - keys: number of entries that are kept by key.
     """
 
     def __init__(self, captures: Mapping[str, OperatorCapture], base: Epoch | None = None) -> None:

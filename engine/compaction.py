@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 import numpy as np
 
-from backedge.engine.state import changed_entries, encode_groups
+from backedge.engine.state import changed_entries, encode_entries
 from backedge.engine.tables.restored_tables import holds_rows, table_in_one
 from backedge.graphs.ids import Epoch
 from backedge.recovery.cut import OperatorState, layers
+from backedge.recovery.keyed_parts import Numbers
 from backedge.recovery.orders import Compact
 from backedge.recovery.protocol_errors import ProtocolError
-from backedge.recovery.stored_groups import StoredGroups
-from backedge.recovery.typed_groups import Numbers, TypedGroups
 
 
 def cut_of(order: Compact) -> Epoch:
@@ -31,40 +31,37 @@ def put_together(
 
     `is_delta`: the first layer is a delta, too. Then so is the result, which says which keys have no value any more.
 
-    >>> import pickle
-    >>> from backedge.engine.state import keyed_entries
-    >>> from backedge.graphs.routing import key_group
-    >>> group, one, two = key_group("a"), pickle.dumps(("a", 1)), pickle.dumps(("a", 2))
-    >>> states, keys = put_together({"count": OperatorState({group: one}, deltas=({group: two},))})
-    >>> keyed_entries(states["count"]).values, len(states["count"].deltas), keys
-    ({'a': 2}, 0, 1)
+    >>> from backedge.recovery.keyed_parts import entries_of
+    >>> one, two = encode_entries("count", {"a": 1}), encode_entries("count", {"a": 2})
+    >>> states, keys = put_together({"count": OperatorState(one, deltas=(two,))})
+    >>> entries_of(states["count"].keyed), len(states["count"].deltas), keys
+    ([('a', 2)], 0, 1)
     """
     found: dict[str, OperatorState] = {}
     keys = 0
     for operator, state in states.items():
         if holds_rows(state):
-            groups, rows = table_in_one(operator, state)
-            found[operator], keys = OperatorState(groups), keys + rows
+            parts, rows = table_in_one(operator, state)
+            found[operator], keys = OperatorState(parts), keys + rows
             continue
         numbers = _numbers_in_one(state)
         if numbers is not None:
-            found[operator], keys = OperatorState(TypedGroups((numbers,))), keys + len(numbers.keys)
+            found[operator], keys = OperatorState((numbers,)), keys + len(numbers.keys)
             continue
         values, timers, gone = changed_entries(state)
         gone = gone if is_delta else {}
         keys += len(values) + len(timers) + len(gone)
-        found[operator] = OperatorState(encode_groups(operator, values, timers, gone))
+        found[operator] = OperatorState(encode_entries(operator, values, timers, gone))
     return found, keys
 
 
 def _numbers_in_one(state: OperatorState) -> Numbers | None:
     """The entries of all layers, if they are stored as columns of numbers: many times faster than one by one."""
     parts: list[Numbers] = []
-    for groups in layers(state):
-        for part in groups.parts if isinstance(groups, StoredGroups) else (None,):
-            if not isinstance(part, Numbers) or part.code != (parts or [part])[0].code:
-                return None
-            parts.append(part)
+    for part in chain.from_iterable(layers(state)):
+        if not isinstance(part, Numbers) or part.code != (parts or [part])[0].code:
+            return None
+        parts.append(part)
     if not parts:
         return None
     # The newest layer first: of equal keys the first one is found, so the newest counts.

@@ -4,9 +4,9 @@ A capture shares its values with the live state and is encoded later, piece by p
 in place. So while a capture is open, the live state replaces a mutable value by a copy when it is first touched. One
 method decides which values are copied: `must_copy`.
 
-Encoded state is ordered by key group. A group is a sequence of entries, each pickled on its own, so that groups can be
-moved without decoding them. (key, value) is a value, (key, at_ms, hops) a timer; an entry of five items holds many
-values at once (`typed_state.py`).
+Encoded state is in parts whose entries have a key group each, so that groups can be moved without decoding them
+(`keyed_parts.py`). (key, value) is a value, (key, at_ms, hops) a timer. Plain values stay as they are, in columns; any
+other entry is pickled on its own.
 
 A capture holds the whole state, or a delta: the changes since an earlier capture, its base. The unit of change is the
 key, with its value and all its timers. Every touch counts as a change, even if it only reads a mutable value. Code that
@@ -23,28 +23,44 @@ have been set again by then are left out, so a flow that sets the same keys agai
 
 from __future__ import annotations
 
-import io
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import length_hint
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from backedge.engine.batch import ATOMS, copy_value, is_immutable, separate
-from backedge.engine.pickled_columns import PickledColumns
-from backedge.engine.pickled_groups import PickledGroups
 from backedge.engine.reading_back import check_reads_back, unreadable_class
+from backedge.engine.spilled_pickles import SpilledPickles
 from backedge.engine.task_errors import RecordSerializationError, describe, serialization_error, show, unreadable_error
 from backedge.engine.touched_keys import NothingTracked, TouchedKeys
-from backedge.engine.typed_state import NO_KEYS, Layout, Packing, TypedEntries, entries_in, integers, numbers_at_once
+from backedge.engine.typed_state import (
+    NO_KEYS,
+    NUMBERS,
+    Layout,
+    Packing,
+    TypedEntries,
+    groups_and_order,
+    integers,
+    numbers_at_once,
+)
 from backedge.graphs.ids import Epoch
-from backedge.graphs.routing import NEVER_NAN, canonical_key, key_group
-from backedge.recovery.cut import OperatorState
-from backedge.recovery.stored_groups import Pairs, Pickles, StoredGroups, StoredPart
-from backedge.recovery.table_groups import Rows, are_rows, rows_in
-from backedge.recovery.typed_groups import Column, Numbers
+from backedge.graphs.routing import NEVER_NAN, canonical_key
+from backedge.recovery.cut import OperatorState, layers
+from backedge.recovery.keyed_parts import (
+    PLAIN_KEYS,
+    PLAIN_VALUES,
+    Column,
+    KeyedPart,
+    Kind,
+    Pairs,
+    Pickles,
+    entries_in,
+    fits,
+    is_plain,
+)
 
 PACKED_AT_ONCE_MAX = 200_000
 """Packing this many entries takes 3 ms; packing a million would delay the task."""
@@ -52,9 +68,6 @@ PACKED_AT_ONCE_MAX = 200_000
 _ENCODED_ENTRIES = 2_000
 
 _MISSING: Any = object()
-
-_PLAIN = frozenset[type[Any]]((int, float, str))
-"""Values that a store keeps in columns of their own."""
 
 LAST_STATE = Epoch(0)
 """Epoch of the capture of a task's last state, which does not belong to a single epoch."""
@@ -377,8 +390,8 @@ class StateCapture:
         self._state.release(self)
 
 
-class GroupEncoder:
-    """Encodes values, then keys without a value, then timers into key groups, some entries at a time."""
+class StateEncoder:
+    """Encodes values, then keys without a value, then timers, some entries at a time."""
 
     def __init__(
         self, operator: str, entries: Entries, timers: Iterable[tuple[Any, ...]] = (), gone: Iterable[Any] = ()
@@ -387,8 +400,8 @@ class GroupEncoder:
         self._entries = entries
         self._others = chain(((key,) for key in gone), timers)
         self._typed = TypedEntries(entries.known, entries.packing)
-        self._columns = PickledColumns()
-        self._pickles = PickledGroups()
+        self._pairs: list[Pairs] = []
+        self._pickles = SpilledPickles()
         if entries.packed is not None:
             self._typed.add_all(entries.packed)
 
@@ -396,26 +409,52 @@ class GroupEncoder:
         """Encode up to `entries_max` entries; return how many. If there were fewer, everything is encoded."""
         keys, values = self._entries.take(entries_max)
         if values and not self._typed.add(keys, values):
-            self._encode_values(keys, values)
+            self._encode_values(keys if isinstance(keys, list) else keys.tolist(), values)
         others = list(islice(self._others, entries_max - len(values)))
-        self._encode_each(others)
+        gone = [entry for entry in others if len(entry) == 1]
+        self._pickle("gone", gone)
+        self._pickle("timer", others[len(gone) :])
         return len(values) + len(others)
 
-    def _encode_values(self, keys: list[Any] | Column, values: list[Any]) -> None:
-        """Encode values that are not all numbers."""
-        kinds = {*map(type, values)}
-        column = integers(keys) if _PLAIN.isdisjoint(kinds) else None
-        if column is None:
-            self._encode_each(zip(keys if isinstance(keys, list) else keys.tolist(), values, strict=True))
+    def _encode_values(self, keys: list[Any], values: list[Any]) -> None:
+        """Encode values that are not all numbers: plain ones by their types, and the others pickled."""
+        kinds: set[type[Any]] = {*map(type, values)}
+        if PLAIN_VALUES.isdisjoint(kinds):
+            self._pickle("value", list(zip(keys, values, strict=True)))
             return
-        if kinds == {bytes}:
-            self._columns.add_bytes(column, values)
+        if len({*map(type, keys)}) == len(kinds) == 1 and _are_plain(keys, values):
+            self._add_plain(keys, values)
             return
-        if bytes in kinds:
-            are_bytes = np.array([type(value) is bytes for value in values])
-            self._columns.add_bytes(column[are_bytes], [value for value in values if type(value) is bytes])
-            column, values = column[~are_bytes], [value for value in values if type(value) is not bytes]
-        self._columns.add(column, list(map(self._payload, zip(column.tolist(), values, strict=True))))
+        plain: dict[Any, list[tuple[Any, Any]]] = {}
+        pickled: list[tuple[Any, Any]] = []
+        for key, value in zip(keys, values, strict=True):
+            if type(value) in PLAIN_VALUES and is_plain(key) and fits(value):
+                types: Any = type(key), type(value)
+                plain.setdefault(types, []).append((key, value))
+            else:
+                pickled.append((key, value))
+        for entries in plain.values():
+            self._add_plain(*map(list, zip(*entries, strict=True)))
+        self._pickle("value", pickled)
+
+    def _add_plain(self, keys: list[Any], values: list[Any]) -> None:
+        """Add entries whose keys are of one type, and whose values are."""
+        if type(values[0]) not in NUMBERS or not self._typed.add(keys, values):
+            groups, order, shown = _by_group(keys)
+            self._pairs.append(Pairs(groups, shown, list(map(values.__getitem__, order))))
+
+    def _pickle(self, kind: Kind, entries: list[tuple[Any, ...]]) -> None:
+        if not entries:
+            return
+        groups, order, keys = _by_group([entry[0] for entry in entries])
+        payloads = list(map(self._payload, entries))
+        starts = np.zeros(len(order) + 1, np.int64)
+        np.cumsum([len(payloads[place]) for place in order], out=starts[1:])
+        shown = [key if is_plain(key) else None for key in keys] if isinstance(keys, list) else keys
+        times = [entries[place][1] for place in order] if kind == "timer" else []
+        times = [at_ms if type(at_ms) is int and fits(at_ms) else None for at_ms in times]
+        data = b"".join(map(payloads.__getitem__, order))
+        self._pickles.add(Pickles(kind, groups, starts, data, shown, times))
 
     def _payload(self, entry: tuple[Any, ...]) -> bytes:
         try:
@@ -430,80 +469,43 @@ class GroupEncoder:
             raise unreadable_error(self._operator, what, unreadable_class(entry[:2]), error) from error
         return payload
 
-    def _encode_each(self, entries: Iterable[tuple[Any, ...]]) -> None:
-        parts: dict[int, list[bytes]] = {}
-        for entry in entries:
-            payload, group = self._payload(entry), key_group(entry[0])
-            if group in parts:
-                parts[group].append(payload)
-            else:
-                parts[group] = [payload]
-        for group, payloads in parts.items():
-            self._pickles.add(group, payloads)
-
-    def groups(self) -> Mapping[int, bytes]:
-        """Encoded entries by group, in order of the groups."""
-        typed = self._typed.groups()
-        found = tuple(groups for groups in (typed, self._columns, self._pickles) if groups)
-        return _Encoded(found) if len(found) > 1 else (found or (typed,))[0]
+    def parts(self) -> tuple[KeyedPart, ...]:
+        """What was encoded."""
+        return (*self._typed.parts(), *self._pairs, *self._pickles.parts)
 
 
-def encode_groups(
-    operator: str, values: dict[Any, Any], timers: Iterable[tuple[Any, ...]], gone: Iterable[Any] = ()
-) -> Mapping[int, bytes]:
+def _are_plain(keys: list[Any], values: list[Any]) -> bool:
+    """Whether keys of one type and values of one type can be stored as they are."""
+    return type(keys[0]) in PLAIN_KEYS and type(values[0]) in PLAIN_VALUES and _all_fit(keys) and _all_fit(values)
+
+
+def _all_fit(column: list[Any]) -> bool:
+    if isinstance(column[0], int):
+        return integers(column) is not None
+    return not isinstance(column[0], str) or all(map(str.isascii, column)) or all(map(fits, column))
+
+
+def _by_group(keys: list[Any]) -> tuple[Column, list[int], Column | list[Any]]:
+    """The groups of some keys, in order, the position of the key of each, and the key; integers in a column."""
+    column = integers(keys)
+    groups, order = groups_and_order(keys if column is None else column)
+    places = order.tolist()
+    return groups, places, list(map(keys.__getitem__, places)) if column is None else column[order]
+
+
+def encode_entries(
+    operator: str, values: dict[Any, Any], timers: Iterable[tuple[Any, ...]] = (), gone: Iterable[Any] = ()
+) -> tuple[KeyedPart, ...]:
     """Encode values, timers and keys without a value at once.
 
-    >>> decode_entries(encode_groups("count", {"a": 1}, [("a", 50, 0)]))
+    >>> from backedge.recovery.keyed_parts import entries_of
+    >>> entries_of(encode_entries("count", {"a": 1}, [("a", 50, 0)]))
     [('a', 1), ('a', 50, 0)]
     """
-    encoder = GroupEncoder(operator, Entries(values), timers, gone)
+    encoder = StateEncoder(operator, Entries(values), timers, gone)
     while encoder.encode_some(_ENCODED_ENTRIES) == _ENCODED_ENTRIES:
         continue
-    return encoder.groups()
-
-
-class _Encoded(Mapping[int, bytes]):
-    """Encoded entries by group: first those in columns, then the pickled ones."""
-
-    def __init__(self, parts: tuple[Mapping[int, bytes], ...]) -> None:
-        self._parts = parts
-
-    def __getitem__(self, group: int) -> bytes:
-        found = b"".join(part.get(group, b"") for part in self._parts)
-        if not found:
-            raise KeyError(group)
-        return found
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(sorted({group for part in self._parts for group in part}))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-def decode_entries(groups: Mapping[int, bytes]) -> list[tuple[Any, ...]]:
-    """Decode all entries of some groups, in order of the groups or in the order of the store.
-
-    >>> encoder = GroupEncoder("count", Entries({"a": 1}))
-    >>> encoder.encode_some(10), decode_entries(encoder.groups())
-    (1, [('a', 1)])
-    """
-    return list(chain.from_iterable(batches_of_entries(groups)))
-
-
-def batches_of_entries(groups: Mapping[int, bytes]) -> Iterator[list[tuple[Any, ...]]]:
-    """Decode entries batch by batch. From a store, at most one file is in memory beside the entries."""
-    if isinstance(groups, StoredGroups):
-        yield from map(_stored_entries, groups.parts)
-        return
-    for group in sorted(groups):
-        payload = io.BytesIO(groups[group])
-        size = len(groups[group])
-        entries: list[tuple[Any, ...]] = []
-        while payload.tell() < size:
-            entry = pickle.load(payload)
-            entries += rows_in(group, entry).entries() if are_rows(entry) else entries_in(entry)
-        yield entries
+    return encoder.parts()
 
 
 class KeyedEntries(NamedTuple):
@@ -516,11 +518,8 @@ class KeyedEntries(NamedTuple):
 def keyed_entries(state: OperatorState) -> KeyedEntries:
     """Decode the values and timers of a state. For each key the last delta that contains it counts.
 
-    >>> encoder = GroupEncoder("count", Entries({"a": 2}), gone=["b"])
-    >>> encoder.encode_some(10)
-    2
-    >>> before = {key_group("a"): pickle.dumps(("a", 1)), key_group("b"): pickle.dumps(("b", 1))}
-    >>> keyed_entries(OperatorState(before, deltas=(encoder.groups(),))).values
+    >>> before, delta = encode_entries("count", {"a": 1, "b": 1}), encode_entries("count", {"a": 2}, gone=["b"])
+    >>> keyed_entries(OperatorState(before, deltas=(delta,))).values
     {'a': 2}
     """
     values, timers, _ = changed_entries(state)
@@ -538,68 +537,43 @@ class ChangedEntries(NamedTuple):
 def changed_entries(state: OperatorState) -> ChangedEntries:
     """Decode a state whose first layer may be a delta as well: a layer below it may have a value for a key in `gone`.
 
-    >>> older, newer = encode_groups("count", {"a": 1}, (), ["b"]), encode_groups("count", {"b": 2}, (), ["a"])
+    >>> older, newer = encode_entries("count", {"a": 1}, gone=["b"]), encode_entries("count", {"b": 2}, gone=["a"])
     >>> changed_entries(OperatorState(older, deltas=(newer,)))
     ChangedEntries(values={'b': 2}, timers=[], gone={'a': None})
     """
     found = ChangedEntries({}, [], {})
-    _add_groups(state.groups, found)
-    for groups in state.deltas:
-        if not found.timers and not found.gone:
-            _add_groups(groups, found)
-            continue
-        # The unit of change is the key: what a layer names replaces all that the layers below have of it.
-        entries = decode_entries(groups)
-        changed = {_key(entry) for entry in entries}
-        found.timers[:] = [timer for timer in found.timers if timer[0] not in changed]
-        for key in found.gone.keys() & changed:
-            del found.gone[key]
-        _add_entries(entries, found)
+    for parts in layers(state):
+        # From a store, at most one file is in memory beside the entries.
+        decoded: Iterable[tuple[Kind, Iterable[tuple[Any, ...]]]] = map(_decoded, parts)
+        if found.timers or found.gone:
+            # The unit of change is the key: what a layer names replaces all that the layers below have of it.
+            decoded = [(kind, list(entries)) for kind, entries in decoded]
+            changed = {entry[0] for _, entries in decoded for entry in entries}
+            found.timers[:] = [timer for timer in found.timers if timer[0] not in changed]
+            for key in found.gone.keys() & changed:
+                del found.gone[key]
+        for kind, entries in decoded:
+            _add(kind, entries, found)
     return found
 
 
-def _add_groups(groups: Mapping[int, bytes], found: ChangedEntries) -> None:
-    if not isinstance(groups, StoredGroups):
-        for entries in batches_of_entries(groups):
-            _add_entries(entries, found)
-        return
-    for part in groups.parts:
-        match part:
-            case Numbers(_, _, keys, values):
-                found.values.update(zip(keys.tolist(), values.tolist(), strict=True))
-            case Pairs(_, keys, values) if {*map(type, keys)} <= NEVER_NAN:
-                found.values.update(zip(keys, values, strict=True))
-            case _:
-                _add_entries(_stored_entries(part), found)
+def _decoded(part: KeyedPart) -> tuple[Kind, Iterable[tuple[Any, ...]]]:
+    """The entries of a part, which are of one kind."""
+    if not isinstance(part, Pickles):
+        return "value", entries_in(part)
+    entries = list(entries_in(part))
+    if {type(entry[0]) for entry in entries} <= NEVER_NAN:
+        return part.kind, entries
+    return part.kind, [(canonical_key(entry[0]), *entry[1:]) for entry in entries]
 
 
-def _add_entries(entries: list[tuple[Any, ...]], found: ChangedEntries) -> None:
-    kinds: set[type[Any]] = {type(entry[0]) for entry in entries}
-    if kinds <= NEVER_NAN and {*map(len, entries)} == {2}:
-        found.values.update(cast("list[tuple[Any, Any]]", entries))
-        return
-    found.values.update((_key(entry), entry[1]) for entry in entries if len(entry) == 2)
-    found.timers.extend((_key(entry), entry[1], entry[2]) for entry in entries if len(entry) == 3)
-    for entry in entries:
-        if len(entry) == 1:
-            found.gone[_key(entry)] = None
-            found.values.pop(_key(entry), None)
-
-
-def _key(entry: tuple[Any, ...]) -> Any:
-    key = entry[0]
-    return key if type(key) in NEVER_NAN else canonical_key(key)
-
-
-def _stored_entries(part: StoredPart) -> list[tuple[Any, ...]]:
-    match part:
-        case Numbers(_, _, keys, values):
-            return list(zip(keys.tolist(), values.tolist(), strict=True))
-        case Pairs(_, keys, values):
-            return list(zip(keys, values, strict=True))
-        case Rows():
-            return part.entries()
-        case Pickles():
-            loaded = list(map(pickle.loads, part.each()))
-            # Entries with many values are rare here, because a store keeps them as columns.
-            return loaded if max(map(len, loaded)) < 5 else [entry for many in loaded for entry in entries_in(many)]
+def _add(kind: Kind, entries: Iterable[Any], found: ChangedEntries) -> None:
+    match kind:
+        case "value":
+            found.values.update(entries)
+        case "timer":
+            found.timers.extend(entries)
+        case "gone":
+            for (key,) in entries:
+                found.gone[key] = None
+                found.values.pop(key, None)

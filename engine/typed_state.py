@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backedge.graphs.routing import small_key_groups
-from backedge.recovery.typed_groups import COLUMNS, Column, Numbers, TypedGroups
+from backedge.recovery.keyed_parts import Column, Numbers
 
-_CODES: dict[type, str] = {int: "i", float: "f"}
-_FORMS = {"i": "<i8", "f": "<f8"}
+NUMBERS: dict[type, str] = {int: "i", float: "f"}
+"""Types of values that columns of numbers hold, with the code of each."""
 _KINDS = {"i": "q", "f": "d"}
 # The version in which all 32-bit integers have the same form; before them come the type and length of the list.
 _MARSHAL_VERSION, _MARSHAL_LIST, _MARSHAL_INT = 2, 5, 4
@@ -28,11 +28,17 @@ class Layout(NamedTuple):
     order: Column
 
 
-def _layout(keys: Column) -> Layout:
+def groups_and_order(keys: Sequence[Any] | Column) -> tuple[Column, Column]:
+    """The groups of some keys, in order, and the position of the key of each."""
     # For single bytes numpy uses a radix sort.
     groups = small_key_groups(keys)
     order = np.argsort(groups, kind="stable")
-    return Layout(keys, groups[order].astype(np.int32), keys[order], order)
+    return groups[order].astype(np.int32), order
+
+
+def _layout(keys: Column) -> Layout:
+    groups, order = groups_and_order(keys)
+    return Layout(keys, groups, keys[order], order)
 
 
 NO_KEYS = _layout(np.empty(0, np.int64))
@@ -55,7 +61,7 @@ class TypedEntries:
     >>> typed = TypedEntries()
     >>> typed.add([7, 8], [1, 2]), typed.add(["a"], [1])
     (True, False)
-    >>> [numbers.values.tolist() for numbers in typed.groups().numbers]
+    >>> [numbers.values.tolist() for numbers in typed.parts()]
     [[1, 2]]
     """
 
@@ -83,8 +89,8 @@ class TypedEntries:
         self._known_count = len(values)
         self._columns["i"] = ([self._known.keys], [values])
 
-    def groups(self) -> TypedGroups:
-        """Key group -> its entries."""
+    def parts(self) -> list[Numbers]:
+        """The entries, a part for each type of values."""
         found: list[Numbers] = []
         is_one_column = self._are_all_typed and len(self._columns) == 1
         for code, (key_parts, value_parts) in self._columns.items():
@@ -94,12 +100,12 @@ class TypedEntries:
             if is_one_column:
                 self._packing.layout = layout
             found.append(Numbers(code, layout.groups, layout.ordered, values[layout.order]))
-        return TypedGroups(tuple(found))
+        return found
 
 
 def _packed(keys: Sequence[Any] | Column, values: Sequence[Any]) -> tuple[str, Column, Column] | None:
     """The type of the values, and keys and values as columns; None if they are not all 64-bit numbers."""
-    code = next((code for kind, code in _CODES.items() if type(values[0]) is kind and _are_all(values, kind)), None)
+    code = next((code for kind, code in NUMBERS.items() if type(values[0]) is kind and _are_all(values, kind)), None)
     if code is None:
         return None
     try:
@@ -155,12 +161,3 @@ def numbers_at_once(values: list[Any]) -> Column | None:
     if not (kinds == ord("i")).all():
         return None
     return np.ndarray((count,), "<i4", packed, _MARSHAL_LIST + 1, step).astype(np.int64)
-
-
-def entries_in(loaded: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """The entries in one pickle of a key group: one entry, or a chunk of columns."""
-    if len(loaded) != 5 or loaded[0] != COLUMNS:
-        return [loaded]
-    _, key_code, value_code, keys, values = loaded
-    key_list = np.frombuffer(keys, _FORMS[key_code]).tolist()
-    return list(zip(key_list, np.frombuffer(values, _FORMS[value_code]).tolist(), strict=True))

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from backedge.engine.capture import dump, load_whole
-from backedge.engine.state import KeyedEntries, encode_groups, keyed_entries
+from backedge.engine.state import KeyedEntries, encode_entries, keyed_entries
 from backedge.engine.tables.restored_tables import holds_rows
 from backedge.engine.task_errors import NO_KEY, USER_RAISED, TaskError, user_error
 from backedge.graphs.ids import TaskId
@@ -60,7 +60,7 @@ def _upgraded_state(operator: Operator, version: int, state: OperatorState) -> O
         whole["own"] = _call(operator, operator.kind.upgraded_own, whole["own"], version)
     return replace(
         state,
-        groups=state.groups if is_table else encode_groups(operator.name, values, timers),
+        keyed=state.keyed if is_table else encode_entries(operator.name, values, timers),
         deltas=state.deltas if is_table else (),
         whole=dump(operator.name, "state", whole) if whole else None,
     )

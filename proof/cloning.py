@@ -19,6 +19,8 @@ from copy import copy
 from enum import Enum
 from typing import Any
 
+import numpy as np
+
 from backedge.engine.channel_ends import RemoteBackEdge, RemoteChannel
 from backedge.engine.driver_ports import FlowLimits
 from backedge.engine.simulation.host import Host
@@ -171,6 +173,7 @@ _ESSENCES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     End: lambda end: (),
     InputRecord: lambda record: (record.channel, record.log, record.ended),
     OutputRecord: lambda record: (record.channel,),
+    np.ndarray: lambda array: tuple(array.tolist()),
 }
 _WHOLE = frozenset((int, str, bytes, bool, float, type(None), type, TaskId, ChannelId, Mode))
 """Kinds that are their own essence."""

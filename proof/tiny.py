@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backedge.engine.batch import Batch
-from backedge.engine.state import GroupEncoder, KeyedState, keyed_entries
+from backedge.engine.state import KeyedState, StateEncoder, keyed_entries
 from backedge.engine.touched_keys import Bases
 from backedge.graphs.deployment import Channel, Deployment, Task
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
@@ -220,10 +220,10 @@ class DeltaRuntime(TinyRuntime):
         values = self.counts.capture(epoch, base)
         since = None if base is None else self.bases.since(epoch, base, [self.counts])
         keys = len(values.entries) + len(values.gone)
-        encoder = GroupEncoder(self.operator.name, values.entries, gone=values.gone)
+        encoder = StateEncoder(self.operator.name, values.entries, gone=values.gone)
         encoder.encode_some(keys + 1)
         values.release()
-        return TinyCapture({self.operator.name: OperatorState(dict(encoder.groups()), whole=whole)}, since, keys)
+        return TinyCapture({self.operator.name: OperatorState(encoder.parts(), whole=whole)}, since, keys)
 
 
 def _width(deployment: Deployment, task: Task) -> int:

@@ -5,13 +5,14 @@ A cut is the set of all task snapshots of one epoch. Its manifest is the record 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.recovery.keyed_parts import KeyedPart
 
 
 class Transaction(Struct, frozen=True):
@@ -29,7 +30,7 @@ class Transaction(Struct, frozen=True):
 class OperatorState(Struct, frozen=True):
     """The encoded state of one operator in one task, in the parts that rescaling moves.
 
-    - groups: key group -> encoded keyed state of that group (values, timers).
+    - keyed: what is kept by key, values and timers.
     - deltas: what changed since, oldest first. A key has the entry of the last delta that holds it.
     - splits: source split -> encoded position.
     - pending: encoded inputs that wait for an answer (map_async) or for their round (head of an iteration), one per
@@ -40,19 +41,19 @@ class OperatorState(Struct, frozen=True):
       At another parallelism the first task takes the sum.
     """
 
-    groups: Mapping[int, bytes] = {}
+    keyed: Iterable[KeyedPart] = ()
     splits: Mapping[str, bytes] = {}
     pending: tuple[bytes, ...] = ()
     whole: bytes | None = None
     whole_can_move: bool = True
     transactions: tuple[Transaction, ...] = ()
     records: int = 0
-    deltas: tuple[Mapping[int, bytes], ...] = ()
+    deltas: tuple[Iterable[KeyedPart], ...] = ()
 
 
-def layers(state: OperatorState) -> tuple[Mapping[int, bytes], ...]:
-    """The key groups of a state, oldest first: what was written whole, then what changed since."""
-    return (state.groups, *state.deltas)
+def layers(state: OperatorState) -> tuple[Iterable[KeyedPart], ...]:
+    """What a state keeps by key, oldest first: what was written whole, then what changed since."""
+    return (state.keyed, *state.deltas)
 
 
 class LogEntry(NamedTuple):
@@ -92,8 +93,8 @@ class OutputRecord(Struct, frozen=True):
 class TaskSnapshot(Struct, frozen=True):
     """One task at one epoch. `rounds` is the state of rule 11; a task that has `ended` only sends END again.
 
-    `overtook`: the task captured past its queues, so its regular channels are logged, too. `base`: the key groups of
-    all operators hold only what changed since that cut; None if they hold everything.
+    `overtook`: the task captured past its queues, so its regular channels are logged, too. `base`: what all
+    operators keep by key holds only what changed since that cut; None if they hold everything.
     """
 
     task: TaskId
@@ -116,8 +117,8 @@ def stacked(snapshots: Sequence[TaskSnapshot]) -> TaskSnapshot:
     operators = {
         name: replace(
             state,
-            groups=before[0].operators[name].groups,
-            deltas=(*(earlier.operators[name].groups for earlier in before[1:]), state.groups),
+            keyed=before[0].operators[name].keyed,
+            deltas=(*(earlier.operators[name].keyed for earlier in before[1:]), state.keyed),
         )
         for name, state in last.operators.items()
     }

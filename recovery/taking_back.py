@@ -6,21 +6,23 @@ log that holds the marker of a round, or state that its class fails to merge and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.plan import Edge, Operator
 from backedge.recovery.cut import LogEntry, OperatorState, TaskSnapshot, Transaction, layers
+from backedge.recovery.keyed_parts import KeyedPart, in_groups
 from backedge.recovery.messages import marker_in
 from backedge.recovery.protocol_errors import RescaleError
 from backedge.recovery.rescale import KeptState, MovedLog, MovedState, RestorePlan
 from backedge.recovery.restored import RestoredLog, TaskRestore
 from backedge.recovery.rounds import Phase, RoundsSnapshot
-from backedge.recovery.stored_groups import joined
 from backedge.recovery.unpublished import named
 
 Reroute = Callable[[Edge, tuple[LogEntry, ...], int], Mapping[int, tuple[bytes, ...]]]
@@ -61,8 +63,8 @@ class SnapshotsInMemory:
         state = self._snapshots[task].operators[operator]
         if groups is None:
             return state
-        of_groups = [{group: data for group, data in layer.items() if group in groups} for layer in layers(state)]
-        return replace(state, groups=of_groups[0], deltas=tuple(of_groups[1:]))
+        first, *deltas = (tuple(in_groups(layer, groups.start, groups.stop - 1)) for layer in layers(state))
+        return replace(state, keyed=first, deltas=tuple(deltas))
 
     def logs(self, task: TaskId) -> Logs:
         """The log of each input channel of a task, empty ones left out."""
@@ -110,15 +112,15 @@ def _moved_state(
     operator: Operator, former_name: str, plan: MovedState, files: CutFiles, move_whole: MoveWhole
 ) -> OperatorState:
     """Select key groups by range, splits and waiting inputs in turn; the operator splits the tasks' own states."""
-    groups: list[Mapping[int, bytes]] = []
-    deltas: list[Mapping[int, bytes]] = []
+    keyed: list[Iterable[KeyedPart]] = []
+    deltas: list[Iterable[KeyedPart]] = []
     pending: list[bytes] = []
     wholes: dict[TaskId, bytes | None] = {}
     transactions: list[Transaction] = []
     for task in plan.tasks:
         state = files.state(task, former_name, plan.groups if task in plan.keyed else NO_GROUPS)
         if task in plan.keyed:
-            groups.append(state.groups)
+            keyed.append(state.keyed)
             deltas += state.deltas  # no key is in those of two tasks
             first, step = plan.waiting[task]
             pending += state.pending[first::step]
@@ -130,7 +132,7 @@ def _moved_state(
     if plan.whole:
         whole = move_whole(operator, [wholes[task] for task in plan.whole], plan.parallelism)[plan.index]
     return OperatorState(
-        groups=joined(groups),
+        keyed=_OfAll(tuple(keyed)),
         splits=plan.splits,
         pending=tuple(pending),
         whole=whole,
@@ -138,6 +140,15 @@ def _moved_state(
         records=plan.records,
         deltas=tuple(deltas),
     )
+
+
+class _OfAll(Struct, frozen=True):
+    """What several tasks kept by key, each of it read when it is iterated over."""
+
+    keyed: tuple[Iterable[KeyedPart], ...]
+
+    def __iter__(self) -> Iterator[KeyedPart]:
+        return chain.from_iterable(self.keyed)
 
 
 # -- rounds ------------------------------------------------------------------------------------------------------

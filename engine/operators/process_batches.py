@@ -90,7 +90,7 @@ class ProcessBatchesOperator(ProcessOperator):
                     f"place: restore it with the class that had them, or drop its state with drop={{{self.name!r}}}"
                 )
             self._table.restore(rows_of(state))
-            state = replace(state, groups={}, deltas=())
+            state = replace(state, keyed=(), deltas=())
         super()._restore(state, whole)
 
     # -- hooks ---------------------------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ from backedge.graphs.plan import Plan, loops_of_edges
 from backedge.recovery.cut import Cut, OperatorState, TaskSnapshot
 from backedge.recovery.orders import AppendEntry, FileId, Manifest, Numbered, Sweep
 from backedge.recovery.rounds import RoundsSnapshot
-from backedge.recovery.stored_groups import StoredGroups
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.store_calls import remove_below
 from backedge.recovery.stores.store_errors import OutcomeUnknownError
@@ -109,17 +108,13 @@ class ReadOnce:
 
     def state(self, task: TaskId, operator: str, groups: range | None = None) -> OperatorState:
         state = self.files.state(task, operator, groups)
-        return structs.replace(state, groups=_in_memory(state.groups), deltas=tuple(map(_in_memory, state.deltas)))
+        return structs.replace(state, keyed=tuple(state.keyed), deltas=tuple(map(tuple, state.deltas)))
 
     def logs(self, task: TaskId) -> Logs:
         return self.files.logs(task)
 
     def rounds(self, task: TaskId) -> RoundsSnapshot | None:
         return self.files.rounds(task)
-
-
-def _in_memory(groups: Mapping[int, bytes]) -> Mapping[int, bytes]:
-    return StoredGroups(tuple(groups.parts)) if isinstance(groups, StoredGroups) else groups
 
 
 class CutsInStore(SimulatedStore):

@@ -6,7 +6,6 @@ compared without their target: see `Outputs`.
 
 from __future__ import annotations
 
-import io
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,8 @@ from backedge.graphs.deployment import Deployment, Task
 from backedge.graphs.ids import ChannelId
 from backedge.graphs.plan import Edge, Routing
 from backedge.graphs.routing import key_group, task_of_group
-from backedge.recovery.cut import OperatorState
+from backedge.recovery.cut import OperatorState, layers
+from backedge.recovery.keyed_parts import entries_of
 
 ANY_TARGET = -1
 COLUMNS = b"A"
@@ -235,14 +235,14 @@ def _rows(payload: bytes) -> tuple[list[Any], int]:
 
 
 def decoded(state: OperatorState) -> PlainState:
-    """What an encoded state says: the groups hold pickles in a row, of two for a value, of three for a timer.
+    """What an encoded state says: an entry of two is a value, one of three a timer.
 
     A delta says all there is of a key that it holds; one of one says that the key has no value.
     """
     values: dict[Any, Any] = {}
     timers: Counter[tuple[int, Any, int]] = Counter()
-    for groups in (state.groups, *state.deltas):
-        entries = [entry for data in groups.values() for entry in entries_in(data)]
+    for parts in layers(state):
+        entries = entries_of(parts)
         if not entries:
             continue
         of_delta = {one_nan(entry[0]) for entry in entries}
@@ -267,13 +267,6 @@ def decoded(state: OperatorState) -> PlainState:
         dict(whole.get("measures", {})),
         whole.get("own"),
     )
-
-
-def entries_in(data: bytes) -> Iterator[tuple[Any, ...]]:
-    """Concatenated pickles."""
-    stream = io.BytesIO(data)
-    while stream.tell() < len(data):
-        yield pickle.load(stream)
 
 
 def _whole(state: OperatorState) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from backedge.engine.simulation.record import (
 from backedge.engine.simulation.trail import Trail, same_payload
 from backedge.graphs.ids import ChannelId, Epoch, TaskId
 from backedge.graphs.routing import key_group, task_of_group
-from backedge.recovery.cut import Cut, OperatorState, TaskSnapshot
+from backedge.recovery.cut import Cut, OperatorState, TaskSnapshot, layers
 from backedge.recovery.messages import Marker, marker_in
 
 LEGAL = "theorem: moved ahead of the captures, every event is legal"
@@ -260,7 +260,7 @@ class Replay:
             if of_cut != of_run:
                 yield f"{part} are {of_cut} in the cut, {of_run} in the run"
         parallelism = self.trail.deployment.parallelism[name]
-        filed = set(state.groups).union(*state.deltas)
+        filed: set[int] = {group for parts in layers(state) for part in parts for group in part.groups.tolist()}
         for group in sorted(filed):
             if task_of_group(group, parallelism) != plain.task.id.index:
                 yield f"key group {group} belongs to task {task_of_group(group, parallelism)}"

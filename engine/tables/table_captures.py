@@ -11,15 +11,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from backedge.graphs.table import Array
-from backedge.recovery.table_groups import Rows, TableGroups
-
-if TYPE_CHECKING:
-    from backedge.engine.tables.table_state import TableState
+from backedge.recovery.keyed_parts import Rows
 
 BLOCK_ROWS = 4096
 SHIFT = BLOCK_ROWS.bit_length() - 1
@@ -36,6 +33,16 @@ class Held(NamedTuple):
     values: Mapping[str, Array]
 
 
+class LiveTable(Protocol):
+    """The table that a capture shares rows with: `TableState` says what these return."""
+
+    def block(self, block: int, count: int) -> Rows: ...
+    def changed(self, first: int, end: int, since: int, at: int) -> Held: ...
+    def held(self, rows: Array) -> Held: ...
+    def with_keys(self, held: Held) -> Rows: ...
+    def release(self, capture: TableCapture) -> None: ...
+
+
 class TableCapture(ABC):
     """The rows at one moment. It must be released.
 
@@ -44,7 +51,7 @@ class TableCapture(ABC):
     - is_newest: whether there has been no other capture since. Then no row is marked as changed twice.
     """
 
-    def __init__(self, table: TableState, at: int, keys: int) -> None:
+    def __init__(self, table: LiveTable, at: int, keys: int) -> None:
         self.keys = keys
         self.is_newest = True
         self._table = table
@@ -60,8 +67,8 @@ class TableCapture(ABC):
         """Pass over some blocks; return the number of their rows, at most `entries_max`. If fewer, all are taken."""
 
     @abstractmethod
-    def groups(self) -> TableGroups:
-        """The rows by key group. Takes what is left."""
+    def parts(self) -> list[Rows]:
+        """The rows. Takes what is left."""
 
     def release(self) -> None:
         """Stop sharing rows with the live table."""
@@ -71,7 +78,7 @@ class TableCapture(ABC):
 class WholeCapture(TableCapture):
     """All rows, copied block by block. `counts`: how many rows each block has."""
 
-    def __init__(self, table: TableState, at: int, keys: int, counts: Array) -> None:
+    def __init__(self, table: LiveTable, at: int, keys: int, counts: Array) -> None:
         super().__init__(table, at, keys)
         self._counts = counts
         self._pieces: dict[int, Rows] = {}
@@ -115,12 +122,12 @@ class WholeCapture(TableCapture):
             self._next += 1
         return min(rows, entries_max)
 
-    def groups(self) -> TableGroups:
+    def parts(self) -> list[Rows]:
         """The copies, with what rows held that had changed before they were copied."""
         self.encode_some(len(self.is_left) * BLOCK_ROWS + 1)
         if self._former:
             self._put_back(_together(self._former))
-        return TableGroups([self._pieces[block] for block in sorted(self._pieces)])
+        return [self._pieces[block] for block in sorted(self._pieces)]
 
     def _put_back(self, former: Held) -> None:
         order = np.argsort(former.numbers)
@@ -137,7 +144,7 @@ class WholeCapture(TableCapture):
 class DeltaCapture(TableCapture):
     """The rows that changed after the capture `since`. `is_left`: for each block whether any of its rows did."""
 
-    def __init__(self, table: TableState, at: int, keys: int, since: int, is_left: Array) -> None:
+    def __init__(self, table: LiveTable, at: int, keys: int, since: int, is_left: Array) -> None:
         super().__init__(table, at, keys)
         self._since = since
         self._is_left = is_left
@@ -160,18 +167,14 @@ class DeltaCapture(TableCapture):
                 rows += (self._next - first) * BLOCK_ROWS
         return min(rows, entries_max)
 
-    def groups(self) -> TableGroups:
+    def parts(self) -> list[Rows]:
         """What was taken and kept, in the order of the groups."""
         self.encode_some(len(self._is_left) * BLOCK_ROWS + 1)
         if not self._found:
-            return TableGroups([])
+            return []
         rows = self._table.with_keys(_together(self._found))
         # For single bytes numpy uses a radix sort.
-        order = np.argsort(rows.groups.astype(np.uint8), kind="stable")
-        groups = rows.groups[order]
-        starts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1])) if len(groups) else groups
-        ends = [*starts[1:].tolist(), len(groups)]
-        return TableGroups([rows.at(order[start:end]) for start, end in zip(starts.tolist(), ends, strict=False)])
+        return [rows.at(np.argsort(rows.groups.astype(np.uint8), kind="stable"))]
 
 
 def _together(parts: list[Held]) -> Held:

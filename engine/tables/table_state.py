@@ -27,7 +27,7 @@ from backedge.graphs.exact_numbers import converted
 from backedge.graphs.ids import Epoch
 from backedge.graphs.routing import KEY_GROUPS, groups_of_keys
 from backedge.graphs.table import Array, Table
-from backedge.recovery.table_groups import Rows
+from backedge.recovery.keyed_parts import Rows
 
 _BASES_MAX = 64
 _SHARE_OF_NEW = 4
@@ -42,11 +42,12 @@ class TableState:
 
     - own_groups: the key groups that the task keeps. tracks: whether deltas can be written.
 
+    >>> from backedge.recovery.keyed_parts import entries_of
     >>> table = TableState("sums", Table(key={"id": "int64"}, columns={"sum": "int64"}))
     >>> table.combine(np.add, table.rows([7, 8, 7]), sum=[1, 2, 3])
     >>> capture = table.capture()
     >>> table.set(table.rows([7]), sum=0)
-    >>> sorted(entry for groups in [capture.groups()] for group in groups for entry in groups.of(group).entries())
+    >>> sorted(entries_of(capture.parts()))
     [(7, {'sum': 4}), (8, {'sum': 2})]
     """
 

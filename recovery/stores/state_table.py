@@ -1,16 +1,12 @@
 """State of one operator in one task as rows: plain keys and values in typed columns, everything else pickled.
 
-An encoded key group is a sequence of pickled entries: (key, value) is a value, (key, at_ms, hops) a timer, (key,) a key
-that a delta removes, and an entry of five items holds many values at once (`typed_groups.py`). They become rows of kind
-"value", "timer" and "gone". Rows of kind "pending" are waiting inputs; the row "whole" is state of the task itself.
+Keyed state comes in parts (`keyed_parts.py`). They become rows of kind "value", "timer" and "gone". Rows of kind
+"pending" are waiting inputs; the row "whole" is state of the task itself.
 
-- If the types of key and value have columns and both fit, the typed columns hold the entry and `data` is null.
-  Otherwise `data` holds the pickled entry. The typed columns then repeat its key and, in `value_int`, the time of a
-  timer, if these fit.
-- Integer keys with numbers are read as arrays (`Numbers`), other typed entries as lists (`Pairs`), the rest as pickles
-  (`Pickles`). The order of the values in a group has no meaning and may change; timers keep their order.
-- Entries are parsed without creating the user's objects, so user code runs neither while a cut is written nor while
-  its rows are read.
+- Numbers and pairs are in the typed columns, and `data` is null. A pickled entry is in `data`; the typed columns repeat
+  its key and, in `value_int`, the time of a timer, if these fit.
+- The order of the values in a group has no meaning and may change; timers keep their order.
+- No entry is unpickled: user code runs neither while a cut is written nor while its rows are read.
 - The rows of a process class's table are in files of their own, in the table "rows", with the columns `key_group`,
   `key` and `value`; the last two are structs of the columns that the class declares.
 - The rows are split into parts, one file per part. A part holds either consecutive key groups or the rows without a
@@ -22,10 +18,9 @@ from __future__ import annotations
 
 import io
 import pickle
-import pickletools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -33,13 +28,21 @@ import numpy.typing as npt
 
 from backedge.graphs.routing import KEY_GROUPS
 from backedge.recovery.cut import OperatorState
-from backedge.recovery.keyed_pickles import BytesRows, KeyedPickles, PickledRows, chunk_starts
-from backedge.recovery.stored_groups import Pairs, Pickles, StoredGroups
+from backedge.recovery.keyed_parts import (
+    KeyedPart,
+    Kind,
+    Numbers,
+    Pairs,
+    Pickles,
+    Rows,
+    concatenated,
+    fits,
+    in_groups,
+    is_plain,
+)
 from backedge.recovery.stores.names import Table
 from backedge.recovery.stores.parquet_pages import BytesColumn, is_worth_pages
 from backedge.recovery.stores.parquet_tables import ROWS_NAMES, arrow_array, numbers_in, pa, schema, to_rows
-from backedge.recovery.table_groups import Rows, TableGroups, concatenated
-from backedge.recovery.typed_groups import Numbers, TypedGroups
 
 STATE = schema(
     {
@@ -59,9 +62,8 @@ REPEATING = ("kind",)
 _KIND = pa.dictionary(pa.int8(), pa.string())
 _MADE = STATE.set(STATE.get_field_index("kind"), pa.field("kind", _KIND))
 
-_INT_MAX = (1 << 63) - 1
-_INT_MIN = -(1 << 63)
-_TYPED: dict[Any, tuple[str, str]] = {
+_Types = tuple[type[Any], type[Any]]
+_TYPED: dict[_Types, tuple[str, str]] = {
     (int, int): ("key_int", "value_int"),
     (int, float): ("key_int", "value_float"),
     (int, str): ("key_int", "value_str"),
@@ -78,6 +80,8 @@ PART_BYTES = 16 << 20
 """Size limit of a part. A part ends before the key group that would exceed it; only a single group may be larger."""
 
 _NUMBER_BYTES = 20
+_ENTRY_BYTES = 32
+"""What an entry takes besides its value, or a little more."""
 _CHUNK_BYTES = 1 << 30
 _ARRAY_BYTES_MAX = (1 << 31) - 1
 
@@ -124,41 +128,6 @@ class PlainUnpickler(pickle.Unpickler):
         return Opaque
 
 
-class _Typed:
-    """Rows without `data` whose keys have one type and whose values have one type, collected group by group."""
-
-    def __init__(self, key_column: str, value_column: str) -> None:
-        self.columns = (key_column, value_column)
-        self.groups: list[Array] = []
-        self.keys: list[list[Any] | Array] = []
-        self.values: list[list[Any] | Array] = []
-
-    def add(self, groups: Array, keys: list[Any] | Array, values: list[Any] | Array) -> None:
-        """Add rows, given as three columns: groups, keys and values."""
-        self.groups.append(groups)
-        self.keys.append(keys)
-        self.values.append(values)
-
-    def table(self) -> Any:
-        """Build the table of all rows."""
-        groups = np.concatenate(self.groups)
-        count = len(groups)
-        columns: dict[str, Any] = {"kind": _repeated("value", _KIND, count), "key_group": groups}
-        for column, parts in zip(self.columns, (self.keys, self.values), strict=True):
-            columns[column] = _joined(parts, STATE.field(column).type)
-        return _table(count, columns)
-
-
-def _joined(parts: list[list[Any] | Array], kind: Any) -> Any:
-    """Join parts to one column. Arrays are concatenated first, because each of many groups may have its own part."""
-    if all(isinstance(part, np.ndarray) for part in parts):
-        return arrow_array(np.concatenate(parts), kind)
-    arrays = [arrow_array(part, kind) for part in parts]
-    # Of more than 2 GB, one part becomes several chunks.
-    chunks = (array.chunks if isinstance(array, pa.ChunkedArray) else [array] for array in arrays)
-    return pa.chunked_array([chunk for several in chunks for chunk in several])
-
-
 def _table(count: int, columns: dict[str, Any]) -> Any:
     """Build a table with these columns; all others are null."""
     made: dict[str, Any] = {field.name: _repeated(None, field.type, count) for field in _MADE}
@@ -183,94 +152,6 @@ def _piece(value: Any, kind: Any) -> Any:
     return pa.DictionaryArray.from_arrays(numbers, arrow_array([value], kind.value_type))
 
 
-class _Rows:
-    """The rows of one operator's state."""
-
-    def __init__(self) -> None:
-        self.typed = {types: _Typed(*columns) for types, columns in _TYPED.items()}
-        self.single: list[_Row] = []
-
-    def add_group(self, group: int, payload: bytes) -> None:
-        """Add the entries of an encoded key group."""
-        stream = io.BytesIO(payload)
-        typed: dict[Any, tuple[list[Any], list[Any]]] = {}
-        start, size = 0, len(payload)
-        while start < size:
-            try:
-                # A new unpickler per entry: the memo of one pickle must not be visible to the next.
-                entry: Any = PlainUnpickler(stream).load()
-            except Exception:  # noqa: BLE001  # any use of an `Opaque` may fail; then nothing is known of the entry
-                end = _end_of_pickle(payload, start)
-                self.single.append(_pickled("value", group, payload[start:end]))
-                start = end
-                stream.seek(end)
-                continue
-            end = stream.tell()
-            parts = cast("tuple[Any, ...]", entry) if type(entry) is tuple else ()
-            key, value = parts if len(parts) == 2 else (None, None)
-            types: Any = (type(key), type(value))
-            if types in _TYPED and fits(key) and fits(value):
-                keys, values = typed.setdefault(types, ([], []))
-                keys.append(key)
-                values.append(value)
-            elif not self._add_many(group, parts):
-                self.single.append(_row(group, parts, payload[start:end]))
-            start = end
-        for types, (keys, values) in typed.items():
-            self.typed[types].add(np.full(len(keys), group, np.int32), keys, values)
-
-    def add_numbers(self, numbers: Numbers) -> None:
-        """Add values that are in columns already."""
-        types = (int, int if numbers.code == "i" else float)
-        self.typed[types].add(numbers.groups, numbers.keys, numbers.values)
-
-    def _add_many(self, group: int, parts: tuple[Any, ...]) -> bool:
-        match parts:
-            case ("columns", "i", "i" | "f" as code, bytes(keys), bytes(values)):
-                is_whole = len(keys) == len(values) and len(keys) % 8 == 0
-                if is_whole:
-                    groups = np.full(len(keys) // 8, group, np.int32)
-                    self.add_numbers(
-                        Numbers(code, groups, np.frombuffer(keys, "<i8"), np.frombuffer(values, f"<{code}8"))
-                    )
-                return is_whole
-            case _:
-                return False
-
-    def table(self) -> Any:
-        """Build the table of all rows: first the rows without `data`, then the others."""
-        tables = [typed.table() for typed in self.typed.values() if typed.keys]
-        if self.single:
-            columns = zip(PICKLED, zip(*self.single, strict=True), strict=True)
-            tables.append(_table(len(self.single), dict(columns)))
-        return pa.concat_tables(tables) if tables else _MADE.empty_table()
-
-
-def _end_of_pickle(payload: bytes, start: int) -> int:
-    """The end of the pickle that begins here, found without loading it; if it has none, the end of all."""
-    stream = io.BytesIO(payload)
-    stream.seek(start)
-    try:
-        for _ in pickletools.genops(stream):
-            continue
-    except ValueError:
-        return len(payload)
-    return stream.tell()
-
-
-def fits(value: Any) -> bool:
-    """Whether a typed column can hold this int, float or text: at most 64 bits, and no half of a surrogate pair."""
-    if type(value) is int:
-        return _INT_MIN <= value <= _INT_MAX
-    if type(value) is not str or value.isascii():
-        return True
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def pickled_row(group: int, data: bytes) -> tuple[Any, ...]:
     """The row of a single entry that stays pickled, in the columns `PICKLED`: what a store has written, or would.
 
@@ -279,7 +160,7 @@ def pickled_row(group: int, data: bytes) -> tuple[Any, ...]:
     """
     try:
         entry: Any = PlainUnpickler(io.BytesIO(data)).load()
-    except Exception:  # noqa: BLE001  # as in `_Rows.add_group`
+    except Exception:  # noqa: BLE001  # any use of an `Opaque` may fail; then nothing is known of the entry
         return _pickled("value", group, data)
     return _row(group, cast("tuple[Any, ...]", entry) if type(entry) is tuple else (), data)
 
@@ -288,15 +169,12 @@ def _row(group: int, parts: tuple[Any, ...], data: bytes) -> _Row:
     """Build the row of an entry that stays pickled, with its key and its time in typed columns if they fit."""
     if len(parts) not in {1, 2, 3}:
         return _pickled("value", group, data)
-    key = parts[0]
-    key_int = key if type(key) is int and fits(key) else None
-    key_str = key if type(key) is str and fits(key) else None
-    if len(parts) == 1:
-        return "gone", group, key_int, key_str, None, data
-    if len(parts) == 2:
-        return "value", group, key_int, key_str, None, data
-    at_ms = parts[1]
-    return "timer", group, key_int, key_str, at_ms if type(at_ms) is int and fits(at_ms) else None, data
+    key = parts[0] if is_plain(parts[0]) else None
+    key_int, key_str = (key if type(key) is of_type else None for of_type in (int, str))
+    if len(parts) < 3:
+        return ("gone" if len(parts) == 1 else "value"), group, key_int, key_str, None, data
+    at_ms = parts[1] if type(parts[1]) is int and fits(parts[1]) else None
+    return "timer", group, key_int, key_str, at_ms, data
 
 
 def _pickled(kind: str, group: int | None, data: bytes) -> _Row:
@@ -327,98 +205,139 @@ class Part(NamedTuple):
 
 def state_parts(state: OperatorState) -> Iterator[Part]:
     """Split one operator's state in one task into parts: key groups in order, then the rows without a group."""
-    if isinstance(state.groups, TableGroups):
-        yield from _parts_of_rows(state.groups)
-    elif isinstance(state.groups, TypedGroups):
-        yield from _parts_of_numbers(state.groups)
-    elif isinstance(state.groups, KeyedPickles):
-        yield from _parts_of_keyed_pickles(state.groups)
-    else:
-        yield from _parts_of_pickles(state.groups)
-    rows = _Rows()
-    rows.single += [_pickled("pending", None, item) for item in state.pending]
+    keyed = list(state.keyed)
+    for first, last in _spans(_sizes(keyed)):
+        of_span = list(in_groups(keyed, first, last))
+        rows = [part for part in of_span if isinstance(part, Rows)]
+        yield _table_part(rows, (first, last)) if rows else _keyed_part(of_span, (first, last))
+    alone = [_pickled("pending", None, item) for item in state.pending]
     if state.whole is not None:
-        rows.single.append(_pickled("whole", None, state.whole))
-    if rows.single:
-        yield Part(rows.table(), None)
+        alone.append(_pickled("whole", None, state.whole))
+    if alone:
+        yield Part(_table(len(alone), dict(zip(PICKLED, zip(*alone, strict=True), strict=True))), None)
 
 
-def _parts_of_pickles(groups: Mapping[int, bytes]) -> Iterator[Part]:
-    rows, size, first, last = _Rows(), 0, -1, -1
-    for group in sorted(groups):
-        payload = groups[group]
-        if size and size + len(payload) > PART_BYTES:
-            yield Part(rows.table(), (first, last))
-            rows, size = _Rows(), 0
-        if payload:
-            first, last = group if not size else first, group
-            size += len(payload)
-            rows.add_group(group, payload)
-    if size:
-        yield Part(rows.table(), (first, last))
+def _sizes(keyed: Iterable[KeyedPart]) -> list[int]:
+    """The bytes of each key group, or a little more."""
+    found = np.zeros(KEY_GROUPS)
+    for part in keyed:
+        match part:
+            case Pickles(_, groups, starts):
+                sizes = np.diff(starts) + _ENTRY_BYTES
+            case Pairs(groups, keys, [str() | bytes(), *_] as values):
+                sizes = np.fromiter(map(len, values), np.int64, len(keys)) + _ENTRY_BYTES
+            case _:
+                # Counting one by one would hold Python's lock: 15 ms for ten million entries.
+                starts = np.searchsorted(part.groups, np.arange(KEY_GROUPS + 1, dtype=part.groups.dtype))
+                found += np.diff(starts) * _NUMBER_BYTES
+                continue
+        found += np.bincount(groups, sizes, KEY_GROUPS)
+    return found.astype(np.int64).tolist()
 
 
-def _parts_of_numbers(groups: TypedGroups) -> Iterator[Part]:
-    for first, last in _spans([_NUMBER_BYTES * count for count in groups.counts()]):
-        rows = _Rows()
-        for numbers in groups.numbers:
-            found = numbers.of(first, last)
-            if len(found.keys):
-                rows.add_numbers(found)
-        yield Part(rows.table(), (first, last))
+def _table_part(rows: Sequence[Rows], span: tuple[int, int]) -> Part:
+    groups, *columns = concatenated(sorted(rows, key=lambda part: int(part.groups[0])))
+    structs = [pa.StructArray.from_arrays([pa.array(c) for c in each.values()], list(each)) for each in columns]
+    return Part(pa.table([arrow_array(groups, pa.int32()), *structs], names=ROWS_NAMES), span, "rows")
 
 
-def _parts_of_rows(groups: TableGroups) -> Iterator[Part]:
-    counts = groups.counts()
-    for first, last in _spans([_NUMBER_BYTES * counts.get(group, 0) for group in range(KEY_GROUPS)]):
-        rows = concatenated([groups.of(group) for group in range(first, last + 1) if group in counts])
-        columns = [_struct(part) for part in rows[1:]]
-        yield Part(pa.table([arrow_array(rows.groups, pa.int32()), *columns], names=ROWS_NAMES), (first, last), "rows")
+def _keyed_part(keyed: Iterable[KeyedPart], span: tuple[int, int]) -> Part:
+    typed: dict[_Types, list[Any]] = {}
+    pickled: dict[Kind, list[Pickles]] = {}
+    for part in keyed:
+        if isinstance(part, Pickles):
+            pickled.setdefault(part.kind, []).append(part)
+        else:
+            typed.setdefault(_types_of(part), []).append(part)
+    if len(typed) == 1 and not pickled and (types := next(iter(typed)))[1] is bytes:
+        column = _bytes_column(typed[types])
+        if is_worth_pages(column):
+            table = _typed_table(types, typed[types], with_values=False)
+            return Part(table.remove_column(column.place), span, values=column)
+    tables = [_typed_table(types, parts) for types, parts in typed.items()]
+    return Part(pa.concat_tables([*tables, *(_pickled_table(kind, parts) for kind, parts in pickled.items())]), span)
 
 
-def _struct(columns: Mapping[str, Array]) -> Any:
-    return pa.StructArray.from_arrays([pa.array(column) for column in columns.values()], list(columns))
+def _types_of(part: Any) -> _Types:
+    if isinstance(part, Numbers):
+        return int, int if part.code == "i" else float
+    types: Any = str if isinstance(part.keys, list) else int, type(part.values[0])
+    return types
 
 
-def _parts_of_keyed_pickles(groups: KeyedPickles) -> Iterator[Part]:
-    for first, last in _spans(groups.sizes()):
-        pieces = list(groups.rows(first, last))
-        plain = [piece for piece in pieces if isinstance(piece, BytesRows)]
-        pickled = [piece for piece in pieces if isinstance(piece, PickledRows)]
-        if len(plain) == len(pieces) == 1 and is_worth_pages(column := _bytes_column(plain[0])):
-            yield Part(_keyed_rows(plain, {}).remove_column(column.place), (first, last), "state", column)
-            continue
-        tables: list[Any] = []
-        if plain:
-            arrays = [array for piece in plain for array in _bytes_of(piece.values, piece.sizes)]
-            tables.append(_keyed_rows(plain, {"value_bytes": pa.chunked_array(arrays)}))
-        if pickled:
-            tables.append(_keyed_rows(pickled, {"data": pa.chunked_array(list(map(_pickles_of, pickled)))}))
-        yield Part(pa.concat_tables(tables), (first, last))
+def _typed_table(types: _Types, parts: Sequence[Numbers | Pairs], *, with_values: bool = True) -> Any:
+    """Build the table of plain entries whose keys have one type and whose values have one type."""
+    groups = np.concatenate([part.groups for part in parts])
+    key_column, value_column = _TYPED[types]
+    columns = {"key_group": groups, key_column: _joined([part.keys for part in parts], key_column)}
+    if types[1] is bytes and with_values:
+        column = _bytes_column(parts)
+        columns[value_column] = pa.chunked_array(list(_bytes_of(column.values, column.sizes)))
+    elif with_values:
+        columns[value_column] = _joined([part.values for part in parts], value_column)
+    return _table(len(groups), {"kind": _repeated("value", _KIND, len(groups)), **columns})
 
 
-def _bytes_column(rows: BytesRows) -> BytesColumn:
-    return BytesColumn("value_bytes", STATE.get_field_index("value_bytes"), rows.values, rows.sizes)
+def _joined(parts: Sequence[Any], name: str) -> Any:
+    is_array = isinstance(parts[0], np.ndarray)
+    return arrow_array(np.concatenate(parts) if is_array else list(chain.from_iterable(parts)), STATE.field(name).type)
 
 
-def _keyed_rows(pieces: Sequence[BytesRows | PickledRows], more: dict[str, Any]) -> Any:
-    groups, keys = (np.concatenate(parts) for parts in zip(*((p.groups, p.keys) for p in pieces), strict=True))
-    kind = _repeated("value", _KIND, len(keys))
-    return _table(len(keys), {"kind": kind, "key_group": groups, "key_int": keys, **more})
+def _bytes_column(parts: Sequence[Any]) -> BytesColumn:
+    values = list(chain.from_iterable(part.values for part in parts))
+    sizes = np.fromiter(map(len, values), np.int64, len(values))
+    return BytesColumn("value_bytes", STATE.get_field_index("value_bytes"), values, sizes)
+
+
+def _pickled_table(kind: Kind, parts: Sequence[Pickles]) -> Any:
+    """Build the table of pickled entries of one kind."""
+    groups = np.concatenate([part.groups for part in parts])
+    columns = {
+        "kind": _repeated(kind, _KIND, len(groups)),
+        "key_group": groups,
+        "data": pa.chunked_array([array for part in parts for array in _arrays_of(part)]),
+    }
+    keys = [part.keys for part in parts if part.keys is not None]
+    if all(isinstance(shown, np.ndarray) for shown in keys):
+        columns["key_int"] = np.concatenate(keys)
+    else:
+        each = [key for shown in keys for key in (shown if isinstance(shown, list) else shown.tolist())]
+        for column, of_type in (("key_int", int), ("key_str", str)):
+            columns[column] = [key if type(key) is of_type else None for key in each]
+    if kind == "timer":
+        columns["value_int"] = [time for part in parts for time in part.times or ()]
+    return _table(len(groups), columns)
+
+
+def _arrays_of(part: Pickles) -> Iterator[Any]:
+    sizes = np.diff(part.starts)
+    for start, end in pairwise(_chunk_starts(sizes, _CHUNK_BYTES)):
+        yield _binary(sizes[start:end], part.data[int(part.starts[start]) : int(part.starts[end])])
 
 
 def _bytes_of(values: Iterable[bytes], sizes: Array) -> Iterator[Any]:
     """The values in arrays that their offsets can describe."""
     left = iter(values)
-    for start, end in pairwise(chunk_starts(sizes, _CHUNK_BYTES)):
+    for start, end in pairwise(_chunk_starts(sizes, _CHUNK_BYTES)):
         yield _binary(sizes[start:end], b"".join(islice(left, end - start)))
 
 
-def _pickles_of(rows: PickledRows) -> Any:
-    return _binary(rows.sizes, rows.data)
+def _chunk_starts(sizes: Array, bytes_max: int) -> list[int]:
+    """Where chunks of values of these sizes begin, and the last one ends. None has twice as many bytes as `bytes_max`,
+    unless it is a single value.
+
+    >>> _chunk_starts(np.array([4, 9, 4, 1, 50, 9]), 10)
+    [0, 1, 4, 5, 6]
+    """
+    ends = np.cumsum(sizes)
+    if not len(ends) or ends[-1] <= bytes_max:
+        return [0, len(sizes)]
+    large = np.flatnonzero(sizes > bytes_max)
+    inner = np.unique(np.concatenate([np.flatnonzero(np.diff(ends // bytes_max)) + 1, large, large + 1]))
+    return [0, *inner[(inner > 0) & (inner < len(sizes))].tolist(), len(sizes)]
 
 
-def _binary(sizes: Array, data: bytes) -> Any:
+def _binary(sizes: Array, data: bytes | memoryview) -> Any:
     """A column of values of these sizes, one behind the other in `data`."""
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
@@ -511,32 +430,29 @@ def _are_typed_alike(table: Any) -> bool:
     return {name for name in full if name not in {"kind", "key_group"}} in map(set, _TYPED.values())
 
 
-def groups_of(table: Any, wanted: range | None = None) -> StoredGroups:
-    """Read the key groups of a part, or only the groups in `wanted`."""
+def parts_of(table: Any, wanted: range | None = None) -> Iterator[KeyedPart]:
+    """Read what the rows of a part hold by key, or only that of the key groups in `wanted`."""
+    groups = table.column("key_group")
+    is_wanted = _is_there(table, "key_group")
+    if wanted is not None:
+        numbers = numbers_in(groups)
+        is_wanted &= (numbers >= wanted.start) & (numbers < wanted.stop)
     if table.schema.names == ROWS_NAMES:
-        return StoredGroups(_rows_part(table, wanted))
-    in_group = _is_there(table, "key_group")
-    if wanted is not None:
-        groups = numbers_in(table.column("key_group"))
-        in_group &= (groups >= wanted.start) & (groups < wanted.stop)
+        rows = _rows(table, is_wanted)
+        if rows.num_rows:
+            yield Rows(numbers_in(rows.column("key_group")), *(_columns_of(rows.column(n)) for n in ("key", "value")))
+        return
     is_typed = ~_is_there(table, "data")
-    parts: list[Numbers | Pairs | Pickles] = []
     for types, columns in _TYPED.items():
-        is_of_these = in_group & is_typed & _is_there(table, columns[0]) & _is_there(table, columns[1])
+        is_of_these = is_wanted & is_typed & _is_there(table, columns[0]) & _is_there(table, columns[1])
         if is_of_these.any():
-            parts.append(_typed_part(types, _rows(table.select(["key_group", *columns]), is_of_these)))
-    pickled = _rows(table.select(["key_group", "data"]), in_group & ~is_typed)
-    parts += [_pickles(batch) for batch in pickled.to_batches() if batch.num_rows]
-    return StoredGroups(tuple(parts))
-
-
-def _rows_part(table: Any, wanted: range | None) -> tuple[Rows, ...]:
-    groups = numbers_in(table.column("key_group"))
-    if wanted is not None:
-        table = _rows(table, (groups >= wanted.start) & (groups < wanted.stop))
-        groups = numbers_in(table.column("key_group"))
-    keys, values = (_columns_of(table.column(name)) for name in ("key", "value"))
-    return (Rows(groups, keys, values),) if len(groups) else ()
+            yield _typed_part(types, _rows(table.select(["key_group", *columns]), is_of_these))
+    pickled = _rows(table.select(["kind", "key_group", "data"]), is_wanted & ~is_typed)
+    kinds = pickled.column("kind").combine_chunks().dictionary_encode()
+    numbers = numbers_in(pa.chunked_array([kinds.indices]))
+    for number, kind in enumerate(kinds.dictionary.to_pylist()):
+        of_kind = _rows(pickled.select(["key_group", "data"]), numbers == number)
+        yield from (_pickles(kind, batch) for batch in of_kind.to_batches() if batch.num_rows)
 
 
 def _columns_of(structs: Any) -> dict[str, Array]:
@@ -566,15 +482,15 @@ def _typed_part(types: Any, rows: Any) -> Numbers | Pairs:
     if types in _MANY:
         code = "i" if types[1] is int else "f"
         return Numbers(code, numbers_in(groups), numbers_in(keys), numbers_in(values))
-    return Pairs(numbers_in(groups), keys.to_pylist(), values.to_pylist())
+    return Pairs(numbers_in(groups), numbers_in(keys) if types[0] is int else keys.to_pylist(), values.to_pylist())
 
 
-def _pickles(batch: Any) -> Pickles:
+def _pickles(kind: Kind, batch: Any) -> Pickles:
     groups, data = batch.columns
     _, ends, payload = data.buffers()
     first = data.offset
     offsets = np.frombuffer(ends, np.int32)[first : first + len(data) + 1]
-    return Pickles(numbers_in(pa.chunked_array([groups])), offsets, memoryview(payload))
+    return Pickles(kind, numbers_in(pa.chunked_array([groups])), offsets, memoryview(payload))
 
 
 def _is_there(table: Any, column: str) -> npt.NDArray[np.bool_]:

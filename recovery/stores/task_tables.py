@@ -8,9 +8,9 @@ from typing import Any
 
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.recovery.cut import InputRecord, LogEntry, OperatorState, TaskSnapshot
+from backedge.recovery.keyed_parts import KeyedPart
 from backedge.recovery.outline import rounds_outline
 from backedge.recovery.rounds import RoundsSnapshot
-from backedge.recovery.stored_groups import StoredGroups, StoredPart
 from backedge.recovery.stores import record_tables as records
 from backedge.recovery.stores import state_table as states
 from backedge.recovery.stores.digests import TaskFileHash, digest_of_task_file
@@ -232,10 +232,10 @@ class TaskReader:
             tuple(self._state_files(attempt_folder(layer.attempt, layer.filed), operator, groups))
             for layer in self._described.below
         ]
-        first, *deltas = (StoredGroups(_KeyedParts(self, operator, files, groups)) for files in (*below, tuple(keyed)))
+        first, *deltas = (_KeyedParts(self, operator, files, groups) for files in (*below, tuple(keyed)))
         self._compare("state", operator, whole is not None or None)
         return OperatorState(
-            groups=first,
+            keyed=first,
             splits=facts.positions,
             pending=pending,
             whole=whole,
@@ -331,9 +331,9 @@ class _KeyedParts:
     files: tuple[StoredFile, ...]
     wanted: range | None
 
-    def __iter__(self) -> Iterator[StoredPart]:
+    def __iter__(self) -> Iterator[KeyedPart]:
         for file in self.files:
-            yield from states.groups_of(self.reader.state_part(self.operator, file), self.wanted).parts
+            yield from states.parts_of(self.reader.state_part(self.operator, file), self.wanted)
 
 
 class StoredCut:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backedge.engine.state import decode_entries
 from backedge.graphs.ids import Epoch
+from backedge.recovery.keyed_parts import entries_of
 from backedge.recovery.stores.cut_store import CutStore
 from bench import restore
 from bench.options import Options
@@ -23,7 +23,7 @@ def test_the_cut_holds_every_key_with_its_own_bytes_and_the_peer_reads_its_files
     files = restore.write_cut(str(tmp_path), KEYS, seed=1)
     snapshots = CutStore(str(tmp_path), restore.JOB).cut(Epoch(1)).snapshots.values()
     states = [snapshot.operators["profiles"] for snapshot in snapshots if "profiles" in snapshot.operators]
-    entries = dict(entry for state in states for entry in decode_entries(state.groups))
+    entries = dict(entry for state in states for entry in entries_of(state.keyed))
     assert len(states) == len(files) == restore.TASKS
     assert entries.keys() == {*range(KEYS)} and len({*entries.values()}) == KEYS
     assert {len(value) for value in entries.values()} == {restore.VALUE_BYTES}

@@ -232,10 +232,10 @@ def test_groups_of_a_task_that_had_started_and_of_one_that_had_not_are_restored_
     run.run(held=is_late)
     assert {sender.index for sender, _ in run.messages} == {0}, "one of them has started"
     states = [encoded(runtime.capture(EPOCH, ATTEMPT))["program"] for runtime in run.programs]
-    groups = {group: data for state in states for group, data in state.groups.items()}
+    parts = tuple(part for state in states for part in state.keyed)
     alone = Tasks(run.tasks.flow)
     program = alone.home("program")
-    program.open({"program": OperatorState(groups)})
+    program.open({"program": OperatorState(parts)})
     assert program.next_timer_ms is None, "a group is not complete yet"
     graph = next(channel for channel in program.task.inputs if not channel.is_back)
     for channel, batch in run.waiting:

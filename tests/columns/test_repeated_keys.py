@@ -260,5 +260,5 @@ def test_a_restored_table_finds_its_own_rows():
         table.set(table.rows([5, 4]), sum=[5, 4])
     restored = TableState("t", SUMS)
     restored.rows([4])
-    restored.restore(rows_of(OperatorState(table.capture().groups())))
+    restored.restore(rows_of(OperatorState(table.capture().parts())))
     assert restored.get("sum", restored.rows([5, 4])).tolist() == [5, 4]

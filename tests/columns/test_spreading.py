@@ -18,12 +18,12 @@ from backedge.engine.operators import vertex_graph
 from backedge.engine.operators import vertices as in_rounds
 from backedge.engine.sending import Emitted
 from backedge.engine.spreading_values import SpreadingValues
-from backedge.engine.state import decode_entries
 from backedge.engine.task_errors import StateSerializationError
 from backedge.engine.vertex_edges import OutEdges, identity
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.routing import tasks_of_keys
 from backedge.graphs.vertex_program import BACKWARDS
+from backedge.recovery.keyed_parts import entries_of
 from tests.columns.given import columns
 from tests.columns.test_vertex_programs import EDGES, Best, BestWay, flow_of, lowest_by_hand, shortest_by_hand
 from tests.runtime.tasks import States, Tasks, encoded
@@ -383,7 +383,7 @@ def test_what_was_filed_of_a_graph_is_not_written_again():
 
     def filed(cut: int) -> list[dict[str, Any]]:
         states = encoded(runtime.capture(Epoch(cut + 1), Attempt(1), Epoch(cut) if cut else None))
-        return [constant_in(memoryview(entry[1])) for entry in decode_entries(states["program"].groups)]
+        return [constant_in(memoryview(entry[1])) for entry in entries_of(states["program"].keyed)]
 
     for cut, start in enumerate((0, 40, 40, 80)):
         if start != 40 or cut == 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,8 +19,9 @@ from backedge.engine.task_errors import MisuseError, UserFunctionError
 from backedge.engine.touched_keys import Bases
 from backedge.graphs.ids import Epoch
 from backedge.graphs.routing import groups_of_keys, groups_of_task, key_group, key_groups
-from backedge.recovery.cut import OperatorState
-from backedge.recovery.stores.state_table import groups_of, state_parts
+from backedge.recovery.cut import OperatorState, layers
+from backedge.recovery.keyed_parts import KeyedPart
+from backedge.recovery.stores.state_table import parts_of, state_parts
 from tests.columns.given import columns, flow_of, sent
 from tests.runtime.tasks import Tasks
 
@@ -34,20 +37,20 @@ def table_of(ids: Any, sums: Any, declared: Table = SUMS, **options: Any) -> Tab
 
 def state_of(capture: TableCapture, below: OperatorState | None = None) -> OperatorState:
     """The captured rows, on top of those of the captures before."""
-    groups = capture.groups()
+    groups = capture.parts()
     capture.release()
-    return OperatorState(groups) if below is None else OperatorState(below.groups, deltas=(*below.deltas, groups))
+    return OperatorState(groups) if below is None else OperatorState(below.keyed, deltas=(*below.deltas, groups))
 
 
 def stored(state: OperatorState) -> OperatorState:
     """The same after it has been in files."""
-    layers = [groups_of_parts(OperatorState(groups)) for groups in (state.groups, *state.deltas)]
-    return OperatorState(layers[0], deltas=tuple(layers[1:]))
+    first, *deltas = (tuple(from_file(parts)) for parts in layers(state))
+    return OperatorState(first, deltas=tuple(deltas))
 
 
-def groups_of_parts(state: OperatorState) -> Any:
-    (part,) = state_parts(state)
-    return groups_of(part.rows)
+def from_file(parts: Iterable[KeyedPart]) -> Iterator[KeyedPart]:
+    (part,) = state_parts(OperatorState(parts))
+    return parts_of(part.rows)
 
 
 def sums_in(state: OperatorState, declared: Table = SUMS) -> dict[Any, int]:
@@ -150,8 +153,8 @@ def test_rows_of_a_group_fill_its_last_block_before_new_ones(steps: tuple[int, .
         table.combine(np.add, rows, sum=ids)
         first += step
     assert sums_of(table) == {key: key for ids in of_two_groups for key in ids.tolist()}
-    groups = table.capture().groups()
-    assert {group: len(groups.of(group).entries()) for group in groups} == {3: sum(steps), 7: sum(steps)}
+    groups = Counter(group for part in table.capture().parts() for group in part.groups.tolist())
+    assert groups == {3: sum(steps), 7: sum(steps)}
     assert len(table.capture().is_left) == 2 * -(-sum(steps) // BLOCK_ROWS)
 
 
@@ -239,7 +242,7 @@ def test_a_capture_may_be_encoded_again():
     table.set(table.rows([1, 3]), sum=2)
     for capture, expected in ((whole, dict.fromkeys(range(9_000), 0)), (delta, {1: 1, 2: 1})):
         for _ in range(2):
-            assert sums_in(OperatorState(capture.groups())) == expected
+            assert sums_in(OperatorState(capture.parts())) == expected
 
 
 def test_what_a_row_held_is_kept_once_however_often_it_changes():
@@ -272,7 +275,7 @@ def test_deltas_are_exact_if_few_rows_change_again_and_again(seed: int):
     table = table_of(range(40_000), 0)
     index = table._index
     assert isinstance(index, IntegerIndex)
-    layers, told, far = [state_of(table.capture(Epoch(1))).groups], 0, 40_000
+    layers, told, far = [state_of(table.capture(Epoch(1))).keyed], 0, 40_000
     for epoch in map(Epoch, range(2, 30)):
         hot = random.integers(0, 40_000, 50)
         for _ in range(int(random.integers(10, 40))):
@@ -292,7 +295,7 @@ def test_deltas_are_exact_if_few_rows_change_again_and_again(seed: int):
         capture, expected = table.capture(epoch, Epoch(epoch - 1)), sums_of(table)
         if random.random() < 0.5:
             table.combine(np.add, table.rows(hot), sum=1)
-        layers.append(state_of(capture).groups)
+        layers.append(state_of(capture).keyed)
         if epoch % 5 == 0:
             assert sums_in(OperatorState(layers[0], deltas=tuple(layers[1:]))) == expected
     assert told > 50
@@ -305,7 +308,7 @@ def test_captures_that_stay_open_while_the_same_rows_change_are_exact(seed: int)
     table = table_of(range(300_000), 0)
     index = table._index
     assert isinstance(index, IntegerIndex)
-    layers, told = [state_of(table.capture(Epoch(1))).groups], 0
+    layers, told = [state_of(table.capture(Epoch(1))).keyed], 0
     opened: list[tuple[TableCapture, dict[int, int]]] = []
     hot = random.integers(0, 300_000, 2_000)
     for epoch in map(Epoch, range(2, 14)):
@@ -318,7 +321,7 @@ def test_captures_that_stay_open_while_the_same_rows_change_are_exact(seed: int)
                 opened[0][0].encode_some(2_000)
         if epoch % 2:
             for capture, expected in opened:
-                layers.append(state_of(capture).groups)
+                layers.append(state_of(capture).keyed)
                 assert sums_in(OperatorState(layers[0], deltas=tuple(layers[1:]))) == expected
             opened.clear()
     assert told > 10
@@ -407,7 +410,7 @@ def test_deltas_without_those_that_they_supersede_hold_everything(seed: int):
     """Some captures are aborted, some hold everything, and some keys are new."""
     random = np.random.default_rng(seed)
     table, last, keys = table_of(range(2_000), 0), Epoch(1), 2_000
-    below: dict[Epoch, list[Any]] = {last: [table.capture(last).groups()]}
+    below: dict[Epoch, list[Any]] = {last: [table.capture(last).parts()]}
     bases, superseded, changed = Bases(), 0, dict[Epoch, set[int]]()
     since_last: set[int] = set()
     for epoch in map(Epoch, range(2, 80)):
@@ -420,7 +423,7 @@ def test_deltas_without_those_that_they_supersede_hold_everything(seed: int):
         if base is not None and since != base:
             superseded += 1
             assert changed[base] <= since_last
-        groups = capture.groups()
+        groups = capture.parts()
         capture.release()
         if random.random() < 0.2:
             continue

@@ -27,8 +27,8 @@ from backedge.recovery.run_status import (
 )
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.store_errors import StoreError
-from tests.stores.layered import Cuts, gone
-from tests.stores.snapshots import begin, complete, entries_of
+from tests.stores.layered import Cuts
+from tests.stores.snapshots import begin, complete, held
 from tests.stores.test_opening import let_others_reach, somebody_without_rights
 
 GRAPH = {
@@ -278,8 +278,9 @@ def test_nothing_is_unpickled_by_looking(tmp_path: Path, call: Call):
     sprung.unlink()
     cuts = Cuts(tmp_path / "cuts")
     cuts.store.describe_graph("abc", GRAPH)
-    cuts.complete(1, entries_of({"a": Trap(sprung), "b": 1}))
-    cuts.complete(2, entries_of({"b": Trap(sprung)}), base=1)
+    cuts.complete(1, held({"a": Trap(sprung), "b": 1}))
+    cuts.complete(2, held({"b": Trap(sprung)}), base=1)
+    sprung.unlink()  # its class was new, so it was read back once
     (entry,) = state_of(call, tmp_path / "cuts", "rank", "a")
     assert entry["value"]["class"] == "pathlib.Path.touch"
     for words in (["snapshots", "diff", "job", "1", "2"], ["inflight", "job", "again"], ["status", "job"]):
@@ -289,7 +290,7 @@ def test_nothing_is_unpickled_by_looking(tmp_path: Path, call: Call):
 
 def test_names_and_values_from_files_are_printed_escaped(tmp_path: Path, call: Call):
     cuts = Cuts(tmp_path)
-    cuts.complete(1, entries_of({"a\x1b[2J\nb": "c\u202ed"}))
+    cuts.complete(1, held({"a\x1b[2J\nb": "c\u202ed"}))
     _, out, _ = call("state", "job", "rank", "--snapshots", tmp_path)
     assert out.isascii() and "\x1b" not in out and len(out.splitlines()) == 3
 
@@ -337,8 +338,8 @@ def test_records_of_the_log_are_shown_with_where_they_come_from(store: CutStore,
 
 def test_two_cuts_differ_in_the_keys_that_were_added_removed_and_changed(tmp_path: Path, call: Call):
     cuts = Cuts(tmp_path)
-    cuts.complete(1, entries_of({"a": 1, "b": 2, "c": 3}, [("c", 50, 0)]))
-    cuts.complete(2, {**entries_of({"a": 10, "d": 4}), **gone("b", "c")}, base=1)
+    cuts.complete(1, held({"a": 1, "b": 2, "c": 3}, [("c", 50, 0)]))
+    cuts.complete(2, held({"a": 10, "d": 4}, gone=["b", "c"]), base=1)
     found = call.json("snapshots", "diff", "job", "1", "2", "--snapshots", tmp_path)
     (state,) = found["state"]
     assert (state["added"], state["removed"], state["changed"], state["other"]) == (1, 2, 1, 1)
@@ -357,9 +358,9 @@ def kept(root: Path) -> list[int]:
 
 def test_a_cut_is_deleted_without_what_later_cuts_are_on_top_of(tmp_path: Path, call: Call):
     cuts = Cuts(tmp_path)
-    cuts.complete(1, entries_of({"a": 1, "b": 2}))
-    cuts.complete(2, entries_of({"a": 10}), base=1)
-    cuts.complete(3, entries_of({"c": 3}))
+    cuts.complete(1, held({"a": 1, "b": 2}))
+    cuts.complete(2, held({"a": 10}), base=1)
+    cuts.complete(3, held({"c": 3}))
     told = call.json("snapshots", "delete", "job", "1", "--snapshots", tmp_path)
     assert (told["deleted"], told["cuts"], kept(tmp_path)) == (1, [2, 3], [2, 3])
     CutStore(str(tmp_path), "job").verify(Epoch(2))

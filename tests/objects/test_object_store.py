@@ -17,7 +17,7 @@ from backedge.recovery.stores.store_schemes import store_at
 from backedge.testing import check_store
 from tests.objects.conftest import Place
 from tests.stores.layered import Cuts
-from tests.stores.snapshots import entries_of
+from tests.stores.snapshots import held
 
 # It starts servers.
 pytestmark = pytest.mark.slow
@@ -30,9 +30,9 @@ def test_it_gives_every_guarantee(place: Place):
 @pytest.mark.usefixtures("no_cluster")
 def test_a_cut_is_deleted_in_it_without_what_later_cuts_are_on_top_of(place: Place, capsys: pytest.CaptureFixture[str]):
     cuts = Cuts(place.location)
-    cuts.complete(1, entries_of({"a": 1, "b": 2}))
-    cuts.complete(2, entries_of({"a": 10}), base=1)
-    cuts.complete(3, entries_of({"c": 3}))
+    cuts.complete(1, held({"a": 1, "b": 2}))
+    cuts.complete(2, held({"a": 10}), base=1)
+    cuts.complete(3, held({"c": 3}))
     words = ["snapshots", "delete", "job", "--snapshots", place.location, "--json"]
     assert main([*words, "3"]) == 2
     assert "cut 3 is the latest" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 from backedge import Collect, Flow, Items
@@ -19,6 +20,7 @@ from backedge.graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, Task
 from backedge.graphs.plan import Plan
 from backedge.graphs.routing import key_group, task_of_group
 from backedge.recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot
+from backedge.recovery.keyed_parts import Numbers, Pairs, entries_of
 from backedge.recovery.messages import Mode
 from backedge.recovery.outline import outline_of
 from backedge.recovery.protocol_errors import RescaleError
@@ -85,15 +87,13 @@ def back_channel(deployment: Deployment, sender: int, receiver: int) -> ChannelI
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 5])
 def test_each_key_group_goes_to_the_task_that_keeps_it(parallelism: int):
     old = expand(PLAN, 2)
-    groups = {0: {g: b"%d" % g for g in range(64)}, 1: {g: b"%d" % g for g in range(64, 128)}}
-    cut = cut_of(old, {("count", index): OperatorState(groups=groups[index]) for index in (0, 1)})
+    halves = [Numbers("i", of, of, of) for of in (np.arange(64), np.arange(64, 128))]
+    cut = cut_of(old, {("count", index): OperatorState((halves[index],)) for index in (0, 1)})
     restored = restored_parts(cut, expand(PLAN, parallelism), reroute, leave_whole)
-    found = {index: restored[TaskId("count", index)].operators["count"].groups for index in range(parallelism)}
-    assert sorted(group for groups in found.values() for group in groups) == list(range(128))
-    for index, groups in found.items():
-        assert all(
-            task_of_group(group, parallelism) == index and data == b"%d" % group for group, data in groups.items()
-        )
+    found = [entries_of(restored[TaskId("count", index)].operators["count"].keyed) for index in range(parallelism)]
+    assert sorted(entry for entries in found for entry in entries) == [(group, group) for group in range(128)]
+    for index, entries in enumerate(found):
+        assert all(task_of_group(group, parallelism) == index for group, _ in entries)
 
 
 def test_a_task_reads_the_files_that_hold_its_key_groups_and_no_others():
@@ -111,7 +111,7 @@ def test_state_of_the_tasks_own_is_read_by_each_task_for_it_is_merged_before_it_
 
 
 def test_a_plan_holds_no_state():
-    large = OperatorState(groups={3: b"x" * 1_000_000}, whole=b"x" * 1_000_000)
+    large = OperatorState((Pairs(np.array([3]), np.array([1]), [b"x" * 1_000_000]),), whole=b"x" * 1_000_000)
     states = {("count", index): large for index in (0, 1)}
     for parallelism in (2, 3):
         plans = plan_restore(outline_of(cut_of(expand(PLAN, 2), states)), expand(PLAN, parallelism))

@@ -13,11 +13,12 @@ import pytest
 import backedge.engine.state as state_module
 from backedge import Collect, Flow, Items
 from backedge.engine.capture import Capture
-from backedge.engine.state import GroupEncoder, KeyedState, WholeState, decode_entries
+from backedge.engine.state import KeyedState, StateEncoder, WholeState
 from backedge.engine.task_errors import StateSerializationError
 from backedge.engine.typed_state import Layout
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.routing import key_group
+from backedge.recovery.keyed_parts import Pickles, entries_of
 from tests.runtime.tasks import Tasks, encoded, records_of
 
 
@@ -48,7 +49,7 @@ def capture_of(tasks: Tasks, epoch: int = 1) -> Capture:
 
 
 def values_in(capture: Capture, entries_max: int = 1000) -> dict[Any, Any]:
-    return dict(decode_entries(encoded(capture, entries_max)["op"].groups))
+    return dict(entries_of(encoded(capture, entries_max)["op"].keyed))
 
 
 KEYS = [f"k{n}" for n in range(20)]
@@ -147,11 +148,11 @@ def test_a_capture_may_be_encoded_in_another_thread_while_the_task_goes_on():
     assert values_in(capture) == {key: [1] for key in keys}
 
 
-def test_encoding_in_pieces_gives_the_same_bytes_as_at_once():
+def test_encoding_in_pieces_gives_the_same_entries_as_at_once():
     tasks = Tasks(appending())
     tasks.feed("op", [(key, 1) for key in KEYS])
     once, pieces = capture_of(tasks), capture_of(tasks)
-    assert encoded(once) == encoded(pieces, 1)
+    assert values_in(once) == values_in(pieces, 1)
 
 
 def test_equal_states_give_equal_bytes_in_the_order_of_the_groups():
@@ -159,9 +160,9 @@ def test_equal_states_give_equal_bytes_in_the_order_of_the_groups():
     one.feed("op", [("a", 1), ("b", 2), ("a", 3)])
     other.feed("op", [("".join(["a"]), 1), ("a", 3)])
     other.feed("op", [("b", 2)])
-    groups = encoded(capture_of(one))["op"].groups
-    assert groups == encoded(capture_of(other))["op"].groups
-    assert list(groups) == sorted({key_group("a"), key_group("b")})
+    (part,), (alike,) = (encoded(capture_of(tasks))["op"].keyed for tasks in (one, other))
+    assert isinstance(part, Pickles) and isinstance(alike, Pickles) and part.stretch == alike.stretch
+    assert part.groups.tolist() == alike.groups.tolist() == sorted({key_group("a"), key_group("b")})
 
 
 class Weekday(IntEnum):
@@ -173,11 +174,11 @@ class Weekday(IntEnum):
 def captured(state: KeyedState, pieces: int) -> tuple[list[tuple[Any, ...]], Layout]:
     """What a capture of the state holds, encoded so many entries at a time, and the keys that it knew from before."""
     capture = state.capture()
-    encoder = GroupEncoder("count", capture.entries)
+    encoder = StateEncoder("count", capture.entries)
     while encoder.encode_some(pieces) == pieces:
         continue
     capture.release()
-    return decode_entries(encoder.groups()), capture.entries.known
+    return entries_of(encoder.parts()), capture.entries.known
 
 
 def test_keys_that_have_kept_their_places_are_packed_once():
@@ -202,10 +203,10 @@ def test_keys_are_known_from_captures_that_were_encoded_before():
     early = state.capture()
     assert sorted(captured(state, 4)[0]) == sorted(state.values.items())
     late = state.capture()
-    encoders = [GroupEncoder("count", capture.entries) for capture in (late, early)]
+    encoders = [StateEncoder("count", capture.entries) for capture in (late, early)]
     for encoder in encoders:
         assert encoder.encode_some(100) < 100
-        assert sorted(decode_entries(encoder.groups())) == sorted(state.values.items())
+        assert sorted(entries_of(encoder.parts())) == sorted(state.values.items())
 
 
 @pytest.mark.parametrize(
@@ -225,10 +226,10 @@ def test_small_integers_of_known_keys_are_packed_as_they_are_captured(value: Any
     expected = sorted(state.values.items(), key=repr)
     assert (capture.entries.packed is not None) is is_packed
     state.values.update(dict.fromkeys(range(5), 7))
-    encoder = GroupEncoder("count", capture.entries)
+    encoder = StateEncoder("count", capture.entries)
     while encoder.encode_some(2) == 2:
         continue
-    found = decode_entries(encoder.groups())
+    found = entries_of(encoder.parts())
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 

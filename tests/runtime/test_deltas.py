@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
+from itertools import chain
 from typing import Any
 
 import pytest
 
 from backedge import Collect, Flow, Items
 from backedge.engine.compaction import put_together
-from backedge.engine.state import KeyedState, changed_entries, decode_entries, encode_groups, keyed_entries
+from backedge.engine.state import KeyedState, changed_entries, encode_entries, keyed_entries
 from backedge.engine.touched_keys import TouchedKeys
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.cut import OperatorState
-from backedge.recovery.stored_groups import StoredGroups
-from backedge.recovery.typed_groups import TypedGroups
+from backedge.recovery.keyed_parts import Numbers, entries_of
 from tests.runtime.tasks import Tasks
 
 ONE = Attempt(1)
@@ -61,7 +61,7 @@ def test_a_delta_holds_the_keys_that_changed_and_their_timers():
     assert base == 1
     values, timers = keyed_entries(delta)
     assert values == {1: [1, 11]} and sorted(timers) == [(1, 101, 0), (1, 111, 0), (2, 102, 0)]
-    values, timers = keyed_entries(OperatorState(whole.groups, deltas=(delta.groups,)))
+    values, timers = keyed_entries(OperatorState(whole.keyed, deltas=(delta.keyed,)))
     assert values == {1: [1, 11], 3: [3]}
     assert sorted(timers) == [(1, 101, 0), (1, 111, 0), (2, 102, 0), (3, 103, 0)]
 
@@ -72,7 +72,7 @@ def test_a_timer_that_fires_is_in_no_later_file():
     whole, _ = states(tasks, 1)
     tasks.home("op").fire_timers(101)
     delta, _ = states(tasks, 2, base=1)
-    assert keyed_entries(OperatorState(whole.groups, deltas=(delta.groups,))).timers == [(2, 102, 0)]
+    assert keyed_entries(OperatorState(whole.keyed, deltas=(delta.keyed,))).timers == [(2, 102, 0)]
 
 
 def test_a_delta_holds_what_aborted_captures_held():
@@ -225,7 +225,7 @@ def test_a_delta_that_holds_all_keys_of_the_one_before_is_relative_to_its_base()
     tasks.feed("op", [11, -2])
     delta, base = states(tasks, 3, base=2)
     assert base == 1
-    assert keyed_entries(OperatorState(whole.groups, deltas=(delta.groups,))).values == {1: [1, 1, 11], 3: [3]}
+    assert keyed_entries(OperatorState(whole.keyed, deltas=(delta.keyed,))).values == {1: [1, 1, 11], 3: [3]}
     tasks.feed("op", [21])
     assert states(tasks, 4, base=3)[1] == 3, "it does not say that 2 is gone"
     tasks.feed("op", [31])
@@ -293,7 +293,7 @@ def test_compaction_writes_what_a_restore_would_take_back():
 
 
 def stack(files: list[OperatorState]) -> OperatorState:
-    return OperatorState(files[0].groups, deltas=tuple(file.groups for file in files[1:]))
+    return OperatorState(files[0].keyed, deltas=tuple(file.keyed for file in files[1:]))
 
 
 def test_compacted_deltas_do_to_the_file_below_them_what_each_of_them_did():
@@ -314,14 +314,13 @@ def test_compacted_deltas_do_to_the_file_below_them_what_each_of_them_did():
 
 @pytest.mark.parametrize("of_another_kind", [False, True])
 def test_deltas_that_are_stored_as_numbers_are_compacted_to_what_they_hold(of_another_kind: bool):
-    files = [encode_groups("op", dict.fromkeys(range(first, 40), first), ()) for first in (30, 0, 20)]
+    files = [encode_entries("op", dict.fromkeys(range(first, 40), first), ()) for first in (30, 0, 20)]
     if of_another_kind:
-        files[1] = encode_groups("op", dict.fromkeys(range(40), 0.5), ())
-    stored = [StoredGroups(groups.numbers) for groups in files if isinstance(groups, TypedGroups)]
-    assert len(stored) == 3
-    found, keys = put_together({"op": OperatorState(stored[0], deltas=tuple(stored[1:]))})
+        files[1] = encode_entries("op", dict.fromkeys(range(40), 0.5), ())
+    assert all(isinstance(part, Numbers) for parts in files for part in parts)
+    found, keys = put_together({"op": OperatorState(files[0], deltas=tuple(files[1:]))})
     older = 0.5 if of_another_kind else 0
-    assert dict(decode_entries(found["op"].groups)) == {key: 20 if key >= 20 else older for key in range(40)}
+    assert dict(entries_of(found["op"].keyed)) == {key: 20 if key >= 20 else older for key in range(40)}
     assert keys == 40
 
 
@@ -335,10 +334,9 @@ def test_a_compaction_decodes_only_the_first_part_twice():
                 decoded.append(number)
                 yield part
 
-    parts = [encode_groups("op", {key: key}, ()) for key in range(4)]
-    stored = StoredGroups(Files(part.numbers[0] for part in parts if isinstance(part, TypedGroups)))
-    found, keys = put_together({"op": OperatorState(stored)})
-    assert dict(decode_entries(found["op"].groups)) == {0: 0, 1: 1, 2: 2, 3: 3} and keys == 4
+    parts = [encode_entries("op", {key: key}, ()) for key in range(4)]
+    found, keys = put_together({"op": OperatorState(Files(chain.from_iterable(parts)))})
+    assert dict(entries_of(found["op"].keyed)) == {0: 0, 1: 1, 2: 2, 3: 3} and keys == 4
     assert decoded == [0, 0, 1, 2, 3]
 
 

@@ -17,8 +17,9 @@ from backedge.engine.files.disk import Disk
 from backedge.engine.files.file_errors import UnwritableRecordError
 from backedge.engine.files.parts import PicklePart, read_pickles
 from backedge.engine.reading_back import check_reads_back, unreadable_class
-from backedge.engine.state import GroupEncoder, KeyedState, decode_entries
+from backedge.engine.state import KeyedState, StateEncoder
 from backedge.engine.task_errors import RecordSerializationError, StateSerializationError
+from backedge.recovery.keyed_parts import entries_of
 from tests.columns.given import columns
 
 
@@ -52,10 +53,10 @@ class CountedInside(Counted):
     reads: ClassVar[int] = 0
 
 
-def encoded(values: dict[Any, Any]) -> GroupEncoder:
+def encoded(values: dict[Any, Any]) -> StateEncoder:
     state = KeyedState("orders")
     state.values.update(values)
-    encoder = GroupEncoder("orders", state.capture().entries)
+    encoder = StateEncoder("orders", state.capture().entries)
     while encoder.encode_some(100) == 100:
         continue
     return encoder
@@ -110,10 +111,10 @@ def test_collected_results_are_read_back(tmp_path: Path):
 def test_a_class_is_read_back_once_however_many_values_and_captures_there_are():
     values = {key: Counted(key) for key in range(1000)}
     for _ in range(3):
-        groups = encoded(values).groups()
+        groups = encoded(values).parts()
         encode(Batch(list(values.values())))
     assert Counted.reads == 1
-    assert len(decode_entries(groups)) == 1000
+    assert len(entries_of(groups)) == 1000
     assert Counted.reads == 1001
 
 

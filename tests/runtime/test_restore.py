@@ -239,12 +239,13 @@ def test_what_was_prepared_stays_state_until_it_is_committed():
     assert [t.epoch for t in encoded(home.capture(Epoch(3), Attempt(1)))["sink"].transactions] == [1, 2]
 
 
-def test_a_capture_restored_and_captured_again_is_the_same_bytes():
+def test_a_capture_restored_and_captured_again_is_the_same():
     flow = fed_by(STEPS["keyed process"])
     tasks = Tasks(flow)
     tasks.feed("op", list(range(100)))
     states = tasks.capture()
-    assert Tasks(flow, restored=states).capture() == states
+    # As text, because arrays do not compare as a whole.
+    assert repr(Tasks(flow, restored=states).capture()) == repr(states)
 
 
 def test_own_state_moves_to_another_number_of_tasks_by_split_and_merge():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backedge.engine.state import Entries, GroupEncoder
+from backedge.engine.state import Entries, StateEncoder
 from backedge.engine.task_errors import StateSerializationError, UserFunctionError
 from backedge.engine.upgrading import upgraded
 from backedge.graphs.flow import Flow
@@ -24,9 +24,9 @@ class OneFile:
     """A cut in which `grow` holds a value of version 1."""
 
     def state(self, task: TaskId, operator: str, groups: range | None = None) -> OperatorState:
-        encoder = GroupEncoder(operator, Entries({"a": 1}))
+        encoder = StateEncoder(operator, Entries({"a": 1}))
         encoder.encode_some(9)
-        return OperatorState(encoder.groups())
+        return OperatorState(encoder.parts())
 
     def logs(self, task: TaskId) -> Any:
         return {}

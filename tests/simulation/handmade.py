@@ -33,10 +33,10 @@ from backedge.engine.simulation.record import (
     Started,
     Took,
 )
+from backedge.engine.state import encode_entries
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from backedge.graphs.routing import key_group
 from backedge.recovery.cut import Cut, InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot, Transaction
 from backedge.recovery.messages import Mode
 from backedge.recovery.restored import RestoredLog, TaskRestore
@@ -107,7 +107,7 @@ def log(all_sent: list[bytes], first: int) -> tuple[LogEntry, ...]:
 
 def state_of(total: int) -> OperatorState:
     """The keyed state of `down`."""
-    return OperatorState(groups={key_group("all"): pickle.dumps(("all", total), 5)})
+    return OperatorState(encode_entries("sum", {"all": total}))
 
 
 def source_snapshot(epoch: int, *, ended: bool = False, attempt: Attempt = FIRST, sent: bool = True) -> TaskSnapshot:

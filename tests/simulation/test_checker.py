@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -30,6 +31,7 @@ from backedge.engine.simulation.record import (
 )
 from backedge.engine.simulation.theorem import CHANNELS, LEGAL, PLAIN, PREPARED, STATE, check_theorem
 from backedge.engine.simulation.trail import BARRIERS, COUNTS, ENDED, GIVEN_UP, NUMBERED, OUTLIVED, lineage, walk
+from backedge.engine.state import encode_entries
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.plan import Edge
@@ -157,7 +159,8 @@ def source(position: int, records: int = 0) -> OperatorState:
 
 
 def values(group: int, *items: Any) -> OperatorState:
-    return OperatorState(groups={group: b"".join(pickle.dumps(item, 5) for item in items)})
+    parts = encode_entries("down", dict(items[:1]), items[1:])
+    return OperatorState(tuple(part._replace(groups=np.full_like(part.groups, group)) for part in parts))
 
 
 def transaction(held: int, epoch: int = 0) -> tuple[Transaction]:

@@ -15,8 +15,8 @@ from backedge.graphs.deployment import Channel, Deployment, Task
 from backedge.graphs.plan import Edge, Plan
 from backedge.graphs.routing import key_group
 from backedge.recovery.cut import OperatorState
+from backedge.recovery.keyed_parts import Rows
 from backedge.recovery.stores.cut_store import CutStore
-from backedge.recovery.table_groups import Rows, TableGroups
 from tests.stores.snapshots import (
     BACK,
     IN,
@@ -25,7 +25,7 @@ from tests.stores.snapshots import (
     SOURCE,
     begin,
     complete,
-    entries_of,
+    held,
     log_of,
     manifest_for,
     snapshots_of,
@@ -53,14 +53,12 @@ def _deployment() -> Deployment:
     return Deployment(Plan("job", {}, (), "abc"), tasks, channels, (), {"rank": 1})
 
 
-def rows_of(values: Mapping[int, float]) -> TableGroups:
+def rows_of(values: Mapping[int, float]) -> list[Rows]:
     """Rows of a table with an integer as key and a sum as value."""
-    return TableGroups(
-        [
-            Rows(np.array([key_group(key)], np.int32), {"id": np.array([key])}, {"sum": np.array([value])})
-            for key, value in values.items()
-        ]
-    )
+    return [
+        Rows(np.array([key_group(key)], np.int32), {"id": np.array([key])}, {"sum": np.array([value])})
+        for key, value in values.items()
+    ]
 
 
 def columns_batch(hops: int) -> bytes:
@@ -89,8 +87,8 @@ def _complete_other(store: CutStore, epoch: int) -> None:
     inputs = tuple(replace(record, log=log if record.channel == BACK else ()) for record in task.inputs)
     states = {
         **task.operators,
-        "counts": OperatorState(groups=entries_of({**FLOATS, **TEXTS})),
-        "sums": OperatorState(groups=rows_of(SUMS)),
+        "counts": OperatorState(keyed=held({**FLOATS, **TEXTS})),
+        "sums": OperatorState(keyed=rows_of(SUMS)),
     }
     snapshots[RANK] = replace(task, inputs=inputs, operators=states)
     files = write(store, snapshots)

@@ -76,7 +76,7 @@ class WrittenFiles:
                 self.with_compactions += 1
             else:
                 states = {
-                    operator: replace(state, groups=of_place[operator], deltas=())
+                    operator: replace(state, keyed=of_place[operator], deltas=())
                     for operator, state in snapshot.operators.items()
                 }
                 self._write(name, replace(snapshot, operators=states, base=self._bases[name]), deployment)

@@ -23,7 +23,7 @@ from backedge.recovery.stores import record_tables as records
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.parquet_tables import encode, from_rows
 from backedge.recovery.stores.state_table import STATE, state_parts
-from tests.stores.snapshots import entries_of
+from tests.stores.snapshots import held
 
 Row = dict[str, Any]
 VALUES = {"a": 1, "b": 2.5, "ä": [1], 7: 1, 8: 2, 9: "nine", 1 << 70: 1, (1, "x"): None, None: 0, 0.5: {"k": 1}}
@@ -31,8 +31,8 @@ VALUES |= {10: b"ten", "b10": b"\x00"}
 
 
 def rows_of_state() -> list[Row]:
-    groups = entries_of(VALUES, [("a", 100, 0), ("a", 90, 1), (3, 50, 2)])
-    (part,) = state_parts(OperatorState(groups=groups))
+    groups = held(VALUES, [("a", 100, 0), ("a", 90, 1), (3, 50, 2)])
+    (part,) = state_parts(OperatorState(keyed=groups))
     return part.rows.to_pylist()
 
 

@@ -39,8 +39,8 @@ from proof.runner import compacts, run_seed
 from tests.spark.forging import Forged
 from tests.spark.simulated import write_run
 from tests.stores.layered import TASK as CUTS_OF
-from tests.stores.layered import Cuts, gone
-from tests.stores.snapshots import entries_of
+from tests.stores.layered import Cuts
+from tests.stores.snapshots import held
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -143,9 +143,8 @@ def test_a_missing_or_changed_file_below_is_not_read(job: Path, epoch: int):
 
 def test_a_key_that_is_in_a_delta_twice_breaks_statement_5(tmp_path: Path):
     cuts = Cuts(tmp_path)
-    cuts.complete(1, entries_of({"a": 1}))
-    twice = entries_of({"a": 2})
-    cuts.complete(2, {group: data + gone("a")[group] for group, data in twice.items()}, base=1)
+    cuts.complete(1, held({"a": 1}))
+    cuts.complete(2, held({"a": 2}, gone=["a"]), base=1)
     (task,) = JobFolder.open(str(tmp_path)).manifest(2)["tasks"]
     (file,) = task["files"]
     found = check_file(f"{tmp_path}/job", file["name"], file["size"], file["digest"], tuple(file["groups"]))
@@ -219,10 +218,8 @@ ABOVE = {
 def of_many_kinds(root: Path) -> list[str]:
     """Two layers; returns the values that they make up, as JSON."""
     cuts = Cuts(root)
-    cuts.complete(1, entries_of(BELOW))
-    above = entries_of(ABOVE)
-    group = key_group("\ud800")
-    cuts.complete(2, above | {group: above.get(group, b"") + gone("\ud800")[group]}, base=1)
+    cuts.complete(1, held(BELOW))
+    cuts.complete(2, held(ABOVE, gone=["\ud800"]), base=1)
     values = keyed_entries(cuts.store.cut(Epoch(2)).snapshots[CUTS_OF].operators["rank"]).values
     assert sorted(values.values()) == sorted("ABDEIJKLMNOPQRTUWXcghmnpqrsvy")
     return sorted(f'"{value}"' for value in values.values())
@@ -260,9 +257,9 @@ def test_keys_that_cannot_be_read_hide_none_below(tmp_path: Path):
 def test_keys_of_every_kind_that_a_cut_loses_with_a_file_are_found(spark: SparkSession, tmp_path: Path, lost: int):
     keys: list[Any] = [7, "a", (1, 2), 8]
     cuts = Cuts(tmp_path)
-    cuts.complete(1, entries_of(dict.fromkeys(keys, 1)))
-    cuts.complete(2, entries_of(dict.fromkeys(keys, 2)), base=1)
-    cuts.complete(3, entries_of(dict.fromkeys(keys[lost:], 3)), base=1)
+    cuts.complete(1, held(dict.fromkeys(keys, 1)))
+    cuts.complete(2, held(dict.fromkeys(keys, 2)), base=1)
+    cuts.complete(3, held(dict.fromkeys(keys[lost:], 3)), base=1)
     folder = JobFolder.open(str(tmp_path))
     recorded = [(link, link.entry) for link in folder.links() if isinstance(link.entry, Manifest)]
     documents = {
@@ -277,9 +274,9 @@ def test_keys_of_every_kind_that_a_cut_loses_with_a_file_are_found(spark: SparkS
 @pytest.mark.slow
 def test_tables_show_for_each_key_what_the_last_layer_says(spark: SparkSession, tmp_path: Path):
     cuts = Cuts(tmp_path)
-    cuts.complete(1, entries_of({"a": 1, "b": 2, 7: 3, (1, 2): 4, True: 5}, [("a", 100, 0), (7, 50, 0)]))
-    cuts.complete(2, {**entries_of({"a": 10}), **gone("b", 7)}, base=1)
-    cuts.complete(3, entries_of({"b": 20, 1: 6}, [((1, 2), 70, 0)]), base=2)
+    cuts.complete(1, held({"a": 1, "b": 2, 7: 3, (1, 2): 4, True: 5}, [("a", 100, 0), (7, 50, 0)]))
+    cuts.complete(2, held({"a": 10}, gone=["b", 7]), base=1)
+    cuts.complete(3, held({"b": 20, 1: 6}, [((1, 2), 70, 0)]), base=2)
     register(spark)
     folder = JobFolder.open(str(tmp_path))
     in_place = cut_tables(spark, folder, [1, 2, 3])["state"]

@@ -24,7 +24,7 @@ from tests.on_ray import flows
 from tests.on_ray.flows import expect, finish, trips, trips_made
 from tests.spark.cuts import job_of_cuts
 from tests.stores.layered import Cuts
-from tests.stores.snapshots import DEPLOYMENT, begin, entries_of, manifest_for, snapshots_of, write
+from tests.stores.snapshots import DEPLOYMENT, begin, held, manifest_for, snapshots_of, write
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -85,8 +85,8 @@ def test_a_cut_is_held_with_the_earlier_files_that_it_needs_and_with_its_constan
     graph = {"name": "job", "operators": [], "edges": []}
     layered = Cuts(tmp_path / "layered")
     layered.store.describe_graph("abc", graph)
-    layered.complete(1, entries_of({7: 1, 8: [2]}))
-    layered.complete(2, entries_of({7: 2}), base=1)
+    layered.complete(1, held({7: 1, 8: [2]}))
+    layered.complete(2, held({7: 2}), base=1)
     with_constant = CutStore(str(tmp_path / "with a constant"), "job")
     with_constant.describe_graph("abc", graph)
     begin(with_constant)
@@ -94,11 +94,11 @@ def test_a_cut_is_held_with_the_earlier_files_that_it_needs_and_with_its_constan
     files = write(with_constant, snapshots_of(1))
     with_constant.create(2, manifest_for(files, 1), files, DEPLOYMENT, {"rates": rates})
     for path, epoch, needed in ((layered.store.path, 2, "epoch=1/"), (with_constant.path, 1, rates.name)):
-        held = tmp_path / f"held {epoch}" / "job"
-        hold_cut(path, str(held), epoch)
-        files_of_cut = CutStore(str(held.parent), "job").manifest_of(Epoch(epoch)).files
+        held_by = tmp_path / f"held {epoch}" / "job"
+        hold_cut(path, str(held_by), epoch)
+        files_of_cut = CutStore(str(held_by.parent), "job").manifest_of(Epoch(epoch)).files
         assert any(file.name.startswith(needed) for file in files_of_cut)
-        assert [file.name for file in files_of_cut if not (held / file.name).is_file()] == []
+        assert [file.name for file in files_of_cut if not (held_by / file.name).is_file()] == []
 
 
 def test_an_audit_whose_process_died_at_once_is_told_as_such(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from backedge.engine.compaction import put_together
-from backedge.engine.state import GroupEncoder, KeyedState, changed_entries, encode_groups
+from backedge.engine.state import KeyedState, StateEncoder, changed_entries, encode_entries
 from backedge.engine.tables.table_state import TableState
 from backedge.engine.touched_keys import Bases
 from backedge.graphs.ids import Attempt, Epoch
@@ -22,6 +22,7 @@ from backedge.graphs.routing import canonical_key
 from backedge.graphs.table import Table
 from backedge.recovery.cut import OperatorState
 from backedge.recovery.effects import Report
+from backedge.recovery.keyed_parts import KeyedPart
 from backedge.recovery.orders import Compact, Manifest, StateFile
 from backedge.recovery.spark.audit.cut_roles import CutRoles
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments
@@ -74,7 +75,7 @@ class Taken(NamedTuple):
     epoch: Epoch
     base: Epoch | None
     since: Epoch | None
-    groups: Mapping[int, bytes]
+    groups: Iterable[KeyedPart]
     keys: int
 
 
@@ -91,7 +92,7 @@ class History:
         self.state, self.bases = KeyedState("rank"), Bases()
         self.timers: dict[Any, list[tuple[int, int]]] = {}
         self.files = StateFiles(Attempt(1), self.random.choice([3, 5, 9]), None, {}, self.random.choice([1, 12, 99]))
-        self.layers: dict[StateFile, tuple[Epoch | None, Mapping[int, bytes]]] = {}
+        self.layers: dict[StateFile, tuple[Epoch | None, Iterable[KeyedPart]]] = {}
         self.keys = self.random.sample(KEYS, self.random.choice([3, 9, len(KEYS)]))
         self.values = values or self.random.choice([VALUES, VALUES, (1, 2), (0.5, math.nan), (b"a", b"b")])
         self.number = 0
@@ -162,25 +163,25 @@ class History:
         if self.files.due(epoch):
             self.running.append((self.files.compact(TASK, epoch, self._next()), epoch))
 
-    def _captured(self, epoch: Epoch, base: Epoch | None) -> tuple[Epoch | None, Mapping[int, bytes], int]:
+    def _captured(self, epoch: Epoch, base: Epoch | None) -> tuple[Epoch | None, Iterable[KeyedPart], int]:
         """Since when it holds what changed, what that is, and how many entries."""
         capture = self.state.capture(epoch, base)
         of = self.timers if capture.keys is None else capture.keys
         timers = [(key, *timer) for key in of for timer in self.timers.get(key, ())]
-        encoder = GroupEncoder("rank", capture.entries, timers, capture.gone)
+        encoder = StateEncoder("rank", capture.entries, timers, capture.gone)
         keys = encoder.encode_some(1_000)
         capture.release()
         since = None if base is None else self.bases.since(epoch, base, [self.state])
-        return since, encoder.groups(), keys
+        return since, encoder.parts(), keys
 
     def _compact(self, order: Compact, epoch: Epoch) -> None:
         bases, layers = zip(*(self.layers[file] for file in order.files[order.left :]), strict=True)
         states, keys = put_together({"rank": OperatorState(layers[0], deltas=layers[1:])}, is_delta=order.left > 0)
-        groups = states["rank"].groups
+        groups = states["rank"].keyed
         if self.spoils is not None:
             values, timers, gone = changed_entries(states["rank"])
             self.spoils(values)
-            groups, self.spoils = encode_groups("rank", values, timers, gone), None
+            groups, self.spoils = encode_entries("rank", values, timers, gone), None
         self.layers[StateFile(Attempt(1), order.epoch, keys)] = bases[0], groups
         self.cuts.store.on_compacted(self.cuts.write(order.epoch, groups, bases[0], epoch))
         self.files.on_compacted(TASK, order.epoch, keys)
@@ -207,10 +208,10 @@ class TableHistory(History):
     def _has_base(self, base: Epoch) -> bool:
         return self.table.has_base(base)
 
-    def _captured(self, epoch: Epoch, base: Epoch | None) -> tuple[Epoch | None, Mapping[int, bytes], int]:
+    def _captured(self, epoch: Epoch, base: Epoch | None) -> tuple[Epoch | None, Iterable[KeyedPart], int]:
         capture = self.table.capture(epoch, base)
         since = None if base is None else self.bases.since(epoch, base, [self.table])
-        groups = capture.groups()
+        groups = capture.parts()
         capture.release()
         return since, groups, capture.keys
 
@@ -254,8 +255,8 @@ class InTurn(History):
             self._compact_some()
 
 
-def of(timers: Sequence[tuple[Any, int, int]] = (), **values: Any) -> Mapping[int, bytes]:
-    return encode_groups("rank", values, timers)
+def of(timers: Sequence[tuple[Any, int, int]] = (), **values: Any) -> Iterable[KeyedPart]:
+    return encode_entries("rank", values, timers)
 
 
 def test_a_delta_that_continues_an_older_cut_than_the_one_before_is_no_fault(spark: SparkSession, tmp_path: Path):
@@ -310,10 +311,10 @@ def test_equal_keys_of_different_types_are_one_key(spark: SparkSession, tmp_path
     above: dict[Any, int] = {np.str_(""): 2, b"x": 2, np.str_(text): 2, (1.0, ""): 2}
     cuts = Cuts(tmp_path)
     cuts.complete(1, of(z=1))
-    cuts.complete(2, encode_groups("rank", below, ()), base=1)
-    cuts.complete(3, encode_groups("rank", above, ()), base=1)
+    cuts.complete(2, encode_entries("rank", below, ()), base=1)
+    cuts.complete(3, encode_entries("rank", above, ()), base=1)
     assert judged(spark, tmp_path) == []
-    cuts.complete(4, encode_groups("rank", dict.fromkeys(below, 3), ()), base=3)
+    cuts.complete(4, encode_entries("rank", dict.fromkeys(below, 3), ()), base=3)
     state = cut_tables(spark, JobFolder.open(str(tmp_path)), [4], ["state"])["state"]
     assert sorted(row.value for row in state.select("value").collect()) == ["1", "3", "3", "3", "3"]
 

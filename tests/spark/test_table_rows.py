@@ -38,7 +38,7 @@ def rows_of(key: dict[str, str], *keys: Any) -> Any:
     """The rows of a file with these keys."""
     table = TableState("sums", Table(key=key, columns={"sum": "float64", "ok": "bool"}))
     table.set(table.rows(*keys), sum=VALUES, ok=[True, False, True, True])
-    (part,) = state_parts(OperatorState(table.capture().groups()))
+    (part,) = state_parts(OperatorState(table.capture().parts()))
     return part.rows
 
 

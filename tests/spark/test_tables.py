@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from backedge.engine.state import encode_groups
+from backedge.engine.state import encode_entries
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.cut import OperatorState, TaskSnapshot
 from backedge.recovery.spark import register
@@ -140,7 +140,7 @@ def test_bytes_are_in_a_column_of_their_own_page_by_page_or_not(
     held = {number: bytes([number]) * number for number in range(100)}
     store = CutStore(str(tmp_path), "job")
     begin(store)
-    groups = encode_groups("held", held, ())
+    groups = encode_entries("held", held, ())
     assert all((part.values is not None) is is_large for part in state_parts(OperatorState(groups)))
     snapshot = TaskSnapshot(RANK, Epoch(1), Attempt(1), {"held": OperatorState(groups)}, (), ())
     files = {RANK: store.write_task(Attempt(1), Epoch(1), snapshot)}

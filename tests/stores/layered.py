@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from backedge.engine.state import keyed_entries
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.graphs.routing import key_group
 from backedge.recovery.cut import OperatorState, TaskSnapshot
+from backedge.recovery.keyed_parts import KeyedPart
 from backedge.recovery.messages import Mode
 from backedge.recovery.orders import FileId, Manifest, StateFile, Sweep
 from backedge.recovery.stores.cut_store import CutStore
@@ -18,10 +17,6 @@ from backedge.recovery.stores.task_files import TaskFiles
 from tests.stores.snapshots import DEPLOYMENT, begin
 
 TASK = TaskId("rank", 0)
-
-
-def gone(*keys: Any) -> dict[int, bytes]:
-    return {key_group(key): pickle.dumps((key,), 5) for key in keys}
 
 
 class Cuts:
@@ -33,7 +28,7 @@ class Cuts:
         self.lists: dict[int, tuple[StateFile, ...]] = {}
         begin(self.store)
 
-    def write(self, filed: int, groups: Mapping[int, bytes], base: int | None, epoch: int | None = None) -> TaskFiles:
+    def write(self, filed: int, groups: Iterable[KeyedPart], base: int | None, epoch: int | None = None) -> TaskFiles:
         at = Epoch(filed if epoch is None else epoch)
         state = {"rank": OperatorState(groups)}
         since = None if base is None else Epoch(base)
@@ -44,7 +39,7 @@ class Cuts:
     def complete(
         self,
         epoch: int,
-        groups: Mapping[int, bytes],
+        groups: Iterable[KeyedPart],
         base: int | None = None,
         below: tuple[StateFile, ...] | None = None,
         kept: tuple[int, ...] | None = None,

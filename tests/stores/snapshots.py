@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from msgspec.structs import replace
 
-from backedge.engine.compaction import put_together
+from backedge.engine.state import encode_entries
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.plan import Plan
-from backedge.graphs.routing import key_group
 from backedge.recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot, Transaction
+from backedge.recovery.keyed_parts import KeyedPart, entries_in
 from backedge.recovery.messages import Marker, Mode, encode_marker
 from backedge.recovery.orders import AttemptStart, Entry, Manifest
 from backedge.recovery.rounds import Phase, RoundsSnapshot
@@ -36,51 +34,20 @@ DEPLOYMENT = Deployment(Plan("job", {}, (), "abc"), {}, {}, (), {"rank": 1})
 LARGE = 1 << 70
 
 
-def entries_of(values: Mapping[Any, Any], timers: Sequence[tuple[Any, int, int]] = ()) -> dict[int, bytes]:
+def held(
+    values: Mapping[Any, Any], timers: Sequence[tuple[Any, int, int]] = (), gone: Sequence[Any] = ()
+) -> tuple[KeyedPart, ...]:
     """Keyed state as an operator encodes it."""
-    groups: dict[int, list[bytes]] = {}
-    for entry in [*values.items(), *timers]:
-        groups.setdefault(key_group(entry[0]), []).append(pickle.dumps(entry, 5))
-    return {group: b"".join(groups[group]) for group in sorted(groups)}
+    return encode_entries("held", dict(values), timers, gone)
 
 
-def columns_of(values: Mapping[int, int] | Mapping[int, float], code: str) -> dict[int, bytes]:
-    """The same for integer keys, as one entry a group."""
-    keys: dict[int, list[int]] = {}
-    for key in values:
-        keys.setdefault(key_group(key), []).append(key)
-    return {
-        group: pickle.dumps(
-            (
-                "columns",
-                "i",
-                code,
-                np.array(keys[group], "<i8").tobytes(),
-                np.array([values[key] for key in keys[group]], f"<{code}8").tobytes(),
-            ),
-            5,
-        )
-        for group in sorted(keys)
-    }
-
-
-def decoded(groups: Mapping[int, bytes]) -> list[tuple[Any, ...]]:
+def decoded(parts: Iterable[KeyedPart]) -> list[tuple[Any, ...]]:
     """What encoded state means: values in the order of their keys, then timers in the order in which they fire."""
-    values: list[tuple[Any, ...]] = []
-    timers: list[tuple[Any, ...]] = []
-    for group in sorted(groups):
-        stream = io.BytesIO(groups[group])
-        while stream.tell() < len(groups[group]):
-            entry = pickle.load(stream)
-            if len(entry) == 5:
-                _, _, code, keys, numbers = entry
-                pairs = zip(
-                    np.frombuffer(keys, "<i8").tolist(), np.frombuffer(numbers, f"<{code}8").tolist(), strict=True
-                )
-                values += [(group, *pair) for pair in pairs]
-            else:
-                (values if len(entry) == 2 else timers).append((group, *entry))
-    return sorted(values, key=repr) + timers
+    entries = [
+        (group, entry) for part in parts for group, entry in zip(part.groups.tolist(), entries_in(part), strict=True)
+    ]
+    values = [(group, *entry) for group, entry in entries if len(entry) == 2]
+    return sorted(values, key=repr) + [(group, *entry) for group, entry in entries if len(entry) != 2]
 
 
 def log_of(*payloads: bytes, first: int = 1, before: int = 0) -> tuple[LogEntry, ...]:
@@ -107,7 +74,7 @@ def source(epoch: int, attempt: int = 1) -> TaskSnapshot:
 def rank(epoch: int, attempt: int = 1) -> TaskSnapshot:
     values = {"a": 1, "b": 2.5, "c": "text", "ä": [1], 7: "seven", LARGE: 1, (1, "x"): None, True: {"k": {1, 2}}}
     state = OperatorState(
-        groups=entries_of(values, [("a", 100, 0), ("a", 90, 1), (3, 50, 2)]),
+        keyed=held(values, [("a", 100, 0), ("a", 90, 1), (3, 50, 2)]),
         pending=(pickle.dumps(({"n": 1}, 0), 5), pickle.dumps(("waits", 2), 5)),
         whole=pickle.dumps({"random": (3, (1, 2), None)}, 5),
         whole_can_move=False,
@@ -125,7 +92,7 @@ def rank(epoch: int, attempt: int = 1) -> TaskSnapshot:
         attempt=Attempt(attempt),
         operators={
             "rank": state,
-            "counts": OperatorState(groups=columns_of({n: n * n for n in range(-500, 500)}, "i")),
+            "counts": OperatorState(keyed=held({n: n * n for n in range(-500, 500)})),
         },
         inputs=(
             InputRecord(IN, False, 3, 0xDEADBEEF, ended=True),
@@ -202,19 +169,10 @@ def sweep(store: CutStore, attempt: int) -> None:
     store.sweep(replace(supervisor.sweep(), attempt=Attempt(attempt)))
 
 
-def whole(snapshot: TaskSnapshot) -> TaskSnapshot:
-    """The snapshot with its deltas put together, so that it can be compared."""
-    states, _ = put_together(snapshot.operators)
-    operators = {
-        name: replace(state, groups=states[name].groups, deltas=()) for name, state in snapshot.operators.items()
-    }
-    return replace(snapshot, operators=operators)
-
-
 def meaning(snapshot: TaskSnapshot) -> TaskSnapshot:
     """The snapshot with its keyed state decoded, to be compared."""
     operators: dict[str, Any] = {
-        name: replace(state, groups={-1: decoded(state.groups)})  # type: ignore[dict-item]
+        name: replace(state, keyed=decoded(state.keyed))  # type: ignore[arg-type]
         for name, state in snapshot.operators.items()
     }
     return replace(snapshot, operators=operators)

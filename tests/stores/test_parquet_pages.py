@@ -13,9 +13,9 @@ import pyarrow.parquet as parquet
 import pytest
 from pyarrow.dataset import dataset
 
-from backedge.engine.state import Entries, GroupEncoder, decode_entries
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.cut import InputRecord, OperatorState, TaskSnapshot
+from backedge.recovery.keyed_parts import entries_of
 from backedge.recovery.spark.audit.file_checks import faults_in
 from backedge.recovery.stores import parquet_pages, thrift
 from backedge.recovery.stores.cut_store import CutStore
@@ -25,7 +25,7 @@ from backedge.recovery.stores.parquet_tables import decode, encode
 from backedge.recovery.stores.record_tables import LOG, REPEATING_IN_LOG, log_part, logs_in
 from backedge.recovery.stores.state_table import REPEATING, STATE, Part, state_parts
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
-from tests.stores.snapshots import BACK, DEPLOYMENT, IN, begin, log_of, manifest_for
+from tests.stores.snapshots import BACK, DEPLOYMENT, IN, begin, held, log_of, manifest_for
 
 TASK = TaskId("held", 0)
 SIZES = {"of one size": (1_000, 1_000), "of many sizes": (0, 3_000), "small": (0, 9), "long": (400_000, 900_000)}
@@ -41,10 +41,7 @@ def bytes_by_key(least: int, most: int, size: int = 3_000_000) -> dict[int, byte
 
 
 def parts_of(values: dict[int, Any]) -> list[Part]:
-    encoder = GroupEncoder("held", Entries(values))
-    while encoder.encode_some(2_000) == 2_000:
-        continue
-    return list(state_parts(OperatorState(encoder.groups())))
+    return list(state_parts(OperatorState(held(values))))
 
 
 def pieces_of(part: Part) -> WithBytes:
@@ -93,10 +90,7 @@ def written(folder: Path, values: dict[int, Any]) -> CutStore:
     begin(store)
     [*parts] = parts_of(values)
     assert any(part.values is not None for part in parts)
-    encoder = GroupEncoder("held", Entries(values))
-    while encoder.encode_some(2_000) == 2_000:
-        continue
-    snapshot = TaskSnapshot(TASK, Epoch(1), Attempt(1), {"held": OperatorState(encoder.groups())}, (), (), base=None)
+    snapshot = TaskSnapshot(TASK, Epoch(1), Attempt(1), {"held": OperatorState(held(values))}, (), (), base=None)
     files = store.write_task(Attempt(1), Epoch(1), snapshot, left_bytes_max=1_000_000)
     assert files.is_settled and files.state_rows == len(values)
     assert store.create(2, manifest_for({TASK: files}, 1), {TASK: files}, DEPLOYMENT)
@@ -108,8 +102,8 @@ def test_large_bytes_come_back_from_their_files(tmp_path: Path, monkeypatch: pyt
     values = bytes_by_key(500, 1_500, 5_000_000)
     store = written(tmp_path, values)
     store.verify(Epoch(1))
-    groups = store.cut(Epoch(1)).snapshots[TASK].operators["held"].groups
-    assert dict(decode_entries(groups)) == values
+    groups = store.cut(Epoch(1)).snapshots[TASK].operators["held"].keyed
+    assert dict(entries_of(groups)) == values
     folder = Path(store.path, "epoch=1/attempt=1/table=state")
     assert len(list(folder.rglob("held.0*.parquet"))) == 3
     rows = dataset(folder, partitioning="hive").to_table(columns=["key_int", "value_bytes"]).to_pydict()

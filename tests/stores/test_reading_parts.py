@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from backedge.engine.state import batches_of_entries, decode_entries
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.routing import groups_of_task, key_group
 from backedge.recovery.cut import Cut, OperatorState, TaskSnapshot
+from backedge.recovery.keyed_parts import entries_of
 from backedge.recovery.outline import outline_of
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder import Folder
@@ -22,7 +22,7 @@ from backedge.recovery.stores.parquet_tables import decode
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
 from backedge.recovery.stores.task_files import StoredFile, TaskFiles
 from backedge.recovery.stores.task_tables import StoredCut
-from tests.stores.snapshots import LOOPS, RANK, columns_of, entries_of, rank, snapshots_of
+from tests.stores.snapshots import LOOPS, RANK, held, rank, snapshots_of
 
 TASK = TaskId("count", 0)
 TEXTS = {f"key {number}": f"value {number}" for number in range(300)}
@@ -36,11 +36,9 @@ def written(store: CutStore, snapshot: TaskSnapshot) -> dict[TaskId, TaskFiles]:
 
 def counted() -> TaskSnapshot:
     """A task whose state is of all kinds: columns of numbers, columns of texts, pickles, timers, the task's own."""
-    groups = entries_of({**TEXTS, **OBJECTS}, [("key 3", 100, 0), ("key 3", 90, 1)])
-    for group, data in columns_of(NUMBERS, "f").items():
-        groups[group] = groups.get(group, b"") + data
-    state = OperatorState(groups=groups, pending=(b"waits",), whole=pickle.dumps({"own": 1}))
-    other = OperatorState(groups=entries_of({"other": 1}))
+    keyed = held({**TEXTS, **OBJECTS, **NUMBERS}, [("key 3", 100, 0), ("key 3", 90, 1)])
+    state = OperatorState(keyed, pending=(b"waits",), whole=pickle.dumps({"own": 1}))
+    other = OperatorState(keyed=held({"other": 1}))
     return TaskSnapshot(TASK, Epoch(1), Attempt(1), {"count": state, "other": other}, (), ())
 
 
@@ -48,21 +46,13 @@ def counted() -> TaskSnapshot:
 def test_of_a_state_those_key_groups_are_read_that_are_asked_for(tmp_path: Path, index: int):
     store, wanted = CutStore(str(tmp_path), "job"), groups_of_task(index, 3)
     state = store.files_of(written(store, counted())).state(TASK, "count", wanted)
-    found = {entry[0]: entry[1] for entry in decode_entries(state.groups) if len(entry) == 2}
+    found = {entry[0]: entry[1] for entry in entries_of(state.keyed) if len(entry) == 2}
     everything = {**TEXTS, **OBJECTS, **NUMBERS}
     assert found == {key: value for key, value in everything.items() if key_group(key) in wanted}
-    assert set(state.groups) == {key_group(key) for key in found}
-    timers = [entry for entry in decode_entries(state.groups) if len(entry) == 3]
+    assert {group for part in state.keyed for group in part.groups.tolist()} <= {*wanted}
+    timers = [entry for entry in entries_of(state.keyed) if len(entry) == 3]
     assert timers == ([("key 3", 100, 0), ("key 3", 90, 1)] if key_group("key 3") in wanted else [])
     assert state.pending == (b"waits",) and state.whole is not None
-
-
-def test_the_bytes_of_a_group_hold_the_same_entries(tmp_path: Path):
-    store = CutStore(str(tmp_path), "job")
-    groups = store.files_of(written(store, counted())).state(TASK, "count").groups
-    as_bytes = {group: groups[group] for group in groups}
-    assert sorted(map(repr, decode_entries(as_bytes))) == sorted(map(repr, decode_entries(groups)))
-    assert len(groups) == len(as_bytes) and groups and 128 not in groups
 
 
 def test_a_file_that_is_not_asked_for_is_not_opened_and_one_that_is_gone_is_named(tmp_path: Path):
@@ -72,7 +62,7 @@ def test_a_file_that_is_not_asked_for_is_not_opened_and_one_that_is_gone_is_name
     other.unlink()
     assert files.state(TASK, "count").pending == (b"waits",)
     with pytest.raises(SnapshotCorruptError, match=rf"{other} is missing"):
-        list(files.state(TASK, "other").groups)
+        list(files.state(TASK, "other").keyed)
 
 
 def test_nothing_of_a_file_that_was_changed_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -90,7 +80,7 @@ def test_nothing_of_a_file_that_was_changed_is_decoded(tmp_path: Path, monkeypat
 
     monkeypatch.setattr("backedge.recovery.stores.task_tables.decode", noted)
     with pytest.raises(SnapshotCorruptError, match=rf"{path} was changed"):
-        list(files.state(TASK, "count", groups_of_task(0, 3)).groups)
+        list(files.state(TASK, "count", groups_of_task(0, 3)).keyed)
     assert decoded and not any(name.endswith("count.0.parquet") for name in decoded)
 
 
@@ -192,7 +182,7 @@ def test_of_a_state_in_several_files_only_those_that_hold_the_groups_are_read(
         read.clear()
         wanted = groups_of_task(index, parallelism)
         state = Reading().state(TASK, "count", wanted)
-        found |= {entry[0]: entry[1] for entry in decode_entries(state.groups) if len(entry) == 2}
+        found |= {entry[0]: entry[1] for entry in entries_of(state.keyed) if len(entry) == 2}
         assert state.pending == (b"waits",) and state.whole is not None
         read.sort(key=described.files.index)
         spans = {file: range(file.groups[0], file.groups[1] + 1) if file.groups else wanted for file in described.files}
@@ -212,7 +202,7 @@ def test_a_file_with_other_key_groups_than_the_manifest_names_is_refused(
         kept = tuple(file for file in described.files if file.name != forged.name)
         files = store.files_of({TASK: replace(described, files=(*kept, forged))})
         with pytest.raises(SnapshotCorruptError, match=r"\((key groups|state) of count\)"):
-            list(files.state(TASK, "count").groups)
+            list(files.state(TASK, "count").keyed)
 
 
 def test_the_files_of_a_part_are_removed_with_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -231,7 +221,7 @@ def test_a_file_is_read_only_when_its_key_groups_are_restored(tmp_path: Path, mo
     *_, last, of_none = [Path(store.path) / file.name for file in state_files(described)]
     of_none.unlink()
     last.unlink()
-    batches = batches_of_entries(state.groups)
-    assert 0 < len(next(batches)) < 100
+    parts = iter(state.keyed)
+    assert 0 < len(next(parts).groups) < 100
     with pytest.raises(SnapshotCorruptError, match=rf"{last} is missing"):
-        list(batches)
+        list(parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -12,13 +11,13 @@ import pytest
 from backedge import Collect, Flow, Items
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.graphs.routing import key_group
 from backedge.recovery.cut import OperatorState, TaskSnapshot
 from backedge.recovery.messages import Mode
 from backedge.recovery.orders import AttemptStart, CutId, Manifest, StateFile, Sweep
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.store_protocol import FileFacts
+from tests.stores.snapshots import held
 
 FILES_MAX = 16
 FIRST = Attempt(1)
@@ -112,10 +111,8 @@ class Long:
     def _write(self, task: TaskId, epoch: Epoch) -> object:
         before = self.lists[task] if len(self.lists[task]) < FILES_MAX else ()
         self.lists[task] = (*before, StateFile(FIRST, epoch, 1))
-        groups = {key_group(1): pickle.dumps((1, 1), 5)}
-        states = {
-            name: OperatorState(groups if name == "count" else {}) for name in self.deployment.tasks[task].operators
-        }
+        names = self.deployment.tasks[task].operators
+        states = {name: OperatorState(held({1: 1}) if name == "count" else ()) for name in names}
         base = Epoch(epoch - 1) if before else None
         return self.store.write_task(FIRST, epoch, TaskSnapshot(task, epoch, FIRST, states, (), (), base=base))
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copyreg
 import json
 import pickle
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -21,18 +20,16 @@ from pyarrow.dataset import dataset
 
 from backedge import Flow, Items, Print
 from backedge.engine.on_ray.job_store import TasksInFolder
-from backedge.engine.state import Entries, GroupEncoder, decode_entries
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.recovery.cut import InputRecord, OperatorState, TaskSnapshot
+from backedge.recovery.keyed_parts import KeyedPart, Numbers, entries_of, in_groups
 from backedge.recovery.orders import AttemptStart
-from backedge.recovery.stored_groups import joined
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.names import Table
-from backedge.recovery.stores.state_table import PlainUnpickler, groups_of, state_parts
+from backedge.recovery.stores.state_table import parts_of, state_parts
 from backedge.recovery.stores.store_errors import StoreError
-from backedge.recovery.typed_groups import Numbers, TypedGroups
 from tests.stores import snapshots as made
-from tests.stores.snapshots import RANK, SOURCE, columns_of, complete, decoded, entries_of, meaning, snapshots_of
+from tests.stores.snapshots import RANK, SOURCE, complete, decoded, held, meaning, snapshots_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -133,7 +130,7 @@ def test_empty_tables_make_no_file(tmp_path: Path):
     assert files.files == ()
     store.create(1, AttemptStart(Attempt(1), None))
     assert store.create(2, made.manifest_for({RANK: files}, 1), {RANK: files}, made.DEPLOYMENT)
-    assert store.cut(Epoch(1)).snapshots == {RANK: bare}
+    assert {task: meaning(part) for task, part in store.cut(Epoch(1)).snapshots.items()} == {RANK: meaning(bare)}
 
 
 def test_what_an_auditor_needs_is_told_without_decoding_anything(store: CutStore):
@@ -183,8 +180,8 @@ def test_records_of_an_unknown_encoding_are_not_counted(tmp_path: Path, monkeypa
 # -- keyed state -------------------------------------------------------------------------------------------------
 
 
-def back(groups: Mapping[int, bytes]) -> dict[int, bytes]:
-    return joined([groups_of(part.rows) for part in state_parts(OperatorState(groups=groups))])
+def back(parts: Iterable[KeyedPart]) -> list[KeyedPart]:
+    return [found for part in state_parts(OperatorState(parts)) for found in parts_of(part.rows)]
 
 
 INTS = {0: 1, -1: 2, (1 << 63) - 1: -(1 << 63), -(1 << 63): 0}
@@ -192,121 +189,47 @@ FLOATS = {1: 0.5, 2: -0.0, 3: float("inf"), 4: float("nan"), 5: 1.0}
 
 
 @pytest.mark.parametrize(
-    "groups",
+    "values",
     [
-        entries_of(INTS),
-        entries_of(FLOATS),
-        columns_of(INTS, "i"),
-        columns_of(FLOATS, "f"),
-        entries_of({1: True, 2: None, "\ud800": 1, "a": "\udfff", "": "", b"k": b"v", 1.5: 1, 1 << 63: 1, 9: 1 << 63}),
-        entries_of({"k": object, ("a", 1): pytest.approx}),
+        INTS,
+        FLOATS,
+        {1: True, 2: None, "\ud800": 1, "a": "\udfff", "": "", b"k": b"v", 1.5: 1, 1 << 63: 1, 9: 1 << 63},
+        {"k": object, ("a", 1): pytest.approx},
         {},
     ],
-    ids=[
-        "ints",
-        "floats",
-        "columns of ints",
-        "columns of floats",
-        "edges of types",
-        "classes and functions",
-        "nothing",
-    ],
+    ids=["ints", "floats", "edges of types", "classes and functions", "nothing"],
 )
-def test_state_means_the_same_when_it_comes_back(groups: dict[int, bytes]):
-    assert repr(decoded(back(groups))) == repr(decoded(groups))
-    assert back(back(groups)) == back(groups)
+def test_state_means_the_same_when_it_comes_back(values: dict[Any, Any]):
+    assert repr(decoded(back(held(values)))) == repr(decoded(held(values)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [int, float, str, lambda n: [n], lambda n: n if n % 2 else float(n)])
 def test_state_as_operators_encode_it_means_the_same_to_them(make: Callable[[int], Any]):
-    encoder = GroupEncoder(
-        "counts", Entries({**{n: make(n) for n in range(3000)}, **{str(n): make(n) for n in range(3000)}})
-    )
-    while encoder.encode_some(1000) == 1000:
-        pass
-    groups = encoder.groups()
-    assert len(groups) == 128
-    assert dict(decode_entries(back(groups))) == dict(decode_entries(groups))
-    assert len(decode_entries(back(groups))) == 6000
+    values = {**{n: make(n) for n in range(3000)}, **{str(n): make(n) for n in range(3000)}}
+    found = entries_of(back(held(values)))
+    assert dict(found) == values and len(found) == 6000
 
 
-def test_state_in_columns_goes_into_a_file_as_its_bytes_do():
-    encoder = GroupEncoder("counts", Entries({n: n if n < 1000 else n / 2 for n in range(2000)}))
-    while encoder.encode_some(500) == 500:
-        pass
-    groups = encoder.groups()
-    assert isinstance(groups, TypedGroups)
-    assert dict(decode_entries(groups)) == {n: n if n < 1000 else n / 2 for n in range(2000)}
-    assert back(groups) == back(dict(groups)) == groups
-    assert list(groups) == list(range(128))
-    with pytest.raises(KeyError):
-        groups[128]
+def test_numbers_are_columns_before_and_after_they_were_in_a_file():
+    values = {n: n if n < 1000 else n / 2 for n in range(2000)}
+    for parts in (held(values), back(held(values))):
+        assert [part.code for part in parts if isinstance(part, Numbers)] == ["i", "f"] and len([*parts]) == 2
+        assert dict(entries_of(parts)) == values
 
 
 @pytest.mark.parametrize("form", [np.int32, np.uint8])
 def test_the_entries_of_a_group_are_found_without_a_copy_of_all_groups(form: type):
     column = np.repeat(np.arange(128, dtype=form), 10_000)
-    groups = TypedGroups((Numbers("i", column, np.zeros(len(column), np.int64), np.zeros(len(column), np.int64)),))
+    part = Numbers("i", column, np.zeros(len(column), np.int64), np.zeros(len(column), np.int64))
     tracemalloc.start()
     try:
-        assert [len(part.keys) for part in (groups.numbers[0].of(3, 4), groups.numbers[0].of(127, 127))] == [
-            20_000,
-            10_000,
-        ]
-        assert groups.counts() == [10_000] * 128
+        found = [len(of.groups) for first, last in ((3, 4), (127, 127)) for of in in_groups([part], first, last)]
+        assert found == [20_000, 10_000]
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak_bytes < len(column) / 10
-
-
-def test_integer_keys_with_numbers_come_back_as_columns_however_they_were_pickled():
-    groups = back(entries_of({n: n for n in range(1000)}))
-    assert groups == back(columns_of({n: n for n in range(1000)}, "i"))
-    assert all(len(pickle.loads(payload)) == 5 for payload in groups.values())
-
-
-def test_an_entry_of_a_later_version_is_kept_as_it_is():
-    odd = pickle.dumps(("columns", "s", "i", b"ab", b"12345678"), 5) + pickle.dumps(
-        ("columns", "i", "i", b"123", b"123"), 5
-    )
-    assert back({3: odd}) == {3: odd}
-
-
-def test_what_cannot_be_taken_apart_is_kept_as_it_is():
-    good = pickle.dumps(([1], 2), 5)
-    assert back({3: good + b"\x80\x05 torn"}) == {3: good + b"\x80\x05 torn"}
-
-
-class Made(type):
-    """A class whose pickle is a call: so its objects are objects of what a call has returned."""
-
-
-KIND = Made("Kind", (), {})
-
-
-def kind() -> type[Any]:
-    return KIND
-
-
-copyreg.pickle(Made, lambda _: (kind, ()))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("is_plain", [True, False])
-def test_an_entry_that_cannot_be_taken_apart_hides_none_behind_it(monkeypatch: pytest.MonkeyPatch, is_plain: bool):
-    """Each row is loaded as one entry: if it held several, a restore would lose all but the first."""
-    if not is_plain:
-        monkeypatch.setattr(PlainUnpickler, "find_class", None)
-    values: dict[Any, Any] = {number: [number] for number in range(300)}
-    values |= {f"made {number}": KIND() for number in range(100)}
-    tables = [part.rows for part in state_parts(OperatorState(entries_of(values)))]
-    assert sum(table.num_rows for table in tables) == len(values)
-    unknown = [row for table in tables for row in table.to_pylist() if row["key_int"] is row["key_str"] is None]
-    assert len(unknown) == (0 if is_plain else 100)
-    found = dict(entry for table in tables for entry in decode_entries(groups_of(table)))
-    assert found.keys() == values.keys()
-    assert all(type(found[key]) is type(value) for key, value in values.items())
 
 
 class Loud:
@@ -324,15 +247,16 @@ def _make_loud() -> Loud:
 
 
 def test_no_code_of_the_users_runs_when_state_is_written_or_read():
-    groups = entries_of({"a": Loud(), "b": {"deep": [Loud()]}})
-    assert back(groups) == groups
-    assert Loud.made == 0
-    assert len(decoded(groups)) == 2
-    assert Loud.made == 2
+    parts = held({"a": Loud(), "b": {"deep": [Loud()]}})
+    made_before = Loud.made
+    parts = back(parts)
+    assert Loud.made == made_before
+    assert len(decoded(parts)) == 2
+    assert Loud.made == made_before + 2
 
 
 def test_a_snapshot_with_deltas_is_refused(tmp_path: Path):
-    state = OperatorState(deltas=({3: b"changed"},))
+    state = OperatorState(deltas=(held({"a": 1}),))
     snapshot = TaskSnapshot(TaskId("rank", 0), Epoch(2), Attempt(1), {"rank": state}, (), ())
     with pytest.raises(ValueError, match="task rank/0 has deltas"):
         CutStore(str(tmp_path), "job").write_task(Attempt(1), Epoch(2), snapshot)

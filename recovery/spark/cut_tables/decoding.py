@@ -33,10 +33,10 @@ import numpy as np
 from backedge.graphs.graph_errors import UnkeyableError
 from backedge.graphs.other_keys import code_of
 from backedge.graphs.routing import key_group
+from backedge.recovery.keyed_parts import fits
 from backedge.recovery.spark.cut_tables.plain_pickles import Named, UnreadablePickleError, load
 from backedge.recovery.stores.parquet_tables import pa
 from backedge.recovery.stores.record_tables import columns_in
-from backedge.recovery.stores.state_table import fits
 
 VALUES_MAX = 1_000_000
 """Most values within one value: an object that refers to itself many times would never end."""

@@ -7,21 +7,22 @@ import io
 import os
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as parquet
 import pytest
 
-from backedge.engine import pickled_columns, pickled_groups
-from backedge.engine.pickled_groups import PickledGroups
-from backedge.engine.state import Entries, GroupEncoder, decode_entries
+from backedge.engine import spilled_pickles
+from backedge.engine.state import Entries, StateEncoder
 from backedge.graphs.routing import key_group
 from backedge.recovery.cut import OperatorState
-from backedge.recovery.keyed_pickles import KeyedPickles
+from backedge.recovery.keyed_parts import Pickles, entries_of
 from backedge.recovery.stores import state_table
-from backedge.recovery.stores.parquet_tables import decode, encode, to_rows
-from backedge.recovery.stores.state_table import REPEATING, STATE, groups_of, state_parts
+from backedge.recovery.stores.parquet_tables import decode, encode
+from backedge.recovery.stores.state_table import PICKLED, REPEATING, STATE, Part, parts_of, pickled_row, state_parts
 from tests.gates import HANG_S
 
 NUMBERS = {number: number for number in range(2_000)}
@@ -34,15 +35,15 @@ TIMERS = [(f"key {number}", number, 0) for number in range(500)]
 SHARE_MB, PIECE_BYTES = 100, 10_000
 
 
-def encoder(values: dict[Any, Any] = VALUES, timers: list[Any] = TIMERS) -> GroupEncoder:
-    made = GroupEncoder("op", Entries(values), timers)
+def encoder(values: dict[Any, Any] = VALUES, timers: list[Any] = TIMERS) -> StateEncoder:
+    made = StateEncoder("op", Entries(values), timers)
     while made.encode_some(700) == 700:
         continue
     return made
 
 
-def spilled(made: GroupEncoder) -> int:
-    return made._pickles.bytes_spilled + made._columns.bytes_spilled
+def spilled(made: StateEncoder) -> int:
+    return made._pickles.bytes_spilled
 
 
 @pytest.fixture(params=[VALUES, OPAQUE], ids=["values", "opaque"])
@@ -51,30 +52,27 @@ def values(request: pytest.FixtureRequest) -> dict[Any, Any]:
 
 
 @pytest.fixture
-def in_memory(values: dict[Any, Any]) -> dict[int, bytes]:
+def in_memory(values: dict[Any, Any]) -> list[tuple[Any, ...]]:
     made = encoder(values)
     assert not spilled(made)
-    return dict(made.groups())
+    return entries_of(made.parts())
 
 
-def test_groups_that_waited_on_disk_are_those_that_did_not(
-    monkeypatch: pytest.MonkeyPatch, values: dict[Any, Any], in_memory: dict[int, bytes]
+def test_pickles_that_waited_on_disk_are_those_that_did_not(
+    monkeypatch: pytest.MonkeyPatch, values: dict[Any, Any], in_memory: list[tuple[Any, ...]]
 ):
-    monkeypatch.setattr(pickled_groups, "KEPT_BYTES_MAX", PIECE_BYTES)
+    monkeypatch.setattr(spilled_pickles, "KEPT_BYTES_MAX", PIECE_BYTES)
     made = encoder(values)
-    groups = made.groups()
-    assert spilled(made) > 5 * PIECE_BYTES
-    assert list(groups) == list(in_memory) and groups == in_memory
-    assert groups == in_memory, "a snapshot that could not be written is written again"
-    assert len(decode_entries(groups)) == len(values) + len(TIMERS)
-    with pytest.raises(KeyError):
-        groups[128]
+    assert spilled(made) > PIECE_BYTES
+    assert entries_of(made.parts()) == in_memory
+    assert entries_of(made.parts()) == in_memory, "a snapshot that could not be written is written again"
+    assert len(in_memory) == len(values) + len(TIMERS)
 
 
 def test_a_full_disk_leaves_the_rest_in_memory(
-    monkeypatch: pytest.MonkeyPatch, values: dict[Any, Any], in_memory: dict[int, bytes]
+    monkeypatch: pytest.MonkeyPatch, values: dict[Any, Any], in_memory: list[tuple[Any, ...]]
 ):
-    monkeypatch.setattr(pickled_groups, "KEPT_BYTES_MAX", PIECE_BYTES)
+    monkeypatch.setattr(spilled_pickles, "KEPT_BYTES_MAX", PIECE_BYTES)
     accepted: list[int] = []
     pwrite = os.pwrite
 
@@ -88,67 +86,64 @@ def test_a_full_disk_leaves_the_rest_in_memory(
     made = encoder(values)
     assert len(accepted) == 300
     assert spilled(made) < sum(accepted)
-    assert made.groups() == in_memory
+    assert entries_of(made.parts()) == in_memory
 
 
 def test_bytes_are_not_pickled_beside_other_values_either():
     """So a large graph, beside values that change, delays no round of its task."""
     large = b"x" * (1 << 20)
-    made = encoder({number: large if number % 2 else (number,) for number in range(40)}, [])
-    assert made._columns._kept_bytes < 20 * 100
-    assert dict(decode_entries(made.groups())) == {number: large if number % 2 else (number,) for number in range(40)}
+    values = {number: large if number % 2 else (number,) for number in range(40)}
+    parts = encoder(values, []).parts()
+    assert sum(len(part.stretch) for part in parts if isinstance(part, Pickles)) < 20 * 100
+    assert dict(entries_of(parts)) == values
 
 
 @pytest.mark.parametrize("make", [bytes, bytearray], ids=["bytes", "pickled"])
 def test_large_values_are_filed_beside_others_as_long_as_each_fits(monkeypatch: pytest.MonkeyPatch, make: Any):
     """The largest number of bytes of an array counts for each value, and not for one with those that follow it."""
     monkeypatch.setattr(state_table, "_CHUNK_BYTES", 1_000)
-    monkeypatch.setattr(pickled_columns, "PIECE_BYTES_MAX", 1_000)
     monkeypatch.setattr(state_table, "_ARRAY_BYTES_MAX", 2_047)
     keys = [key for key in range(2_000) if key_group(key) == 0]
     for sizes in ([900, 1_300, 800], [1_900, 1_900, 10, 1_900], [0, 1_900, 0], [500] * 9):
         values = {key: make(size) for key, size in zip(keys, sizes, strict=False)}
-        tables = [part.rows for part in state_parts(OperatorState(encoder(values, []).groups()))]
-        assert dict(entry for table in tables for entry in decode_entries(groups_of(table))) == values
+        assert dict(from_file(state_parts(OperatorState(encoder(values, []).parts())))) == values
     with pytest.raises(OSError, match=r"a value has 2,\d\d\d bytes, and a table holds at most 2,047 of one"):
-        list(state_parts(OperatorState(encoder({keys[0]: make(2_100), keys[1]: make(5)}, []).groups())))
+        list(state_parts(OperatorState(encoder({keys[0]: make(2_100), keys[1]: make(5)}, []).parts())))
+
+
+def from_file(parts: Iterable[Part]) -> list[tuple[Any, ...]]:
+    """The entries in some files."""
+    tables = (decode(encode(part.rows, REPEATING), STATE, "part") for part in parts)
+    return [entry for table in tables for entry in entries_of(parts_of(table))]
 
 
 def test_a_file_that_has_lost_something_fails_the_snapshot(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pickled_groups, "KEPT_BYTES_MAX", 0)
-    groups = PickledGroups()
-    groups.add(1, [b"one"])
-    groups.add(2, [b"two"])
+    monkeypatch.setattr(spilled_pickles, "KEPT_BYTES_MAX", 0)
+    (part,) = encoder({"a": [1]}, []).parts()
     monkeypatch.setattr(os, "pread", lambda descriptor, size, offset: b"tw")
-    with pytest.raises(OSError, match="lost 1 bytes at 3"):
-        groups[2]
+    with pytest.raises(OSError, match=r"lost \d+ bytes at 0"):
+        entries_of([part])
 
 
-@pytest.mark.parametrize(
-    ("values", "kept"),
-    [(OPAQUE, PIECE_BYTES), (OPAQUE, 1 << 20), (BYTES, 1 << 20), (SOME_BYTES, 1 << 20), (MIXED, PIECE_BYTES)],
-)
-def test_keys_beside_their_pickles_are_filed_as_rows_that_were_read_from_pickles(
+@pytest.mark.parametrize("kept", [PIECE_BYTES, 1 << 20])
+@pytest.mark.parametrize("values", [OPAQUE, BYTES, SOME_BYTES, MIXED, VALUES], ids=range(5))
+def test_what_columns_show_beside_a_pickle_is_what_it_holds(
     monkeypatch: pytest.MonkeyPatch, values: dict[Any, Any], kept: int
 ):
-    monkeypatch.setattr(pickled_groups, "KEPT_BYTES_MAX", kept)
-    monkeypatch.setattr(pickled_columns, "PIECE_BYTES_MAX", 5_000)
-    monkeypatch.setattr(state_table, "PART_BYTES", 10_000)
-    made = encoder(values, [])
-    groups = made.groups()
-    assert isinstance(groups, KeyedPickles) and (spilled(made) > 0) == (kept == PIECE_BYTES)
-    assert all(size >= len(groups.get(group, b"")) for group, size in enumerate(groups.sizes()))
-    parts, read = (list(state_parts(OperatorState(of))) for of in (groups, dict(groups)))
-    rows, others = ([repr(row) for part in of for row in to_rows(part.rows)] for of in (parts, read))
-    assert sorted(rows) == sorted(others) and len(parts) > 3
-    decoded = [decode(encode(part.rows, REPEATING), STATE, "part") for part in parts]
-    found = [entry for table in decoded for entry in decode_entries(groups_of(table))]
-    assert dict(found) == values and len(found) == len(values)
+    monkeypatch.setattr(spilled_pickles, "KEPT_BYTES_MAX", kept)
+    monkeypatch.setattr(state_table, "PART_BYTES", 20_000)
+    parts = list(state_parts(OperatorState(encoder(values).parts())))
+    assert len(parts) > 3
+    rows = [row for part in parts for row in part.rows.to_pylist() if row["data"] is not None]
+    assert rows and all(tuple(row[n] for n in PICKLED) == pickled_row(row["key_group"], row["data"]) for row in rows)
+    found = from_file(parts)
+    assert dict(entry for entry in found if len(entry) == 2) == values
+    assert Counter(entry for entry in found if len(entry) == 3) == Counter(TIMERS) and len(found) == len(values) + 500
 
 
 def test_bytes_have_a_column_of_their_own_and_are_neither_pickled_nor_compressed_in_vain():
     values = {number: os.urandom(1_000) if number % 2 else None for number in range(3_000)}
-    (part,) = state_parts(OperatorState(encoder(values, []).groups()))
+    (part,) = state_parts(OperatorState(encoder(values, []).parts()))
     rows = {row["key_int"]: row for row in part.rows.to_pylist()}
     assert {key: row["value_bytes"] for key, row in rows.items()} == values
     assert {key for key, row in rows.items() if row["data"] is None} == {number for number in values if number % 2}
@@ -157,15 +152,10 @@ def test_bytes_have_a_column_of_their_own_and_are_neither_pickled_nor_compressed
     assert codecs == {**dict.fromkeys(STATE.names, "SNAPPY"), "value_bytes": "UNCOMPRESSED"}
 
 
-@pytest.mark.parametrize("value", ["text", 1.5, 7])
-def test_values_that_have_columns_of_their_own_stay_out_of_the_pickles_beside_keys(value: Any):
-    groups = encoder({1: (), 2: value}, []).groups()
-    assert not isinstance(groups, KeyedPickles) and dict(decode_entries(groups)) == {1: (), 2: value}
-
-
 PEAK = """
 import os, sys
 from backedge.engine.capture import Capture, OperatorCapture
+from backedge.engine import spilled_pickles
 from backedge.engine.state import KeyedState
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.cut import TaskSnapshot
