@@ -102,4 +102,4 @@ svg .label { fill: var(--faint); font-size: 11.5px; paint-order: stroke; stroke:
 }
 .key .dashed { border-top-style: dotted; }
 """)
-"""The style sheet. Names of classes are those of page.py, picture.py and history.py."""
+"""The style sheet. Names of classes are those of verdict_page.py and cut_picture.py."""
