@@ -54,7 +54,7 @@ def run_schedules(share: Share) -> Work:
     started = time.process_time()
     for seed in range(first, first + count):
         name = names[seed % len(names)]
-        outcome, _ = run_case(generate(random.Random(seed), name, small=True), seed, CRASHES)
+        outcome, _ = run_case(generate(random.Random(seed), name), seed, CRASHES)
         if outcome.violations:
             raise RuntimeError(f"small '{name}', seed {seed}: {outcome.violations[0]}")
         steps += outcome.steps
@@ -66,7 +66,7 @@ def run_plain(share: Share) -> Work:
     names, first, count = share
     started = time.process_time()
     for seed in range(first, first + count):
-        case = generate(random.Random(seed), names[seed % len(names)], small=True)
+        case = generate(random.Random(seed), names[seed % len(names)])
         reference(case.plan, case.inputs)
     return Work(time.process_time() - started, 0)
 
