@@ -1,4 +1,4 @@
-"""The graphs of the benchmarks, and the comparison of what was computed on them."""
+"""The inputs of the benchmarks, and the comparison of what ours and the peers compute of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.columns import write_rows
 from bench.debian_graph import write_debian
+from bench.fitting import check_parameters
 from bench.graph_input import Homes, read_graph, read_weights, write_graph, write_grid
 from bench.ours import BenchError
 from bench.pagerank import check_ranks
+from bench.sgd import Weights
 from bench.spreading import check_values
-from bench.workloads import RankWorkload, SpreadWorkload
+from bench.workloads import FitWorkload, RankWorkload, SpreadWorkload, SumWorkload
 
 INDEX = """Package: less
 Source: pager (2:590-2)
@@ -74,12 +77,24 @@ def test_pages_have_rows_of_their_own_at_their_task():
     [
         (RankWorkload, {"pages": 2, "edges": 2, "rounds": 1}, check_ranks),
         (SpreadWorkload, {"vertices": 2, "edges": 1}, check_values),
+        (FitWorkload, {"model": Weights, "rounds": 4, "warm_up_rounds": 1}, check_parameters),
     ],
 )
-def test_values_that_differ_are_refused(kind: Any, sizes: dict[str, int], check: Any, tmp_path: Path):
+def test_values_that_differ_are_refused(kind: Any, sizes: dict[str, Any], check: Any, tmp_path: Path):
     workload = kind(str(tmp_path), **sizes)
     for name, second in (("ours", 1.0), ("scipy", 1.0), ("ray", 1.001)):
         np.save(workload.result(name), np.array([1.0, second]))
     check(workload, "ours", "scipy")
     with pytest.raises(BenchError, match="ours and ray"):
         check(workload, "ours", "scipy", "ray")
+
+
+def test_sums_that_lack_a_key_or_have_it_twice_are_refused(tmp_path: Path):
+    workload = SumWorkload(str(tmp_path), rows=500, keys=20)
+    write_rows(workload, seed=1)
+    keys, sums = np.arange(20), np.load(workload.file("sums"))
+    workload.check("ours", keys, sums)
+    wrong: list[Any] = [(keys[1:], sums[1:]), ([0, *keys], [sums[0], *sums]), (keys, sums + (keys == 3))]
+    for found_keys, found_sums in wrong:
+        with pytest.raises(ValueError, match=r"\bours\b"):
+            workload.check("ours", np.asarray(found_keys), np.asarray(found_sums))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -58,19 +56,6 @@ def test_the_last_line_and_the_exit_code_say_whether_the_limits_hold(
     assert told["missed"] == ([] if holds else ["under 2 us"])
     assert told["figures"] == {"ours": 2.5} and told["peers"] == {"theirs": 1.0}
     assert told["spread"] == {"ours": 0.4, "theirs": 0.0}
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_bench_core_ends_with_one_line_of_json():
-    done = subprocess.run(
-        [sys.executable, "-m", "bench", "core"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert done.returncode == (0 if told["ok"] else 1), done.stderr
-    assert told.keys() >= {"bench", "unit", "figures", "peers", "ratios", "spread", "ok"}
-    assert told["figures"].keys() >= {"batch", "open log", "batch, 1000", "small_per_s"}
-    assert all(figure > 0 for figure in {**told["figures"], **told["peers"], **told["ratios"]}.values())
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bench.notes import note, read_notes
-from bench.peers import PeerError, count_bare, loop_bare, peers
-from bench.workloads import (
-    CountWorkload,
-    is_told,
-)
+from bench.peers import PeerError, loop_bare, peers
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = itertools.count()
@@ -60,28 +54,3 @@ def test_a_peer_that_gives_no_figure_is_refused(figure: str, tmp_path: Path):
     known = peers({"bare": loop_bare.run}, written(tmp_path, f"def run(workload):\n    return {figure}\n"))
     with pytest.raises(PeerError, match="figure"):
         known["bare"](None)
-
-
-# -- the peers ---------------------------------------------------------------------------------------------------
-
-
-def test_the_count_by_hand_counts():
-    make = CountWorkload(words=3).make()
-    words = [make(at) for at in range(6_000)]
-    counting = count_bare.Counting()
-    counting.take(words[:3_500])
-    counting.take(words[3_500:])
-    assert counting.states == Counter(words)
-    assert sorted(counting.told) == sorted((word, times) for word in set(words) for times in (1_000, 2_000))
-    assert all(map(is_told, counting.told)) and counting.records == 6_000
-
-
-def test_notes_are_read_in_order_and_a_torn_one_is_left(tmp_path: Path):
-    path = str(tmp_path / "notes")
-    assert read_notes(path) == []
-    for value in (3.0, 1.0, 2.0):
-        note(path, value)
-    with open(path, "ab") as file:
-        file.write(b"torn")
-    assert [value for _, value in read_notes(path)] == [3.0, 1.0, 2.0]
-    assert [value for _, value in read_notes(path, 2)] == [2.0]

@@ -112,16 +112,6 @@ def test_a_wrong_call_is_refused_in_a_line(capsys: pytest.CaptureFixture[str], w
     assert (said.out, said.err.count("\n")) == ("", 1)
 
 
-@pytest.mark.parametrize(
-    "words", [["--kills", "-1"], ["--size", "many"], ["--every", "0"], ["--seed", "x"], ["--what"]]
-)
-def test_a_wrong_option_ends_with_2(capsys: pytest.CaptureFixture[str], words: list[str]):
-    with pytest.raises(SystemExit) as ended:
-        main(["compare", "plain_case", *words])
-    assert ended.value.code == 2
-    assert words[0] in capsys.readouterr().err.splitlines()[-1]
-
-
 def test_a_seed_plans_kills_within_what_the_clean_run_did_and_a_loop_first():
     deployment = expand(transfers.flow().plan(), parallelism=2)
     by_task = {str(name): 1_000 for name in deployment.tasks}
