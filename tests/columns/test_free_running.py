@@ -141,14 +141,6 @@ class FarAhead(FarBack):
         return {"lowest": np.where(is_first, vertices.ids, -np.inf)}
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 3])
-def test_the_values_are_those_of_the_rounds(parallelism: int):
-    shortest = ByHand(BestWay, parallelism, weight="weight")
-    shortest.load()
-    shortest.run()
-    assert shortest.values() == shortest_by_hand()
-
-
 def test_values_for_a_tasks_own_vertices_do_not_travel():
     alone, pair = (ByHand(BestWay, parallelism, weight="weight") for parallelism in (1, 2))
     for run in (alone, pair):
