@@ -25,6 +25,7 @@ KEY_GROUPS = 1 << _GROUP_BITS
 _WORD = (1 << 64) - 1
 # 2**64 divided by the golden ratio, made odd: its multiples spread evenly over the 64-bit words (Knuth, volume 3, 6.4).
 _SPREAD = 0x9E3779B97F4A7C15
+_SPREAD_INVERSE = pow(_SPREAD, -1, 1 << 64)
 _SHIFT = 64 - _GROUP_BITS
 _NONE = 0x6E6F6E65
 _NAN = 0x6E616E
@@ -48,6 +49,16 @@ def key_word(key: Any) -> int:
     True
     """
     return (_code(key) * _SPREAD) & _WORD
+
+
+def key_in_group(group: int, number: int = 0) -> int:
+    """An integer of this key group, to address the group itself: each has 2**57, numbered from 0.
+
+    >>> [key_group(key_in_group(group, 5)) for group in (0, 64, 127)], key_in_group(3) == key_in_group(3, 1)
+    ([0, 64, 127], False)
+    """
+    word = ((group << _SHIFT | number) * _SPREAD_INVERSE) & _WORD
+    return word - (word >> 63 << 64)
 
 
 def key_groups(keys: npt.NDArray[Any] | Iterable[Any]) -> npt.NDArray[np.int64]:

@@ -9,7 +9,7 @@ the next note (`engine/shares.py`); when all have come back, the dealer begins t
 
 A message is a row for a key group, so that a task takes few rows, and rows are understood wherever their group goes:
 
-    vertex                     a key of the group, by which the row is routed
+    vertex                     the address of the group, by which the row is routed
     kind                       what is to be done with it, see `Kind`
     share                      the exponent of its share
     version                    the version to emit differences of
@@ -47,7 +47,6 @@ from backedge.engine.operators.vertex_graph import (
     columns_of,
     edge_parts,
     frozen,
-    group_keys,
     row_keys,
 )
 from backedge.engine.sending import Send
@@ -58,7 +57,7 @@ from backedge.graphs.changing_graph import ChangeColumns, DealsChanges, OfChangi
 from backedge.graphs.exact_numbers import converted
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.plan import Edge
-from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups
+from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups, key_in_group
 from backedge.graphs.vertex_program import Vertices
 from backedge.recovery.cut import OperatorState
 
@@ -336,7 +335,7 @@ class ChangingVerticesOperator(VertexGraphOperator):
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
         """File what has changed since the last capture, and capture that."""
         for group, filed in self._changing.filed().items():
-            self._state.replace(group_keys()[group][GRAPH], filed)
+            self._state.replace(key_in_group(group, GRAPH), filed)
         return super().capture(epoch, attempt, base)
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:

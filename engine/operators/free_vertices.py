@@ -10,7 +10,7 @@ has sent there before. The rest of the list waits, because a value that is not t
 another, and by all that comes of it: up to a hundred times as much work. Only where the best ones have so many edges
 that all edges are looked at, the whole list is sent.
 
-A batch has a row for each key group: a key of the group, and targets and values as the bytes of arrays. A task takes a
+A batch has a row for each key group: its address, and targets and values as the bytes of arrays. A task takes a
 limited number of rows in a turn, and what has to wait for the next turn is out of date by then.
 
 Values for a task's own vertices do not travel; they are taken at once, and what becomes better is on the next list. To
@@ -41,7 +41,6 @@ from backedge.engine.operators.vertex_graph import (
     as_columns,
     columns_of,
     edge_parts,
-    group_keys,
     row_keys,
 )
 from backedge.engine.sending import Send
@@ -49,7 +48,7 @@ from backedge.engine.spreading_values import SpreadingValues
 from backedge.engine.vertex_edges import Array, Lookup
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.plan import Edge
-from backedge.graphs.routing import KEY_GROUPS, key_groups
+from backedge.graphs.routing import KEY_GROUPS, key_groups, key_in_group
 from backedge.graphs.vertex_program import OfVertexProgram, PassesGraph
 from backedge.recovery.cut import OperatorState
 
@@ -171,7 +170,7 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         """File what has changed since the last capture, and capture that."""
         if self._is_changed[KNOWN]:
             for group, tasks in self._complete.items():
-                self._state.replace(group_keys()[group][KNOWN], sorted(tasks))
+                self._state.replace(key_in_group(group, KNOWN), sorted(tasks))
         self._file_arrived()
         if self._is_changed[VALUES] and self._vertices is None:
             self._file_early()
@@ -189,7 +188,7 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         groups = key_groups(ids)
         found: list[int] = np.unique(groups).tolist()
         for group in found:
-            self._file(group_keys()[group][VALUES], {"ids": ids[groups == group], "values": values[groups == group]})
+            self._file(key_in_group(group, VALUES), {"ids": ids[groups == group], "values": values[groups == group]})
 
     def _file_values(self) -> None:
         values, rests = self._best_values.bests.copy(), np.ones(len(self._built), np.bool_)
@@ -197,7 +196,7 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         for group in self._groups():
             own = slice(self._starts[group], self._starts[group + 1])
             if own.start < own.stop:
-                self._file(group_keys()[group][VALUES], {"values": values[own], "rests": rests[own]})
+                self._file(key_in_group(group, VALUES), {"values": values[own], "rests": rests[own]})
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Restore the key groups of this task. Some may come from tasks that had started, some from others."""

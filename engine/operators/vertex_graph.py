@@ -1,8 +1,8 @@
 """The graph of one task of a vertex program, and the calls of the program: the same in rounds and free-running.
 
 Vertices and edges arrive in any order, and are put in order when all of them are there. State is filed by key group,
-under keys that each group has for the parts of it. Of the graph, each cut files what has arrived since the one before,
-under a key of its own: what was filed once is not written again.
+under keys that address the parts of a group (`key_in_group`). Of the graph, each cut files what has arrived since the
+one before, under a key of its own: what was filed once is not written again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from backedge.engine.task_errors import USER_RAISED, MisuseError, show, user_err
 from backedge.engine.vertex_edges import Array, Lookup, OutEdges, in_group_order
 from backedge.graphs.exact_numbers import converted
 from backedge.graphs.graph_errors import BadOptionError
-from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups
+from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups, key_in_group
 from backedge.graphs.vertex_program import OfVertexProgram, VertexProgram, Vertices, as_integers
 
 VALUES, GRAPH, KNOWN = range(3)
@@ -35,7 +35,6 @@ VALUES, GRAPH, KNOWN = range(3)
 PIECES_MAX = 32
 """The graph of a key group is filed in at most this many pieces. Before another one is added, all become one."""
 
-_KEYS_TRIED = 64 * KEY_GROUPS
 _INTEGERS = {"sources", "targets", "versions"}
 
 
@@ -271,9 +270,9 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         found = self._state.values
         return [
             {
-                group: _arrays_of(found[group_keys()[group][part]])
+                group: _arrays_of(found[key_in_group(group, part)])
                 for group in self._groups()
-                if group_keys()[group][part] in found
+                if key_in_group(group, part) in found
             }
             for part in (VALUES, GRAPH, KNOWN)
         ]
@@ -293,7 +292,7 @@ class VertexGraphOperator(OperatorRuntime, ABC):
 
 
 def _key_of_piece(group: int, number: int) -> int:
-    return group_keys()[group][KNOWN + number if number else GRAPH]
+    return key_in_group(group, KNOWN + number if number else GRAPH)
 
 
 def _arrays_of(filed: Any) -> Any:
@@ -337,16 +336,9 @@ def edge_parts(operator: str, edges: Columns, columns: tuple[str, str, str | Non
 
 
 @cache
-def group_keys() -> list[list[int]]:
-    """For each key group the smallest numbers in it: the keys of its rows and of its state."""
-    groups = key_groups(np.arange(_KEYS_TRIED))
-    return [np.flatnonzero(groups == group)[: KNOWN + PIECES_MAX].tolist() for group in range(KEY_GROUPS)]
-
-
-@cache
 def row_keys() -> Array:
-    """For each key group the key of its rows."""
-    return np.array([keys[0] for keys in group_keys()], np.int64)
+    """The address of each key group: rows with this key go to the task that keeps the group."""
+    return np.array(list(map(key_in_group, range(KEY_GROUPS))), np.int64)
 
 
 def arrays_in(column: Any, kind: np.dtype[Any]) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 In round 0 a task receives its edges, those that lead away from its vertices, and the numbers of its vertices. At the
 end of each round it applies what was received, and sends one batch, with a row for each key group that it sends to:
 
-    vertex     a key of the group, by which the row is routed
+    vertex     the address of the group, by which the row is routed
     sender     which vertices it comes from: the task, and the number of tasks (`sender_number`)
     ids        the vertices that its edges reach in this group, in order; only the first time
     at         the positions in `ids` that the values are for; empty for all of them
@@ -52,7 +52,6 @@ from backedge.engine.operators.vertex_graph import (
     columns_of,
     edge_parts,
     frozen,
-    group_keys,
     row_keys,
 )
 from backedge.engine.sending import Send
@@ -60,7 +59,7 @@ from backedge.engine.vertex_edges import Array, OutEdges
 from backedge.engine.vertex_received import CombinedInbox, Inbox, UncombinedInbox
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.plan import Edge
-from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups
+from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups, key_in_group
 from backedge.graphs.vertex_program import BACKWARDS, OfVertexProgram
 from backedge.recovery.cut import OperatorState
 
@@ -338,10 +337,10 @@ class VerticesOperator(VertexGraphOperator):
                     "backwards": vertices.backwards,
                     "waits": None if waits is None else waits[own],
                 }
-                self._file(group_keys()[group][VALUES], filed)
+                self._file(key_in_group(group, VALUES), filed)
             if self._is_changed[KNOWN]:
                 senders = {sender: known[group] for sender, known in self._known.items() if group in known}
-                self._file(group_keys()[group][KNOWN], {"announced": announced, "senders": senders})
+                self._file(key_in_group(group, KNOWN), {"announced": announced, "senders": senders})
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Restore the key groups of this task."""
@@ -446,5 +445,5 @@ def _batch_of(
 def _only_report(sender: int, report: Mapping[str, float], place: Place) -> Any:
     """A row without values, to this task itself."""
     group = groups_of_task(place.task.index, place.parallelism)[0]
-    row = {"vertex": group_keys()[group][0], "sender": sender, "ids": b"", "at": b"", "values": b"", **report}
+    row = {"vertex": key_in_group(group), "sender": sender, "ids": b"", "at": b"", "values": b"", **report}
     return arrow().RecordBatch.from_pylist([row])

@@ -19,7 +19,7 @@ from backedge.recovery.stores.schema import DOCUMENT_BYTES_MAX
 from backedge.recovery.stores.shapes import Shape, ShapeError, shown
 from backedge.recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError, StoreError
 
-FORMAT = 11
+FORMAT = 12
 """Version of the layout. A store reads only this version."""
 
 Document = dict[str, Any]
@@ -34,7 +34,7 @@ def sealed(document: Document, key: bytes | None, shape: Shape | None = None) ->
     >>> from backedge.recovery.stores.shapes import shape_of
     >>> shape = shape_of(dict[str, int])
     >>> opened(sealed({"epoch": 7}, b"secret", shape), b"secret", "manifest.json", shape)
-    {'epoch': 7, 'format': 11}
+    {'epoch': 7, 'format': 12}
     """
     if shape is not None:
         try:

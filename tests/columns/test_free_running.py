@@ -16,12 +16,11 @@ import pytest
 from backedge import BadOptionError, VertexProgram, Vertices
 from backedge.engine.batch import Batch
 from backedge.engine.columns import Columns, as_records
-from backedge.engine.operators.vertex_graph import group_keys
 from backedge.engine.runtime import TaskRuntime
 from backedge.engine.sending import Emitted
 from backedge.engine.task_errors import MisuseError
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from backedge.graphs.routing import KEY_GROUPS, tasks_of_keys
+from backedge.graphs.routing import KEY_GROUPS, key_in_group, tasks_of_keys
 from backedge.recovery.cut import OperatorState
 from tests.columns.given import columns
 from tests.columns.test_vertex_programs import EDGES, Best, BestWay, Rank, flow_of, lowest_by_hand, shortest_by_hand
@@ -258,7 +257,7 @@ def test_a_group_is_complete_when_all_tasks_of_one_parallelism_have_ended():
     run = ByHand(Best, 1)
     [program] = run.programs
     graph = next(channel for channel in program.task.inputs if not channel.is_back)
-    keys = [keys[0] for keys in group_keys()]
+    keys = list(map(key_in_group, range(KEY_GROUPS)))
     program.process(graph, Batch(columns(vertex=[3, 4])), 0)
     for task, of in ((0, 3), (1, 3), (0, 2)):
         ended: Columns = columns(vertex=keys, task=[task] * KEY_GROUPS, of=[of] * KEY_GROUPS)
