@@ -213,7 +213,7 @@ def test_waking_ends_a_wait_and_does_no_harm_when_all_is_over():
     box.wake()
 
 
-def test_opening_and_closing_leaves_no_descriptor_behind():
+def test_opening_and_closing_leaves_neither_a_descriptor_nor_a_file_behind():
     def open_and_close() -> None:
         one, other = Mailbox("here", HOST, KEYS), Mailbox("there", HOST, KEYS)
         one.link(other.address).send(message(1))
@@ -222,10 +222,11 @@ def test_opening_and_closing_leaves_no_descriptor_behind():
         other.close()
 
     open_and_close()
-    before = len(os.listdir("/proc/self/fd"))
+    descriptors, files = len(os.listdir("/proc/self/fd")), set(os.listdir(tempfile.gettempdir()))
     for _ in range(5):
         open_and_close()
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+    assert set(os.listdir(tempfile.gettempdir())) == files
 
 
 def test_one_who_sends_all_the_time_does_not_keep_another_from_being_heard(opened: list[Mailbox]):
@@ -342,14 +343,6 @@ def listening() -> set[str]:
 
 def _is_there(name: str) -> bool:
     return os.path.lexists(f"/proc/self/fd/{name}")
-
-
-def test_what_a_mailbox_leaves_in_the_temporary_folder_is_nothing():
-    before = set(os.listdir(tempfile.gettempdir()))
-    boxes = [Mailbox("here", HOST, KEYS) for _ in range(3)]
-    for box in boxes:
-        box.close()
-    assert set(os.listdir(tempfile.gettempdir())) == before
 
 
 # -- watched links -------------------------------------------------------------------------------------------------

@@ -130,9 +130,9 @@ def unpack_shared(payload: bytes) -> tuple[bytes, tuple[int, int]]:
     return payload[:HEADER_BYTES], (start, end)
 
 
-def pack_note(kind: Kind, attempt: Attempt, value: Any = None, number: int = 0) -> Message:
+def pack_note(kind: Kind, attempt: Attempt, value: Any = None) -> Message:
     """Pack a message between the supervisor and an actor, or between two actors, that belongs to no channel."""
-    return pack_header(kind, attempt, NO_CHANNEL, number), pickle.dumps(value, 5)
+    return pack_header(kind, attempt, NO_CHANNEL, 0), pickle.dumps(value, 5)
 
 
 def pack_heartbeat(attempt: Attempt) -> Message:
