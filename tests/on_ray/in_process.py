@@ -36,7 +36,7 @@ from backedge.recovery.cut import TaskSnapshot
 from backedge.recovery.effects import Acknowledge, AcknowledgeEnd
 from backedge.recovery.lines import LineEnd, Said
 from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Complete, StartTasks, TellToEnd, Trigger
+from backedge.recovery.orders import Complete, StartTasks, Trigger
 from backedge.recovery.rescale import RestorePlan
 from backedge.recovery.restored import TaskRestore
 from backedge.recovery.stores.task_files import StateLayer
@@ -209,11 +209,6 @@ class Attending:
         for (task, acknowledged), report in self.acknowledged().items():
             if acknowledged == epoch or acknowledged is None:
                 self.order(task, Complete(task, Epoch(epoch), report.transactions))
-
-    def end_loops(self) -> None:
-        for task in self.deployment.tasks.values():
-            if task.is_head and task.iteration is None:
-                self.order(task.id, TellToEnd(task.id))
 
     def stop(self) -> None:
         """Have everyone leave, and wait for that."""
