@@ -7,7 +7,7 @@ from itertools import chain
 
 import numpy as np
 
-from backedge.engine.state import changed_entries, encode_entries
+from backedge.engine.state import encode_entries, keyed_entries
 from backedge.engine.tables.restored_tables import holds_rows, table_in_one
 from backedge.graphs.ids import Epoch
 from backedge.recovery.cut import OperatorState, layers
@@ -48,7 +48,7 @@ def put_together(
         if numbers is not None:
             found[operator], keys = OperatorState((numbers,)), keys + len(numbers.keys)
             continue
-        values, timers, gone = changed_entries(state)
+        values, timers, gone = keyed_entries(state)
         gone = gone if is_delta else {}
         keys += len(values) + len(timers) + len(gone)
         found[operator] = OperatorState(encode_entries(operator, values, timers, gone))

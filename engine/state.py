@@ -509,39 +509,26 @@ def encode_entries(
 
 
 class KeyedEntries(NamedTuple):
-    """The values and timers of a state. A timer is (key, at_ms, hops)."""
+    """The values and timers of a state, and the keys without a value that its layers name, in order.
 
-    values: dict[Any, Any]
-    timers: list[tuple[Any, float, int]]
-
-
-def keyed_entries(state: OperatorState) -> KeyedEntries:
-    """Decode the values and timers of a state. For each key the last delta that contains it counts.
-
-    >>> before, delta = encode_entries("count", {"a": 1, "b": 1}), encode_entries("count", {"a": 2}, gone=["b"])
-    >>> keyed_entries(OperatorState(before, deltas=(delta,))).values
-    {'a': 2}
+    A timer is (key, at_ms, hops).
     """
-    values, timers, _ = changed_entries(state)
-    return KeyedEntries(values, timers)
-
-
-class ChangedEntries(NamedTuple):
-    """The values and timers of a state, and the keys without a value that its layers name, in order."""
 
     values: dict[Any, Any]
     timers: list[tuple[Any, float, int]]
     gone: dict[Any, None]
 
 
-def changed_entries(state: OperatorState) -> ChangedEntries:
-    """Decode a state whose first layer may be a delta as well: a layer below it may have a value for a key in `gone`.
+def keyed_entries(state: OperatorState) -> KeyedEntries:
+    """Decode what a state keeps by key. For each key the last layer that names it counts.
+
+    If the first layer is a delta as well, a layer below it may have a value for a key in `gone`.
 
     >>> older, newer = encode_entries("count", {"a": 1}, gone=["b"]), encode_entries("count", {"b": 2}, gone=["a"])
-    >>> changed_entries(OperatorState(older, deltas=(newer,)))
-    ChangedEntries(values={'b': 2}, timers=[], gone={'a': None})
+    >>> keyed_entries(OperatorState(older, deltas=(newer,)))
+    KeyedEntries(values={'b': 2}, timers=[], gone={'a': None})
     """
-    found = ChangedEntries({}, [], {})
+    found = KeyedEntries({}, [], {})
     for parts in layers(state):
         # From a store, at most one file is in memory beside the entries.
         decoded: Iterable[tuple[Kind, Iterable[tuple[Any, ...]]]] = map(_decoded, parts)
@@ -567,7 +554,7 @@ def _decoded(part: KeyedPart) -> tuple[Kind, Iterable[tuple[Any, ...]]]:
     return part.kind, [(canonical_key(entry[0]), *entry[1:]) for entry in entries]
 
 
-def _add(kind: Kind, entries: Iterable[Any], found: ChangedEntries) -> None:
+def _add(kind: Kind, entries: Iterable[Any], found: KeyedEntries) -> None:
     match kind:
         case "value":
             found.values.update(entries)

@@ -468,7 +468,7 @@ def upgraded_part(plan: Plan, whole: dict[str, Any], parallelism: int = 1, **ren
 def test_every_value_of_an_older_version_is_upgraded_once_and_timers_stay():
     (part,) = upgraded_part(keeping(Kept), {"own": "mine", "value": "of the task", "hops_max": 3})
     state = part.operators["kept"]
-    values, timers = keyed_entries(state)
+    values, timers, _ = keyed_entries(state)
     assert values == {1: ("value", "first", 2), 2: ("value", "second", 2)}
     assert (timers, state.deltas, state.records) == ([(2, 70, 1)], (), 7)
     whole = {"own": ("own", "mine", 2), "value": ("value", "of the task", 2), "hops_max": 3}

@@ -10,7 +10,7 @@ import pytest
 
 from backedge import Collect, Flow, Items
 from backedge.engine.compaction import put_together
-from backedge.engine.state import KeyedState, changed_entries, encode_entries, keyed_entries
+from backedge.engine.state import KeyedState, encode_entries, keyed_entries
 from backedge.engine.touched_keys import TouchedKeys
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.cut import OperatorState
@@ -59,9 +59,9 @@ def test_a_delta_holds_the_keys_that_changed_and_their_timers():
     tasks.feed("op", [11, -2])
     delta, base = states(tasks, 2, base=1)
     assert base == 1
-    values, timers = keyed_entries(delta)
+    values, timers, _ = keyed_entries(delta)
     assert values == {1: [1, 11]} and sorted(timers) == [(1, 101, 0), (1, 111, 0), (2, 102, 0)]
-    values, timers = keyed_entries(OperatorState(whole.keyed, deltas=(delta.keyed,)))
+    values, timers, _ = keyed_entries(OperatorState(whole.keyed, deltas=(delta.keyed,)))
     assert values == {1: [1, 11], 3: [3]}
     assert sorted(timers) == [(1, 101, 0), (1, 111, 0), (2, 102, 0), (3, 103, 0)]
 
@@ -287,7 +287,7 @@ def test_compaction_writes_what_a_restore_would_take_back():
         files.append(states(tasks, epoch, base=epoch - 1)[0])
     together = stack(files)
     found, keys = put_together({"op": together})
-    values, timers = keyed_entries(found["op"])
+    values, timers, _ = keyed_entries(found["op"])
     assert values == keyed_entries(together).values == {2: [2], 3: [3], 4: [4]}
     assert sorted(timers) == sorted(keyed_entries(together).timers) and keys == len(values) + len(timers)
 
@@ -308,7 +308,7 @@ def test_compacted_deltas_do_to_the_file_below_them_what_each_of_them_did():
     together, apart = keyed_entries(stack([files[0], found["op"]])), keyed_entries(stack(files))
     assert together.values == apart.values == {2: [2], 3: [3], 4: [4]}
     assert sorted(together.timers) == sorted(apart.timers)
-    values, timers, gone = changed_entries(found["op"])
+    values, timers, gone = keyed_entries(found["op"])
     assert gone.keys() == {1, 5, 6} and keys == len(values) + len(timers) + len(gone)
 
 

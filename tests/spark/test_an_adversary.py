@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import pytest
 
-from backedge.engine.state import changed_entries
+from backedge.engine.state import keyed_entries
 from backedge.graphs.ids import Epoch
 from backedge.graphs.routing import KEY_GROUPS, key_group
 from backedge.recovery.cut import OperatorState
@@ -183,7 +183,7 @@ def restored(store: CutStore, epoch: int) -> Counter[tuple[str, str, str | None,
 
 
 def entries_of(state: OperatorState) -> Iterator[tuple[str, str | None, str | None]]:
-    values, timers, gone = changed_entries(state)
+    values, timers, gone = keyed_entries(state)
     yield from (("value", json_of(key), json_of(value)) for key, value in values.items())
     yield from (("timer", json_of(key), str(at_ms)) for key, at_ms, _ in timers)
     yield from (("gone", json_of(key), None) for key in gone)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from backedge.engine.compaction import put_together
-from backedge.engine.state import KeyedState, StateEncoder, changed_entries, encode_entries
+from backedge.engine.state import KeyedState, StateEncoder, encode_entries, keyed_entries
 from backedge.engine.tables.table_state import TableState
 from backedge.engine.touched_keys import Bases
 from backedge.graphs.ids import Attempt, Epoch
@@ -179,7 +179,7 @@ class History:
         states, keys = put_together({"rank": OperatorState(layers[0], deltas=layers[1:])}, is_delta=order.left > 0)
         groups = states["rank"].keyed
         if self.spoils is not None:
-            values, timers, gone = changed_entries(states["rank"])
+            values, timers, gone = keyed_entries(states["rank"])
             self.spoils(values)
             groups, self.spoils = encode_entries("rank", values, timers, gone), None
         self.layers[StateFile(Attempt(1), order.epoch, keys)] = bases[0], groups
