@@ -341,8 +341,7 @@ class ChangingVerticesOperator(VertexGraphOperator):
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Restore the key groups of this task."""
         super().open(state, whole)
-        _, graph, _ = self._filed()
-        self._changing.restore(graph)
+        self._changing.restore(self._filed(GRAPH))
 
 
 def messages(kind: Kind, share: int, version: int, groups: Array, parts: list[Any]) -> Columns:

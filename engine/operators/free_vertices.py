@@ -202,7 +202,7 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         """Restore the key groups of this task. Some may come from tasks that had started, some from others."""
         super().open(state, whole)
         self._has_filed_graph()
-        values, _, complete = self._filed()
+        values, complete = self._filed(VALUES), self._filed(KNOWN)
         graph, none = self._filed_graph(), np.empty(0, np.int64)
         ids = {group: np.unique(np.concatenate([none, *(piece["ids"] for piece in graph[group])])) for group in values}
         for group, tasks in complete.items():

@@ -247,7 +247,7 @@ class VertexGraphOperator(OperatorRuntime, ABC):
             own = {part: column[rows] for part, column in ordered.items()}
             own["ids"] = ids[starts[group] : starts[group + 1]]
             if len(own["ids"]) or len(own["sources"]):
-                self._file(_key_of_piece(group, self._pieces), own)
+                self._file(key_in_group(group, _part_of_piece(self._pieces)), own)
         self._pieces += 1
 
     def _take_pieces_back(self) -> None:
@@ -256,7 +256,7 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         self._edges += [piece for piece in pieces if len(piece["sources"])]
         for group in self._groups():
             for number in range(self._pieces):
-                self._state.remove(_key_of_piece(group, number))
+                self._state.remove(key_in_group(group, _part_of_piece(number)))
         self._pieces = 0
 
     def _file(self, key: int, filed: dict[str, Any]) -> None:
@@ -265,34 +265,25 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         has_objects = any(array.dtype.hasobject for array in values.values())
         self._state.replace(key, filed if has_objects else bytes(constant_bytes(filed)))
 
-    def _filed(self) -> list[dict[int, Any]]:
-        """What the state holds, by part and key group."""
+    def _filed(self, part: int) -> dict[int, Any]:
+        """What the state holds of this part, by key group."""
         found = self._state.values
-        return [
-            {
-                group: _arrays_of(found[key_in_group(group, part)])
-                for group in self._groups()
-                if key_in_group(group, part) in found
-            }
-            for part in (VALUES, GRAPH, KNOWN)
-        ]
+        keys = {group: key_in_group(group, part) for group in self._groups()}
+        return {group: _arrays_of(found[key]) for group, key in keys.items() if key in found}
 
     def _filed_graph(self) -> dict[int, list[dict[str, Array]]]:
         """The pieces of the graph that the state holds, by key group."""
-        found = self._state.values
-        keys = {group: [_key_of_piece(group, number) for number in range(PIECES_MAX)] for group in self._groups()}
-        return {group: [_arrays_of(found[key]) for key in of_group if key in found] for group, of_group in keys.items()}
+        pieces = [self._filed(_part_of_piece(number)) for number in range(PIECES_MAX)]
+        return {group: [piece[group] for piece in pieces if group in piece] for group in self._groups()}
 
     def _has_filed_graph(self) -> None:
         """Go on behind the pieces that were restored, some of which may have been filed by tasks with more."""
-        found = self._state.values
-        numbers = range(PIECES_MAX)
-        filed = [n for n in numbers if any(_key_of_piece(group, n) in found for group in self._groups())]
+        filed = [number for number in range(PIECES_MAX) if self._filed(_part_of_piece(number))]
         self._pieces = max(filed, default=-1) + 1
 
 
-def _key_of_piece(group: int, number: int) -> int:
-    return key_in_group(group, KNOWN + number if number else GRAPH)
+def _part_of_piece(number: int) -> int:
+    return KNOWN + number if number else GRAPH
 
 
 def _arrays_of(filed: Any) -> Any:

@@ -346,7 +346,7 @@ class VerticesOperator(VertexGraphOperator):
         """Restore the key groups of this task."""
         super().open(state, whole)
         self._has_filed_graph()
-        values, _, known_by_group = self._filed()
+        values, known_by_group = self._filed(VALUES), self._filed(KNOWN)
         if values:
             self._build()
             self._restore_values(values)
