@@ -30,7 +30,8 @@ Time is passed in as `now_ms`. Reports of another attempt are refused by their n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from msgspec import Struct
@@ -108,7 +109,7 @@ class OpenCut(Struct):
     reports: dict[TaskId, Report] = {}
     is_being_recorded: bool = False
     base: Epoch | None = None
-    kept: tuple[Epoch, ...] = ()
+    kept: dict[Epoch, bool] = {}
     states: StateLists = {}
     remaining: dict[TaskId, Remaining] = {}
     has_moved: bool = False
@@ -163,7 +164,7 @@ class Coordinator:
         attempt: Attempt,
         options: SnapshotOptions,
         first_epoch: Epoch,
-        completed: Iterable[Epoch] = (),
+        completed: Mapping[Epoch, bool] = MappingProxyType({}),
         now_ms: int = 0,
         restored: Epoch | None = None,
         states: StateLists | None = None,
@@ -182,14 +183,14 @@ class Coordinator:
         self.told: set[str] = set()
         self.requests = supervisor.requests
         self.requested: deque[Mode] = deque()
-        self.completed = list(completed)
+        # The complete cuts that remain, and whether each is a savepoint.
+        self.completed = dict(completed)
         # The cut that would be restored if the attempt failed now.
         self.latest = restored
         states = {} if states is None else states
         self.state_files = self.state_files_class(
             attempt, options.files_max, restored, states, options.compacted_keys_max
         )
-        self.savepoints: set[Epoch] = set()
         self.unpublished: dict[Epoch, dict[TaskId, tuple[str, ...]]] = {}
         # When a request for a cut between two rounds that has failed is tried again, by its id.
         self.retry_at_ms: dict[str, int] = {}
@@ -325,12 +326,9 @@ class Coordinator:
         cut = self.open.pop(epoch)
         self.failures = 0
         self.last_close_ms = now_ms
-        kept = frozenset(cut.kept)
-        dropped = [earlier for earlier in self.completed if earlier not in kept]
-        self.completed = list(cut.kept)
+        dropped = [earlier for earlier in self.completed if earlier not in cut.kept]
+        self.completed = cut.kept
         self.latest = epoch
-        if cut.is_savepoint:
-            self.savepoints.add(epoch)
         if cut.request is not None:
             self.requests.on_recorded(cut.request.id, epoch)
         orders: list[Order] = []
@@ -544,7 +542,7 @@ class Coordinator:
             None if cut.request is None else cut.request.name,
             request=None if cut.request is None else cut.request.id,
             stops=cut.is_stop,
-            kept=cut.kept,
+            kept=tuple(cut.kept),
             states=cut.states,
         )
         return self.supervisor.append(manifest)
@@ -615,16 +613,16 @@ class Coordinator:
             self.requests.on_failed_try(cut.request, reason)
         return [Abort(task, cut.epoch, cut.mode) for task in self.deployment.tasks]
 
-    def _kept_with(self, cut: OpenCut) -> tuple[Epoch, ...]:
+    def _kept_with(self, cut: OpenCut) -> dict[Epoch, bool]:
         """The cuts that remain when this one is complete. The manifest lists them; only these can be restored.
 
         The base of a later epoch that is open is among them: its files are part of that epoch's.
         """
-        named = {*self.savepoints, *([cut.epoch] if cut.is_savepoint else [])}
+        kept = {**self.completed, cut.epoch: cut.is_savepoint}
         bases = {later.base for later in self.open.values() if later.epoch > cut.epoch}
-        periodic = [epoch for epoch in (*self.completed, cut.epoch) if epoch not in named]
+        periodic = [epoch for epoch, is_savepoint in kept.items() if not is_savepoint]
         dropped = set(periodic[: -self.options.keep]) - bases
-        return tuple(epoch for epoch in (*self.completed, cut.epoch) if epoch not in dropped)
+        return {epoch: is_savepoint for epoch, is_savepoint in kept.items() if epoch not in dropped}
 
     def _finish_if_published(self) -> list[Order]:
         if self.final is None or self.latest is None or self.final > self.latest or self.latest in self.unpublished:

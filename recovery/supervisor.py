@@ -352,10 +352,6 @@ class Supervisor:
         """The cuts that can be restored, in the order in which they were taken."""
         return list(self.kept)
 
-    def periodic_cuts(self) -> list[Epoch]:
-        """The cuts that retention may remove: all but the savepoints, which are kept by name."""
-        return [epoch for epoch, cut in self.kept.items() if not cut.is_savepoint]
-
     @property
     def _first_cut(self) -> Epoch | None:
         return min(self.kept, default=None)
@@ -450,16 +446,10 @@ class Supervisor:
         self.waiting = set(tasks)
 
     def append(self, entry: Entry) -> list[Order]:
-        """Append an entry, under the next number. A manifest also keeps the savepoints of earlier attempts, and names
-        the pipelines that are given up.
-        """
+        """Append an entry, under the next number. A manifest names the pipelines that are given up."""
         if isinstance(entry, Manifest):
             given_up = self.pipeline.gives_up.union(name for name in self.given_up if name is not None)
             entry = replace(entry, given_up=tuple(sorted(given_up)))
-            if entry.kept is not None:
-                kept = frozenset(entry.kept)
-                savepoints = [epoch for epoch, cut in self.kept.items() if cut.is_savepoint and epoch not in kept]
-                entry = replace(entry, kept=tuple(sorted((*savepoints, *entry.kept))))
         entry = replace(entry, claimant=self.claimant, pipeline=self.pipeline.name)
         return [AppendEntry(self.entries + 1, entry)]
 
@@ -487,7 +477,7 @@ class Supervisor:
             self.attempt,
             self.snapshots,
             self.next_epoch,
-            self.periodic_cuts(),
+            {epoch: kept.is_savepoint for epoch, kept in self.kept.items()},
             now_ms,
             self.restored_from,
             {} if cut is None else cut.states,

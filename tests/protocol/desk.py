@@ -34,7 +34,7 @@ class Desk:
             ATTEMPT,
             SnapshotOptions(**options),
             Epoch(1 + max(completed, default=0)),
-            map(Epoch, completed),
+            dict.fromkeys(map(Epoch, completed), False),
         )
 
     def wait(self, duration_ms: int) -> list[Order]:

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from backedge.engine.rolling_back import LaterOutput
 from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.coordinator import SnapshotOptions
+from backedge.recovery.effects import Acknowledge
 from backedge.recovery.messages import Mode
 from backedge.recovery.orders import (
     AppendEntry,
@@ -26,6 +28,8 @@ from backedge.recovery.orders import (
 )
 from backedge.recovery.outline import CutOutline, OperatorOutline, TaskOutline
 from backedge.recovery.supervisor import RestartOptions, Stage, Supervisor
+from tests.protocol.bench_of_cores import graph
+from tests.protocol.desk import report
 
 A, B = TaskId("a", 0), TaskId("b", 0)
 OURS, THEIRS = "ours", "theirs"
@@ -234,14 +238,20 @@ def test_entries_that_are_gone_keep_their_numbers():
 def test_only_the_cuts_that_the_last_manifest_keeps_can_be_restored():
     chain: list[Entry] = [start(1), manifest(3), manifest(5), replace(manifest(7), kept=(Epoch(5), Epoch(7)))]
     supervisor = running(chain)
-    assert supervisor.cuts == supervisor.periodic_cuts() == [5, 7]
+    assert supervisor.cuts == [5, 7]
     check_refused(chain, Epoch(3), there="(5, 7)")
 
 
 def test_a_manifest_keeps_the_savepoints_of_earlier_attempts():
     chain: list[Entry] = [start(1), replace(manifest(2), savepoint="mine"), manifest(3)]
     supervisor = running(chain)
-    (append,) = supervisor.append(replace(manifest(4, attempt=2), kept=(Epoch(4),)))
+    supervisor.snapshots = SnapshotOptions(keep=1)
+    supervisor.on_started(graph("a -> b"), 0)
+    coordinator = supervisor.coordinator
+    assert coordinator is not None
+    coordinator.request(Mode.ALIGNED, 0)
+    written = Acknowledge(Epoch(4), report())
+    (append,) = [order for task in (A, B) for order in coordinator.on_report(task, supervisor.attempt, written, 0)]
     assert isinstance(append, AppendEntry) and isinstance(append.entry, Manifest)
     assert append.entry.kept == (2, 4)
 

@@ -48,9 +48,9 @@ def delta_applied_twice(
 class BaseRemovedTooEarly(Coordinator):
     """Keeps no cut for being the base of an open epoch."""
 
-    def _kept_with(self, cut: OpenCut) -> tuple[Epoch, ...]:
-        bases = {later.base for later in self.open.values() if later is not cut}
-        return tuple(epoch for epoch in super()._kept_with(cut) if epoch == cut.epoch or epoch not in bases)
+    def _kept_with(self, cut: OpenCut) -> dict[Epoch, bool]:
+        bases = {later.base for later in self.open.values() if later is not cut} - {cut.epoch}
+        return {epoch: is_savepoint for epoch, is_savepoint in super()._kept_with(cut).items() if epoch not in bases}
 
 
 class BaseGivenUpMeanwhile(Coordinator):
