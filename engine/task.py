@@ -20,7 +20,7 @@ A driver makes no decision: it calls these methods and carries out the effects (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from backedge.engine.iteration import Iteration
@@ -35,7 +35,7 @@ from backedge.recovery.channel_log import ChannelLogs, OpenEpoch
 from backedge.recovery.channels import Encode, Inbox, Outlet, Queued
 from backedge.recovery.effects import Capture, Committed, Decline, Effect, Remaining, RunEnd, Send, Stage
 from backedge.recovery.messages import Barrier, Data, End, Item, Mode
-from backedge.recovery.protocol_errors import ProtocolError
+from backedge.recovery.protocol_errors import BrokenInvariantError, ProtocolError
 from backedge.recovery.restored import TaskRestore, restored_inboxes
 from backedge.recovery.rounds import Rounds
 
@@ -536,6 +536,25 @@ class TaskCore(TaskInputs):
         self.snapshots.verified = self._verified()
         effects += self.snapshots.end_with(self._open(Epoch(0), Mode.ALIGNED))
         return effects
+
+    def check(self) -> None:
+        """Raise if these attributes contradict each other."""
+        if (fault := next(self._contradictions(), None)) is not None:
+            raise BrokenInvariantError(f"task {self.task.id}: {fault}")
+
+    def _contradictions(self) -> Iterator[str]:
+        alignment, logs = self.alignment, self.logs
+        if self.life is Life.RUNNING:
+            for channel, epoch in alignment.held.items():
+                queue = self.inboxes[channel].queue
+                if not queue or not isinstance(queue[0], Barrier) or queue[0].epoch != epoch:
+                    yield f"{channel} is held for epoch {epoch}, whose barrier is not in front"
+        for log in logs.epochs.values():
+            if log.epoch > alignment.captured[log.mode.is_probe]:
+                yield f"epoch {log.epoch} has a log and is not captured"
+            for inbox in log.open.values():
+                if inbox.end_received or inbox.last_barrier[log.mode.is_probe] == log.epoch:
+                    yield f"{inbox.id} has given the barrier of epoch {log.epoch}, and its log is open"
 
     def _rounds_step(self) -> Iteration:
         if self.iteration is None:

@@ -130,6 +130,13 @@ class World(WorldPorts):
         except (FencedError, OSError, OutputReplacedError):
             if not self._loses_stale(event):
                 raise
+        match event:
+            case (_, (TaskId() | ChannelId()) as found, *_):
+                host = self.hosts.get(found.receiver if isinstance(found, ChannelId) else found)
+                if host is not None:
+                    host.core.check()
+            case _:
+                pass
         self._settle()
 
     def _loses_stale(self, event: Happening) -> bool:

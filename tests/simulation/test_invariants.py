@@ -1,4 +1,4 @@
-"""The relations that the cores of a run check after every event: a break of each is found by `check()` itself."""
+"""The relations that the cores of tasks and of a run keep after every event: `check()` finds a break of each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from proof.two_pipelines import run_pipelines
 
 RELATIONS = {
     "woken-supervisor-goes-on": (28, "is led under the claim LOST"),
+    "no-hold-before-capture": (1, "whose barrier is not in front"),
+    "overtaken-barrier-captures-again": (1, "has a log and is not captured"),
+    "log-without-end": (0, "and its log is open"),
     "pipeline-shares-a-completion": (1, "as its latest cut is led"),
     "base-removed-too-early": (23, "may be needed, and the chain keeps"),
     "manifests-side-by-side": (0, "are on their way at once"),

@@ -55,6 +55,15 @@ class LogStopsAtFirstBarrier(_WithLogs):
     logs_class = _HastyLogs
 
 
+class _EndlessLogs(ChannelLogs):
+    def seal(self, channel: ChannelId, epoch: Epoch) -> OpenEpoch | None:
+        return None
+
+
+class LogWithoutEnd(_WithLogs):
+    logs_class = _EndlessLogs
+
+
 class _TruncatedLogs(ChannelLogs):
     def _grow(self, log: OpenEpoch, size: int) -> None:
         super()._grow(log, size)
@@ -108,6 +117,7 @@ LOGS = {
     "log-without-the-queue": Break("the log misses the batches queued at the capture", core=LogWithoutTheQueue),
     "truncated-log-written": Break("a log that exceeds its budget is written", core=TruncatedLogWritten),
     "log-stops-at-first-barrier": Break("one barrier seals all channels", core=LogStopsAtFirstBarrier),
+    "log-without-end": Break("a barrier does not seal its channel", core=LogWithoutEnd),
     "spilled-batches-unlogged": Break("a log misses the batches on disk", core=SpilledBatchesUnlogged),
     "partial-batch-doubled": Break("a log includes the processed records of its first batch", core=PartialBatchDoubled),
     "partial-batch-lost": Break("a log misses the rest of a batch in progress", core=PartialBatchLost),
