@@ -15,28 +15,10 @@ from backedge.recovery.messages import Data, Mode, marker_in
 from backedge.recovery.protocol_errors import ChannelIntegrityError
 from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
 
-ONE = graph("items -> repeat", "repeat -> body", "body => repeat", "repeat -> out", iterations=["repeat"])
-TWO = graph(
-    "items -> repeat",
-    "repeat -> body",
-    "body => repeat",
-    "repeat -> out",
-    iterations=["repeat"],
-    parallelism=2,
-    items=1,
-    out=1,
-)
-LANES = graph(
-    "items -> repeat",
-    "repeat -> body",
-    "body => repeat",
-    "repeat -> out",
-    iterations=["repeat"],
-    forward=["repeat -> body"],
-    parallelism=2,
-    items=1,
-    out=1,
-)
+REPEAT = ("items -> repeat", "repeat -> body", "body => repeat", "repeat -> out")
+ONE = graph(*REPEAT, iterations=["repeat"])
+TWO = graph(*REPEAT, iterations=["repeat"], parallelism=2, items=1, out=1)
+LANES = graph(*REPEAT, iterations=["repeat"], forward=["repeat -> body"], parallelism=2, items=1, out=1)
 
 
 def send_back(state: Any, record: int) -> Sends:
