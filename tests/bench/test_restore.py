@@ -34,6 +34,11 @@ def test_the_cut_holds_every_key_with_its_own_bytes_and_the_peer_reads_its_files
 @pytest.mark.long
 def test_a_small_restore_is_measured(local_ray: None):
     told = json.loads(restore.run(Options(turns=1, records=KEYS)).as_json())
-    assert told["bench"] == "restore" and told["ours"] > 0 and told["rescaled"] > 0 and told["peers"]["bare"] > 0
+    assert (
+        told["bench"] == "restore"
+        and told["ours"] > 0
+        and told["figures"]["rescaled"] > 0
+        and told["peers"]["bare"] > 0
+    )
     assert told["ratios"].keys() == {"decode", "decode_rescaled"}
     assert 20 < told["supervisor_mb"] < restore.SUPERVISOR_MB_MAX

@@ -37,7 +37,7 @@ FINDS = {
     "own-entry-taken-for-anothers": 39,
     "replaced-cuts-restorable": 39,
     "rescale-undoes-another": 41,
-    "wrong-key-group-on-rescale": 45,
+    "wrong-key-group-on-rescale": 90,
     "claims-in-vain-count": 47,
     "restored-rest-behind-live-log": 50,
     "older-values-not-asked": 52,
