@@ -23,6 +23,7 @@ from backedge.engine.state import keyed_entries
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.routing import key_group
 from backedge.inspecting.cut_contents import CutContents
+from backedge.recovery.keyed_parts import Pickles
 from backedge.recovery.messages import Mode
 from backedge.recovery.orders import Manifest
 from backedge.recovery.spark import register
@@ -245,9 +246,9 @@ def test_tables_take_keys_for_the_same_where_they_are_equal(spark: SparkSession,
 def test_keys_that_cannot_be_read_hide_none_below(tmp_path: Path):
     """They may be any keys."""
     cuts = Cuts(tmp_path)
-    group = key_group(7)
-    cuts.complete(1, {group: pickle.dumps((7, [1]), 5)[:-1] + b"\x97."})
-    cuts.complete(2, {group: pickle.dumps((7, [2]), 5)[:-1] + b"\x97."}, base=1)
+    for epoch in (1, 2):
+        data, group = pickle.dumps((7, [epoch]), 5)[:-1] + b"\x97.", np.array([key_group(7)])
+        cuts.complete(epoch, [Pickles("value", group, np.array([0, len(data)]), data, [None])], base=epoch - 1 or None)
     found = list(CutContents(cuts.store, cuts.store.manifest_of(Epoch(2))).state("rank"))
     assert [(entry.kind, entry.key) for entry in found] == [("value", None)] * 2
 
