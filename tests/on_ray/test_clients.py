@@ -1,4 +1,4 @@
-"""An agent loop with a client as users write it, killed ten times: no attempt fails for the client.
+"""A crawler and an agent loop with clients as users write them, each killed ten times: no attempt fails for a client.
 
 A process that survives the death of another one goes on with the session and the semaphore that it has used before.
 The server keeps some requests until all deaths have happened. These calls are open in each cut, and each attempt makes
@@ -8,7 +8,7 @@ them again, so every attempt needs its clients.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,12 @@ from tests.on_ray.flows import begin, expect, killed, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
+PAGES = 120
+ROOTS = 20
 QUESTIONS = 20
 TOOLS = 3
 KILLS = 10
+Ask = Callable[[dict[str, Any]], Awaitable[Any]]
 
 session: aiohttp.ClientSession | None = None
 limit = asyncio.Semaphore(64)
@@ -62,16 +65,22 @@ class Client:
 
 
 class Site:
-    """A service on loopback: a model that uses tools before it answers."""
+    """A service on loopback: pages with links, and a model that uses tools before it answers."""
 
     def __init__(self) -> None:
         self.may_answer = asyncio.Event()
         self.asked = 0
 
     async def answer(self, sent: web.BaseRequest) -> web.Response:
-        """The next turn of the model. All answers come late."""
+        """The links of a page, or the next turn of the model. The first pages and all answers come late."""
         record = await sent.json()
         self.asked += 1
+        if "page" in record:
+            number = record["page"]
+            if number < ROOTS // 2:
+                await self.may_answer.wait()
+            links = [link for link in (2 * number + ROOTS, 2 * number + ROOTS + 1, number) if link < PAGES]
+            return web.json_response({**record, "links": links})
         turns = [*record["turns"], f"tool {len(record['turns'])}"]
         if len(turns) <= TOOLS:
             return web.json_response({**record, "turns": turns})
@@ -94,9 +103,17 @@ def site() -> Iterator[tuple[Site, str]]:
     in_event_loop(runner.cleanup()).result()
 
 
-def agent(url: str, client: Any) -> Flow:
-    """Each question goes round until it has an answer."""
+def crawler_and_agent(url: str, client: Any) -> Flow:
+    """Two pipelines: each page once, and each question until it has an answer."""
     flow = Flow("clients")
+    found = flow.loop("found")
+    roots = flow.read(Items([{"url": url, "page": number} for number in range(ROOTS)]), name="roots")
+    keyed = roots.merge(found).key_by("page")
+    new, _ = keyed.stateful_map(lambda seen, page: (True, (page, seen)), initial=False, name="seen").split(is_new)
+    pages = new.map(lambda pair: pair[0], name="page").rebalance().map_async(client, name="fetch")
+    found.feed(pages.flat_map(links, name="links"))
+    pages.map(lambda page: page["page"], name="number").write(Collect(), name="pages")
+
     turns = flow.loop("turns", of=dict)
     items = [{"url": url, "question": number, "turns": []} for number in range(QUESTIONS)]
     talks = flow.read(Items(items), name="questions").merge(turns).key_by("question")
@@ -107,20 +124,39 @@ def agent(url: str, client: Any) -> Flow:
     return flow
 
 
+def is_new(pair: tuple[Any, bool]) -> bool:
+    return not pair[1]
+
+
+def links(page: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"url": page["url"], "page": link} for link in page["links"]]
+
+
 @pytest.mark.parametrize("client", [ask, Client], ids=["globals", "class"])
-def test_an_agent_survives_ten_deaths(site: tuple[Site, str], client: Any, tmp_path: Path, evidence: Evidence):
+def test_a_crawler_and_an_agent_survive_ten_deaths_each(
+    site: tuple[Site, str], client: Any, tmp_path: Path, evidence: Evidence
+):
     made, url = site
-    kills = [f"{('talk', 'ask')[n % 2]}@epoch={2 * n + 2}" for n in range(KILLS)]
-    options: dict[str, Any] = {"every": 0.05, "parallelism": 2, "actors": "task", "max_restarts": 2 * KILLS}
-    job = begin(agent(url, client), snapshots=tmp_path, kills=kills, **options)
-    until(job, lambda story: len(story.restores) == KILLS, "all have died, and their tasks run again")
+    roles = {"crawler": ("seen", "fetch"), "agent": ("talk", "ask")}
+    kills = [f"{who[n % 2]}@epoch={2 * n + 2}" for who in roles.values() for n in range(KILLS)]
+    job = begin(
+        crawler_and_agent(url, client),
+        snapshots=str(tmp_path),
+        every=0.05,
+        parallelism=2,
+        actors="task",
+        max_restarts=2 * KILLS,
+        kills=kills,
+    )
+    until(job, lambda story: len(story.restores) == len(kills), "all have died, and their tasks run again")
     in_event_loop(open_gate(made)).result()
     result = job.wait()
     assert sorted(killed(result)) == sorted(kills)
     evidence.happened("processes that died", len(result.kills))
-    assert len(result.restores) == KILLS, "no attempt failed for another reason"
+    assert len(result.restores) == len(kills), "no attempt failed for another reason"
+    expect(result, range(PAGES), "pages")
     expect(result, [(number, number**2, TOOLS + 1) for number in range(QUESTIONS)], "answers")
-    evidence.survived("calls that were made again", made.asked - QUESTIONS * (TOOLS + 1))
+    evidence.survived("calls that were made again", made.asked - PAGES - QUESTIONS * (TOOLS + 1))
 
 
 async def open_gate(site: Site) -> None:
