@@ -38,16 +38,16 @@ _NAMES = {
     "backedge.checked": "Checked run_checked",
     "backedge.compare_command": "compare",
     "backedge.flows": "WrongCallError",
-    "backedge.engine.batch": "Hops",
+    "backedge.engine.batches.batch": "Hops",
     "backedge.engine.cut_view": "CutView",
-    "backedge.engine.databases.database_errors": "DatabaseError DatabaseLostError UncommittedOutputError",
-    "backedge.engine.databases.postgres_table": "PostgresTable",
-    "backedge.engine.databases.sqlite_table": "SqliteTable",
-    "backedge.engine.files.file_errors": (
+    "backedge.engine.io.databases.database_errors": "DatabaseError DatabaseLostError UncommittedOutputError",
+    "backedge.engine.io.databases.postgres_table": "PostgresTable",
+    "backedge.engine.io.databases.sqlite_table": "SqliteTable",
+    "backedge.engine.io.files.file_errors": (
         "DamagedOutputError InputChangedError MalformedInputError NoInputError OutputError "
         "UnknownTransactionError UnwritableRecordError"
     ),
-    "backedge.engine.files.file_formats": "CSV JsonLines Parquet TextLines",
+    "backedge.engine.io.files.file_formats": "CSV JsonLines Parquet TextLines",
     "backedge.engine.on_ray.api.detached_runs": "NoAnswerError NoSuchRunError RunAliveError attach",
     "backedge.engine.on_ray.api.job_handle": "Job RunResult",
     "backedge.engine.on_ray.api.launch_checks": "RunExistsError",
@@ -61,7 +61,7 @@ _NAMES = {
     "backedge.engine.simulation.narrate": "Narration narrate",
     "backedge.engine.simulation.simulate": "ScheduleError SimulationResult simulate",
     "backedge.engine.simulation.simulation": "SimulationError",
-    "backedge.engine.task_errors": (
+    "backedge.graphs.task_errors": (
         "LoopLimitError LoopOverflowError MisuseError RecordSerializationError RoutingError "
         "StateSerializationError TaskError UserFunctionError"
     ),
@@ -84,8 +84,8 @@ _NAMES = {
     "backedge.graphs.stream": "KeyedStream Stream",
     "backedge.graphs.table": "Table",
     "backedge.graphs.vertex_program": "Received VertexProgram Vertices",
-    "backedge.recovery.graph_change": "GraphMismatchError",
-    "backedge.recovery.protocol_errors": "FencedError RescaleError",
+    "backedge.recovery.restore.graph_change": "GraphMismatchError",
+    "backedge.recovery.protocol.protocol_errors": "FencedError RescaleError",
     "backedge.recovery.spark.prepare.prepare_input": "Prepared prepare read_output",
     "backedge.recovery.spark.prepare.recipe": "PreparationError",
     "backedge.recovery.spark.sessions.spark_session": "close_session open_session",

@@ -4,16 +4,16 @@ from backedge.cases import Case as Case, case_of as case_of
 from backedge.checked import Checked as Checked, run_checked as run_checked
 from backedge.compare_command import compare as compare
 from backedge.flows import WrongCallError as WrongCallError
-from backedge.engine.batch import Hops as Hops
+from backedge.engine.batches.batch import Hops as Hops
 from backedge.engine.cut_view import CutView as CutView
-from backedge.engine.databases.database_errors import (
+from backedge.engine.io.databases.database_errors import (
     DatabaseError as DatabaseError,
     DatabaseLostError as DatabaseLostError,
     UncommittedOutputError as UncommittedOutputError,
 )
-from backedge.engine.databases.postgres_table import PostgresTable as PostgresTable
-from backedge.engine.databases.sqlite_table import SqliteTable as SqliteTable
-from backedge.engine.files.file_errors import (
+from backedge.engine.io.databases.postgres_table import PostgresTable as PostgresTable
+from backedge.engine.io.databases.sqlite_table import SqliteTable as SqliteTable
+from backedge.engine.io.files.file_errors import (
     DamagedOutputError as DamagedOutputError,
     InputChangedError as InputChangedError,
     MalformedInputError as MalformedInputError,
@@ -22,7 +22,7 @@ from backedge.engine.files.file_errors import (
     UnknownTransactionError as UnknownTransactionError,
     UnwritableRecordError as UnwritableRecordError,
 )
-from backedge.engine.files.file_formats import (
+from backedge.engine.io.files.file_formats import (
     CSV as CSV,
     JsonLines as JsonLines,
     Parquet as Parquet,
@@ -55,7 +55,7 @@ from backedge.engine.simulation.simulate import (
     simulate as simulate,
 )
 from backedge.engine.simulation.simulation import SimulationError as SimulationError
-from backedge.engine.task_errors import (
+from backedge.graphs.task_errors import (
     LoopLimitError as LoopLimitError,
     LoopOverflowError as LoopOverflowError,
     MisuseError as MisuseError,
@@ -120,8 +120,8 @@ from backedge.graphs.sources_and_sinks import (
 from backedge.graphs.stream import KeyedStream as KeyedStream, Stream as Stream
 from backedge.graphs.table import Table as Table
 from backedge.graphs.vertex_program import Received as Received, VertexProgram as VertexProgram, Vertices as Vertices
-from backedge.recovery.graph_change import GraphMismatchError as GraphMismatchError
-from backedge.recovery.protocol_errors import FencedError as FencedError, RescaleError as RescaleError
+from backedge.recovery.restore.graph_change import GraphMismatchError as GraphMismatchError
+from backedge.recovery.protocol.protocol_errors import FencedError as FencedError, RescaleError as RescaleError
 from backedge.recovery.spark.prepare.prepare_input import (
     Prepared as Prepared,
     prepare as prepare,

@@ -26,7 +26,7 @@ from inspect import Parameter, signature
 from types import ModuleType
 from typing import Any
 
-from backedge.engine.files.file_formats import FileSink
+from backedge.engine.io.files.file_formats import FileSink
 from backedge.flows import WrongCallError, module_at, told_in_a_line
 from backedge.graphs.flow import Flow
 from backedge.graphs.io import Sink

@@ -18,7 +18,7 @@ from backedge.graphs.drawing import Format, draw
 from backedge.graphs.graph_errors import GraphError
 from backedge.graphs.wording import one_line
 from backedge.printing import refuse
-from backedge.recovery.protocol_errors import RescaleError
+from backedge.recovery.protocol.protocol_errors import RescaleError
 from backedge.recovery.spark.spark_errors import SparkJobError
 from backedge.recovery.stores.store_errors import StoreError
 from backedge.run_flags import add_repeated, add_run_flags

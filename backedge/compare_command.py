@@ -22,10 +22,10 @@ from backedge.engine.on_ray.api.job_handle import RunResult
 from backedge.engine.on_ray.planned_faults import NO_FAULTS, Faults, role_of
 from backedge.engine.on_ray.run_options import RunOptions
 from backedge.engine.on_ray.run_spec import RunFailedError
-from backedge.engine.task_errors import TaskError
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand
 from backedge.graphs.public import public
+from backedge.graphs.task_errors import TaskError
 from backedge.graphs.wording import counted
 from backedge.printing import refuse
 from backedge.trials import DataFrame, Judged, Trial

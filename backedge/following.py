@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from backedge.engine.files.arrow import filesystems
+from backedge.engine.batches.arrow import filesystems
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.api.detached_runs import NoSuchRunError, RunAliveError
 from backedge.engine.on_ray.api.job_handle import Job, RunResult
@@ -27,9 +27,9 @@ from backedge.engine.on_ray.planned_faults import KillSpecError
 from backedge.engine.on_ray.run_spec import RequestFailedError, RunFailedError
 from backedge.engine.on_ray.supervisor.audit_process import AuditFailedError
 from backedge.engine.on_ray.supervisor.crew import NoRoomError
-from backedge.engine.task_errors import TaskError
 from backedge.flows import WrongCallError
 from backedge.graphs.graph_errors import GraphError
+from backedge.graphs.task_errors import TaskError
 from backedge.graphs.wording import counted
 from backedge.printing import explained
 from backedge.recovery.spark.spark_errors import SparkJobError

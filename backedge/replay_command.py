@@ -15,12 +15,11 @@ from functools import partial
 from typing import Any
 
 from backedge.arguments import key_from
-from backedge.engine.constant_bytes import constant_in
-from backedge.engine.kept_inputs import Entry, entries_in
+from backedge.engine.batches.constant_bytes import constant_in
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.job_store import TasksInFolder
-from backedge.engine.replay import NOTHING, Difference, Replayed, replay
-from backedge.engine.task_errors import show
+from backedge.engine.replay.replay import NOTHING, Difference, Replayed, replay
+from backedge.engine.task.kept_inputs import Entry, entries_in
 from backedge.flows import WrongCallError, flow_at, settings_in, told_in_a_line
 from backedge.graphs.constant import share
 from backedge.graphs.deployment import Deployment
@@ -28,10 +27,11 @@ from backedge.graphs.expansion import expand, resized
 from backedge.graphs.ids import Epoch
 from backedge.graphs.pipelines import pipelines_of
 from backedge.graphs.plan import Plan
+from backedge.graphs.task_errors import show
 from backedge.graphs.wording import counted
 from backedge.inspecting.jobs import Jobs, living
-from backedge.recovery.cut import OperatorState
-from backedge.recovery.rescale import plan_restore
+from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.restore.plan import plan_restore
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.input_pieces import NO_CUT
 from backedge.recovery.stores.task_files import StoredFile

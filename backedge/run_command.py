@@ -8,8 +8,8 @@ import shutil
 import tempfile
 from dataclasses import replace
 
-from backedge.engine.databases.marked_writer import TableSink
-from backedge.engine.files.file_formats import FileSink
+from backedge.engine.io.databases.marked_writer import TableSink
+from backedge.engine.io.files.file_formats import FileSink
 from backedge.engine.on_ray.api.cut_lookup import find_cut
 from backedge.engine.on_ray.api.job_handle import RunResult
 from backedge.engine.on_ray.api.launch_checks import RunExistsError

@@ -27,10 +27,17 @@ from backedge.inspecting.cut_contents import CutContents
 from backedge.inspecting.cut_diff import CutDiff, diff_of
 from backedge.inspecting.jobs import Jobs, cut_of, living
 from backedge.printing import print_table, refuse, shortened
-from backedge.recovery.graph_change import Difference, GraphChange, change_from, difference, dropping_again, fitted
-from backedge.recovery.orders import Manifest
-from backedge.recovery.protocol_errors import RescaleError
-from backedge.recovery.rescale import fitting, plan_restore
+from backedge.recovery.protocol.orders import Manifest
+from backedge.recovery.protocol.protocol_errors import RescaleError
+from backedge.recovery.restore.graph_change import (
+    Difference,
+    GraphChange,
+    change_from,
+    difference,
+    dropping_again,
+    fitted,
+)
+from backedge.recovery.restore.plan import fitting, plan_restore
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.job_identity import jobs_in
 from backedge.recovery.stores.manifests import CutDescription

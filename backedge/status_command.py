@@ -14,7 +14,7 @@ from backedge.arguments import key_from
 from backedge.graphs.wording import counted, one_line, printable
 from backedge.inspecting.jobs import Jobs, check_folder, living
 from backedge.printing import amount, duration, local_time, print_table, refuse, share, size
-from backedge.recovery.run_status import ChannelStatus, EpochStatus, LoopStatus, OperatorStatus, RunStatus
+from backedge.recovery.stores.run_status import ChannelStatus, EpochStatus, LoopStatus, OperatorStatus, RunStatus
 
 EPOCHS_SHOWN = 8
 CHANNELS_SHOWN = 12

@@ -23,7 +23,7 @@ from backedge.engine.on_ray.api.living_runs import LivingRuns
 from backedge.flows import WrongCallError
 from backedge.graphs.wording import counted
 from backedge.printing import amount, duration, refuse, share, table_lines
-from backedge.recovery.run_status import OperatorStatus, RunStatus
+from backedge.recovery.stores.run_status import OperatorStatus, RunStatus
 
 DONE = 0
 REFRESH_S = 1.0

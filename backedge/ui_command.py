@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from backedge.arguments import key_from
 from backedge.flows import WrongCallError
 from backedge.inspecting.jobs import check_folder
-from backedge.recovery.run_status import RunStatus
+from backedge.recovery.stores.run_status import RunStatus
 
 if TYPE_CHECKING:
     from backedge.engine.on_ray.api.living_runs import LivingRuns

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from backedge import Flow, Items, Table
-from backedge.engine.files.arrow import arrow, parquet
-from backedge.engine.files.file_formats import Parquet
+from backedge.engine.batches.arrow import arrow, parquet
+from backedge.engine.io.files.file_formats import Parquet
 from bench import table_cuts
 from bench.measuring import Report, Samples, at_least, beside_peers, ours_and_peers
 from bench.options import Options

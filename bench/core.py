@@ -25,11 +25,11 @@ from typing import Any, Literal
 from zlib_ng.zlib_ng import crc32
 
 from backedge import Collect, Flow, Items, Plan, Stream
-from backedge.engine.batch import Batch, encode
-from backedge.engine.task import TaskCore
+from backedge.engine.batches.batch import Batch, encode
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.messages import End, Mode
+from backedge.recovery.protocol.messages import End, Mode
+from backedge.recovery.protocol.task import TaskCore
 from bench import schedules
 from bench.measuring import Case, Limit, Report, Samples, interleaved
 from bench.options import Options

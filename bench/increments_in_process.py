@@ -14,15 +14,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from backedge import Collect, Flow, Items, Source
-from backedge.engine.batch import Batch
-from backedge.engine.capture import Capture
-from backedge.engine.memory import MemoryServices
-from backedge.engine.runtime import TaskRuntime
-from backedge.engine.state import KeyedState, WholeState, keyed_entries
+from backedge.engine.batches.batch import Batch
+from backedge.engine.io.memory import MemoryServices
+from backedge.engine.operators.runtime import TaskRuntime
+from backedge.engine.state.capture import Capture
+from backedge.engine.state.keyed_state import KeyedState, WholeState, keyed_entries
 from backedge.graphs.deployment import Task
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.cut import TaskSnapshot
+from backedge.recovery.cut.cut import TaskSnapshot
 from backedge.recovery.stores.names import Parts, path_of
 from backedge.recovery.stores.task_files import StoredFile, TaskFiles
 from backedge.recovery.stores.task_tables import TaskReader, write_files

@@ -19,7 +19,7 @@ from typing import Any
 from backedge import Generate
 from backedge.engine.on_ray.api.job_handle import Job
 from backedge.graphs.ids import Epoch
-from backedge.recovery.orders import Manifest
+from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.stores.cut_store import CutStore
 from bench.increments_in_process import OPERATOR, count, counting_flow
 from bench.notes import note, read_notes

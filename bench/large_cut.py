@@ -15,10 +15,10 @@ from backedge.graphs.describing import describe_plan
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.routing import groups_of_task, key_groups
-from backedge.recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot
-from backedge.recovery.keyed_parts import Numbers
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.cut.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot
+from backedge.recovery.cut.keyed_parts import Numbers
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.stores.cut_store import CutStore
 
 TASKS = 8

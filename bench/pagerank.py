@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from backedge import Flow, VertexProgram, Vertices
-from backedge.engine.files.arrow import arrow, parquet
-from backedge.engine.files.file_formats import Parquet
+from backedge.engine.batches.arrow import arrow, parquet
+from backedge.engine.io.files.file_formats import Parquet
 from bench.graph_input import next_ranks, read_edges, write_graph
 from bench.measuring import Report, Samples, beside_peers, ours_and_peers
 from bench.options import Options

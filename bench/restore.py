@@ -25,15 +25,15 @@ from pathlib import Path
 import numpy as np
 
 from backedge import Collect, Flow, Generate
-from backedge.engine.state import encode_entries
+from backedge.engine.state.keyed_state import encode_entries
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.describing import describe_plan
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.routing import groups_of_task, key_groups
-from backedge.recovery.cut import InputRecord, OperatorState, OutputRecord, TaskSnapshot
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.cut.cut import InputRecord, OperatorState, OutputRecord, TaskSnapshot
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.task_files import TaskFiles
 from bench.measuring import Limit, Report, Samples, at_least, interleaved

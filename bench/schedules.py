@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
-from backedge.engine.simulation.plain import reference
+from backedge.engine.simulation.checker.plain import reference
 from bench.measuring import Case
 from proof.generated_flows import IN_ROUNDS, NAMES, generate
 from proof.runner import run_case

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from backedge import Flow, VertexProgram, Vertices
-from backedge.engine.files.arrow import arrow, parquet
-from backedge.engine.files.file_formats import Parquet
+from backedge.engine.batches.arrow import arrow, parquet
+from backedge.engine.io.files.file_formats import Parquet
 from bench.graph_input import read_edges
 from bench.measuring import Case, Report, beside_peers, interleaved
 from bench.options import Options

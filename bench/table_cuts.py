@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from backedge import Collect, Flow, Generate, Table
-from backedge.engine.tables.table_state import BLOCK_ROWS, TableCapture, TableState
+from backedge.engine.state.tables.table_state import BLOCK_ROWS, TableCapture, TableState
 from backedge.graphs.ids import Epoch
 from bench.measuring import Case, Samples, interleaved
 from bench.ours import BenchError, observe, running

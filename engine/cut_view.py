@@ -7,16 +7,16 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from backedge.engine.batch import copy_records, decode
-from backedge.engine.columns import as_records
-from backedge.engine.state import keyed_entries
+from backedge.engine.batches.batch import copy_records, decode
+from backedge.engine.batches.columns import as_records
+from backedge.engine.state.keyed_state import keyed_entries
 from backedge.graphs.ids import ChannelId
 from backedge.graphs.plan import Operator, Plan, loops_of_edges
 from backedge.graphs.public import public
-from backedge.recovery.cut import OperatorState
-from backedge.recovery.messages import marker_in
-from backedge.recovery.outline import CutOutline
-from backedge.recovery.taking_back import CutFiles, Logs
+from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.protocol.messages import marker_in
+from backedge.recovery.restore.outline import CutOutline
+from backedge.recovery.restore.restore_task import CutFiles, Logs
 
 Transactions = Mapping[str, tuple[str, list[Any]]]
 """Transaction name -> sink operator and records."""

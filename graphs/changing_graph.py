@@ -6,8 +6,8 @@
                              notes           messages
 
 One task deals the changes of a version to the tasks of the vertices, and finds out when each phase of the work is over.
-`engine/changing_values.py` says what the phases are, and why the result is right. `engine/operators/changing_graph.py`
-runs it.
+`engine/vertices/incremental/changing_values.py` says what the phases are, and why the result is right.
+`engine/vertices/incremental/changing_graph.py` runs it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ChangeColumns:
 class OfChangingVertices(OfVertexProgram):
     """Runs a vertex program on a graph that changes. The weight is the third of `edge_columns`."""
 
-    runtime = "backedge.engine.operators.changing_graph:ChangingVerticesOperator"
+    runtime = "backedge.engine.vertices.incremental.changing_graph:ChangingVerticesOperator"
     kind_word = "changing_graph"
 
     @property
@@ -73,7 +73,7 @@ class PassesChanges(BuiltIn):
     columns: ChangeColumns
     undirected: bool
 
-    runtime = "backedge.engine.operators.changing_graph:ChangesOperator"
+    runtime = "backedge.engine.vertices.incremental.changing_graph:ChangesOperator"
     kind_word = "changes"
 
     @property
@@ -85,7 +85,7 @@ class PassesChanges(BuiltIn):
 class DealsChanges(BuiltIn):
     """Deals the changes of one version after the other, each when the work on the version before is over."""
 
-    runtime = "backedge.engine.operators.changing_graph:DealerOperator"
+    runtime = "backedge.engine.vertices.incremental.changing_graph:DealerOperator"
     kind_word = "dealer"
 
     @property

@@ -36,3 +36,13 @@ class ChannelId(NamedTuple):
 
 RESTORED_SENDER = TaskId("(restored)", 0)
 """Stands for the sender of a log that was rerouted for another parallelism."""
+
+
+def prepared_by(transaction: str) -> tuple[str, int]:
+    """The sink that prepared a transaction, and the index of its task.
+
+    >>> prepared_by("late.orders.3.attempt-1.epoch-12")
+    ('late.orders', 3)
+    """
+    sink, index, _, _ = transaction.rsplit(".", 3)
+    return sink, int(index)

@@ -7,7 +7,7 @@
 
 A program is one operator within an iteration or, free-running, in a loop. Edges arrive once, at the tasks of their
 sources, and stay there. What a task sends to one vertex along several edges is combined before it travels.
-`engine/operators/vertices.py` runs it in rounds, `engine/operators/free_vertices.py` without.
+`engine/vertices/rounds.py` runs it in rounds, `engine/vertices/free_running.py` without.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class OfVertexProgram(BuiltIn):
     rounds: int | None = None
     reports_change: bool = False
 
-    runtime = "backedge.engine.operators.vertices:VerticesOperator"
+    runtime = "backedge.engine.vertices.rounds:VerticesOperator"
     kind_word = "vertex_program"
 
     @property
@@ -212,7 +212,7 @@ class OfVertexProgram(BuiltIn):
 class OfFreeVertexProgram(OfVertexProgram):
     """Runs a vertex program without rounds."""
 
-    runtime = "backedge.engine.operators.free_vertices:FreeVerticesOperator"
+    runtime = "backedge.engine.vertices.free_running:FreeVerticesOperator"
 
     @property
     def may_wait(self) -> bool:
@@ -240,7 +240,7 @@ class PassesGraph(BuiltIn):
     program: str
     edge_columns: tuple[str, str, str | None]
 
-    runtime = "backedge.engine.operators.free_vertices:GraphOperator"
+    runtime = "backedge.engine.vertices.free_running:GraphOperator"
     kind_word = "graph"
 
     @property

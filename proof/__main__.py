@@ -13,8 +13,8 @@ from itertools import groupby
 from typing import Any, cast
 
 from backedge.engine.simulation.breaks import BREAKS
-from backedge.engine.simulation.fault_plan import Outcome
-from backedge.engine.simulation.world import Happening, World
+from backedge.engine.simulation.world.fault_plan import Outcome
+from backedge.engine.simulation.world.world import Happening, World
 from proof.explored_pipelines import WALKS, explore_pipelines
 from proof.explorer import Exploration, Explorer
 from proof.generated_flows import Case

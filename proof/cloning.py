@@ -21,25 +21,25 @@ from typing import Any
 
 import numpy as np
 
-from backedge.engine.channel_ends import RemoteBackEdge, RemoteChannel
-from backedge.engine.driver_ports import FlowLimits
-from backedge.engine.simulation.host import Host
-from backedge.engine.simulation.world_options import WorldOptions
-from backedge.engine.task_driver import TaskDriver
-from backedge.engine.task_life import Life
-from backedge.engine.typed_state import Packing
+from backedge.engine.simulation.world.host import Host
+from backedge.engine.simulation.world.world_options import WorldOptions
+from backedge.engine.state.typed_state import Packing
+from backedge.engine.task.channel_ends import RemoteBackEdge, RemoteChannel
+from backedge.engine.task.driver import TaskDriver
+from backedge.engine.task.ports import FlowLimits
 from backedge.graphs.deployment import Channel, Component, Deployment, Task
 from backedge.graphs.ids import ChannelId, TaskId
 from backedge.graphs.plan import Edge, Operator, Plan
-from backedge.recovery.channels import Inbox, Outlet, Queued
-from backedge.recovery.coordinator import SnapshotOptions
-from backedge.recovery.cut import Cut, InputRecord, LogEntry, OutputRecord, TaskSnapshot
-from backedge.recovery.effects import Report, TaskRecord
-from backedge.recovery.messages import Barrier, Data, End, Mode
-from backedge.recovery.orders import AttemptStart, FileId, Manifest, StateFile
-from backedge.recovery.rescale import RestorePlan
-from backedge.recovery.restored import TaskRestore
-from backedge.recovery.termination import Termination
+from backedge.recovery.cut.cut import Cut, InputRecord, LogEntry, OutputRecord, TaskSnapshot
+from backedge.recovery.protocol.channels import Inbox, Outlet, Queued
+from backedge.recovery.protocol.coordinator import SnapshotOptions
+from backedge.recovery.protocol.effects import Report, TaskRecord
+from backedge.recovery.protocol.life import Life
+from backedge.recovery.protocol.messages import Barrier, Data, End, Mode
+from backedge.recovery.protocol.orders import AttemptStart, FileId, Manifest, StateFile
+from backedge.recovery.protocol.restored import TaskRestore
+from backedge.recovery.protocol.termination import Termination
+from backedge.recovery.restore.plan import RestorePlan
 
 _BY_IDENTITY = (Plan, Deployment, Task, Channel, Component, Edge, Operator, SnapshotOptions, WorldOptions, FlowLimits)
 _BY_CONTENT = (

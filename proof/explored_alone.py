@@ -23,7 +23,7 @@ A crash takes everything, and in any order it comes at the same place: where a c
 
 from __future__ import annotations
 
-from backedge.engine.simulation.world import Happening
+from backedge.engine.simulation.world.world import Happening
 from proof.explored_centre import Centres
 from proof.explored_places import DATA, END, Place, Places
 from proof.explored_steps import State

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple, cast
 
-from backedge.engine.simulation.host import Host
-from backedge.engine.simulation.world import Happening, World
+from backedge.engine.simulation.world.host import Host
+from backedge.engine.simulation.world.world import Happening, World
 from backedge.graphs.ids import Epoch, TaskId
-from backedge.recovery.cut import Cut
-from backedge.recovery.effects import Decline
-from backedge.recovery.orders import Manifest, Order
-from backedge.recovery.protocol_errors import ProtocolError
-from backedge.recovery.supervisor import Stage
+from backedge.recovery.cut.cut import Cut
+from backedge.recovery.protocol.effects import Decline
+from backedge.recovery.protocol.orders import Manifest, Order
+from backedge.recovery.protocol.protocol_errors import ProtocolError
+from backedge.recovery.protocol.supervisor import Stage
 from proof.cloning import dump, essence, load
 from proof.explored_places import Numbers, Places
 from proof.tiny_graphs import TinyGraph

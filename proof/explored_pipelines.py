@@ -23,17 +23,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from backedge.engine.run_driver import RunDriver, StoreRetries
-from backedge.engine.run_ports import Placed, RunObserver, RunPorts
+from backedge.engine.run.driver import RunDriver, StoreRetries
+from backedge.engine.run.ports import Placed, RunObserver, RunPorts
 from backedge.graphs.deployment import Deployment, Task
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.plan import Plan
-from backedge.recovery.coordinator import Coordinator
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import AppendEntry, AttemptStart, Entry, Manifest, Numbered, Order
-from backedge.recovery.pipelines import Pipeline
+from backedge.recovery.protocol.coordinator import Coordinator
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import AppendEntry, AttemptStart, Entry, Manifest, Numbered, Order
+from backedge.recovery.protocol.pipelines import Pipeline
+from backedge.recovery.protocol.supervisor import RestartOptions, Stage, Supervisor, claimant_of, run_of
 from backedge.recovery.stores.store_errors import OutcomeUnknownError
-from backedge.recovery.supervisor import RestartOptions, Stage, Supervisor, claimant_of, run_of
 from proof.explorer import Exploration
 
 GIVEN_UP = "two pipelines, one given up and back"

@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple, cast
 
-from backedge.engine.channel_ends import RemoteChannel
-from backedge.engine.simulation.host import Host
-from backedge.engine.simulation.simulated_store import FileId
-from backedge.engine.simulation.world import Happening
+from backedge.engine.simulation.world.host import Host
+from backedge.engine.simulation.world.simulated_store import FileId
+from backedge.engine.simulation.world.world import Happening
+from backedge.engine.task.channel_ends import RemoteChannel
 from backedge.graphs.ids import ChannelId, TaskId
-from backedge.recovery.credit import Credit
-from backedge.recovery.cut import TaskSnapshot
-from backedge.recovery.messages import Barrier, Data, End
-from backedge.recovery.orders import Abort, Complete, Order, StartTasks
-from backedge.recovery.protocol_errors import ProtocolError
+from backedge.recovery.cut.cut import TaskSnapshot
+from backedge.recovery.protocol.credit import Credit
+from backedge.recovery.protocol.messages import Barrier, Data, End
+from backedge.recovery.protocol.orders import Abort, Complete, Order, StartTasks
+from backedge.recovery.protocol.protocol_errors import ProtocolError
 from proof.cloning import dump, essence, load
 from proof.tiny_graphs import ExploredWorld, TinyGraph
 

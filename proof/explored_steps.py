@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from backedge.engine.simulation.world import Happening
-from backedge.recovery.credit import Credit
-from backedge.recovery.cut import Cut
+from backedge.engine.simulation.world.world import Happening
+from backedge.recovery.cut.cut import Cut
+from backedge.recovery.protocol.credit import Credit
 from proof.explored_centre import Centres
 from proof.explored_places import DATA, END, Places
 from proof.tiny_graphs import TinyGraph

@@ -36,11 +36,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from backedge.engine.simulation.cut_checks import check_cut
-from backedge.engine.simulation.world import Happening
-from backedge.engine.simulation.world_options import Parts
-from backedge.recovery.credit import Credit
-from backedge.recovery.cut import Cut
+from backedge.engine.simulation.checker.cut_checks import check_cut
+from backedge.engine.simulation.world.world import Happening
+from backedge.engine.simulation.world.world_options import Parts
+from backedge.recovery.cut.cut import Cut
+from backedge.recovery.protocol.credit import Credit
 from proof.explored_alone import Alone
 from proof.explored_centre import Centres
 from proof.explored_places import DATA, Numbers, Place, Places, Wires

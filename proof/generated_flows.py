@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Literal
 
 from backedge import Collect, Flow, Items, Plan, Stream
-from backedge.engine.simulation.record import Conserved
+from backedge.engine.simulation.checker.record import Conserved
 from proof.column_flows import ON_COLUMNS, on_columns, on_records
 from proof.generated_steps import (
     KEYS,

@@ -13,18 +13,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from backedge.engine.simulation.breaks import BREAKS
-from backedge.engine.simulation.checker import check, check_protocol
-from backedge.engine.simulation.output_checks import check_output
-from backedge.engine.simulation.plain import Result, reference
-from backedge.engine.simulation.plain_task import COLUMNS
-from backedge.engine.simulation.record import Aborted, Captured, Completed, Record, Started, Violation
-from backedge.engine.simulation.schedule import FaultPlan, Outcome, Schedule
-from backedge.engine.simulation.world import World
-from backedge.engine.simulation.world_options import Parts
-from backedge.engine.task_errors import TaskError
+from backedge.engine.simulation.checker.checker import check, check_protocol
+from backedge.engine.simulation.checker.output_checks import check_output
+from backedge.engine.simulation.checker.plain import Result, reference
+from backedge.engine.simulation.checker.plain_task import COLUMNS
+from backedge.engine.simulation.checker.record import Aborted, Captured, Completed, Record, Started, Violation
+from backedge.engine.simulation.world.schedule import FaultPlan, Outcome, Schedule
+from backedge.engine.simulation.world.world import World
+from backedge.engine.simulation.world.world_options import Parts
 from backedge.graphs.plan import Plan
-from backedge.recovery.cut import Cut
-from backedge.recovery.messages import Mode
+from backedge.graphs.task_errors import TaskError
+from backedge.recovery.cut.cut import Cut
+from backedge.recovery.protocol.messages import Mode
 from proof.column_flows import ON_COLUMNS
 from proof.generated_flows import MIXED, Case
 from proof.seeded_worlds import STEPS_EXPECTED, STEPS_LIVE, STEPS_SAFE, case_of, compacts, world_of

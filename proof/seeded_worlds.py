@@ -7,18 +7,18 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from backedge.engine.driver_ports import FlowLimits
-from backedge.engine.run_driver import StoreRetries
-from backedge.engine.simulation.windows import WindowedWorld
-from backedge.engine.simulation.world import World
-from backedge.engine.simulation.world_options import Parts, WorldOptions
-from backedge.engine.state import KeyedState
-from backedge.engine.touched_keys import TouchedKeys
-from backedge.recovery.coordinator import SnapshotOptions
-from backedge.recovery.messages import Mode
-from backedge.recovery.pipelines import THE_JOB, Pipeline
-from backedge.recovery.state_files import COMPACTED_KEYS_MAX
-from backedge.recovery.supervisor import RestartOptions
+from backedge.engine.run.driver import StoreRetries
+from backedge.engine.simulation.world.windows import WindowedWorld
+from backedge.engine.simulation.world.world import World
+from backedge.engine.simulation.world.world_options import Parts, WorldOptions
+from backedge.engine.state.keyed_state import KeyedState
+from backedge.engine.state.touched_keys import TouchedKeys
+from backedge.engine.task.ports import FlowLimits
+from backedge.recovery.protocol.coordinator import SnapshotOptions
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.pipelines import THE_JOB, Pipeline
+from backedge.recovery.protocol.state_files import COMPACTED_KEYS_MAX
+from backedge.recovery.protocol.supervisor import RestartOptions
 from proof.generated_flows import NAMES, Case, generate
 
 STEPS_SAFE = 3_000

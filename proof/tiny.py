@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backedge.engine.batch import Batch
-from backedge.engine.state import KeyedState, StateEncoder, keyed_entries
-from backedge.engine.touched_keys import Bases
+from backedge.engine.batches.batch import Batch
+from backedge.engine.state.keyed_state import KeyedState, StateEncoder, keyed_entries
+from backedge.engine.state.touched_keys import Bases
 from backedge.graphs.deployment import Channel, Deployment, Task
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.operator_kind import OperatorKind
 from backedge.graphs.plan import Edge, Operator, Plan, Routing
-from backedge.recovery.cut import OperatorState, Transaction
+from backedge.recovery.cut.cut import OperatorState, Transaction
 
 Emitted = list[tuple[ChannelId, Batch]]
 

@@ -14,17 +14,17 @@ from typing import Any
 
 from msgspec import structs
 
-from backedge.engine.batch import decode
-from backedge.engine.driver_ports import FlowLimits
-from backedge.engine.simulation.world import World
-from backedge.engine.simulation.world_options import Parts, WorldOptions
-from backedge.engine.state import keyed_entries
+from backedge.engine.batches.batch import decode
+from backedge.engine.simulation.world.world import World
+from backedge.engine.simulation.world.world_options import Parts, WorldOptions
+from backedge.engine.state.keyed_state import keyed_entries
+from backedge.engine.task.ports import FlowLimits
 from backedge.graphs.ids import Attempt, ChannelId
 from backedge.graphs.plan import Operator, Plan, Routing
-from backedge.recovery.coordinator import SnapshotOptions
-from backedge.recovery.credit import Credit
-from backedge.recovery.cut import Cut
-from backedge.recovery.messages import Mode, marker_in
+from backedge.recovery.cut.cut import Cut
+from backedge.recovery.protocol.coordinator import SnapshotOptions
+from backedge.recovery.protocol.credit import Credit
+from backedge.recovery.protocol.messages import Mode, marker_in
 from proof.tiny import DeltaRuntime, PairsRuntime, TinyHead, TinyRuntime, TinySource, TinyStep, tiny_plan
 
 Record = tuple[int, int, int]

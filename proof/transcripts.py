@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from backedge import Collect, Flow, Items
-from backedge.engine.rolling_back import LaterOutput
-from backedge.engine.simulation.record import (
+from backedge.engine.io.output_sweep import LaterOutput
+from backedge.engine.simulation.checker.record import (
     Aborted,
     Barriered,
     Captured,
@@ -26,14 +26,14 @@ from backedge.engine.simulation.record import (
     Started,
     Took,
 )
-from backedge.engine.simulation.world import Happening, World
-from backedge.engine.simulation.world_options import Parts, WorldOptions
+from backedge.engine.simulation.world.world import Happening, World
+from backedge.engine.simulation.world.world_options import Parts, WorldOptions
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import ChannelId, TaskId
-from backedge.recovery.coordinator import SnapshotOptions
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import AttemptStart, Entry, Manifest
-from backedge.recovery.requests import Request, RequestKind
+from backedge.recovery.protocol.coordinator import SnapshotOptions
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import AttemptStart, Entry, Manifest
+from backedge.recovery.protocol.requests import Request, RequestKind
 
 STEPS_MAX = 1_000
 TICK_STEPS = 8

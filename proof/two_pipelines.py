@@ -13,16 +13,16 @@ from functools import partial
 from typing import NamedTuple
 
 from backedge.engine.simulation.breaks import BREAKS
-from backedge.engine.simulation.checker import check
-from backedge.engine.simulation.fault_plan import FaultPlan, Outcome
-from backedge.engine.simulation.record import Violation
-from backedge.engine.simulation.schedule import Schedule
-from backedge.engine.simulation.simulated_store import SimulatedStore
-from backedge.engine.simulation.world import World
-from backedge.engine.simulation.world_options import Parts
-from backedge.engine.task_errors import TaskError
-from backedge.recovery.orders import AttemptStart, Manifest, Numbered
-from backedge.recovery.pipelines import Pipeline
+from backedge.engine.simulation.checker.checker import check
+from backedge.engine.simulation.checker.record import Violation
+from backedge.engine.simulation.world.fault_plan import FaultPlan, Outcome
+from backedge.engine.simulation.world.schedule import Schedule
+from backedge.engine.simulation.world.simulated_store import SimulatedStore
+from backedge.engine.simulation.world.world import World
+from backedge.engine.simulation.world.world_options import Parts
+from backedge.graphs.task_errors import TaskError
+from backedge.recovery.protocol.orders import AttemptStart, Manifest, Numbered
+from backedge.recovery.protocol.pipelines import Pipeline
 from proof.generated_flows import Case
 from proof.seeded_worlds import STEPS_EXPECTED, STEPS_LIVE, STEPS_SAFE, case_of, world_of
 
@@ -88,7 +88,7 @@ def apart(chain: Sequence[Numbered]) -> int:
 
     >>> from msgspec.structs import replace
     >>> from backedge.graphs.ids import Attempt, Epoch
-    >>> from backedge.recovery.messages import Mode
+    >>> from backedge.recovery.protocol.messages import Mode
     >>> start = AttemptStart(Attempt(1), None, "us", pipeline="a")
     >>> cut = Manifest(Epoch(2), Attempt(1), Mode.ALIGNED, {}, {}, pipeline="a")
     >>> others = [replace(start, attempt=Attempt(2), pipeline="b"), replace(start, attempt=Attempt(3), pipeline="b")]

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from backedge import Flow, Generate, Items, Range, Source
 from backedge.graphs.kinds import Read
-from backedge.recovery.orders import AttemptStart
+from backedge.recovery.protocol.orders import AttemptStart
 from backedge.recovery.stores.cut_store import CutStore
 
 T = TypeVar("T")

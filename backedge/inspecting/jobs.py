@@ -12,12 +12,12 @@ from backedge.engine.on_ray.attaching import named_address
 from backedge.flows import WrongCallError
 from backedge.graphs.ids import Epoch
 from backedge.graphs.naming import check_name
-from backedge.recovery.orders import Manifest
-from backedge.recovery.run_status import RunStatus
+from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import local_path
 from backedge.recovery.stores.job_identity import is_job, jobs_in
 from backedge.recovery.stores.manifests import CutDescription
+from backedge.recovery.stores.run_status import RunStatus
 from backedge.recovery.stores.store_errors import StoreError
 from backedge.recovery.stores.store_schemes import scheme_of, store_at
 from backedge.recovery.stores.stored_status import stored_status

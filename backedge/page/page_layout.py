@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from backedge.graphs.picture_layout import Spot
-from backedge.recovery.run_status import RunStatus
 from backedge.recovery.spark.report.graph_places import Corner, Size, place
+from backedge.recovery.stores.run_status import RunStatus
 
 NODE = Size(190, 74)
 AROUND = 12
@@ -28,7 +28,7 @@ _Loops = tuple[tuple[str, tuple[str, ...]], ...]
 def layout_of(status: RunStatus) -> dict[str, Any]:
     """The corners of the operators, the paths of edges and back edges, and the grounds of the loops, outer ones first.
 
-    >>> from backedge.recovery.run_status import OperatorStatus
+    >>> from backedge.recovery.stores.run_status import OperatorStatus
     >>> layout_of(RunStatus("job", "1", "running", True, 0.0, 1.0, None, 1, None, 0, operators=(
     ...     OperatorStatus("read", ("read",), True, False, ()),)))["nodes"]
     {'read': Corner(x=0, y=0)}

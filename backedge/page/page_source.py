@@ -12,7 +12,7 @@ from backedge.inspecting.cut_contents import CutContents
 from backedge.inspecting.cut_diff import CutDiff, diff_of
 from backedge.inspecting.jobs import Jobs, cut_of, kept_at
 from backedge.page.page_layout import layout_of
-from backedge.recovery.run_status import RunStatus
+from backedge.recovery.stores.run_status import RunStatus
 
 SHOWN_MAX = 200
 LIVING_S = 0.8

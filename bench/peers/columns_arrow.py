@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from backedge.engine.files.arrow import arrow
+from backedge.engine.batches.arrow import arrow
 from bench.workloads import SumWorkload
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from backedge.engine.files.arrow import arrow
+from backedge.engine.batches.arrow import arrow
 from bench.workloads import SumWorkload
 
 BLOCK_ROWS = 1_000_000

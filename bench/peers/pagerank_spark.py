@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from backedge.engine.files.arrow import arrow, parquet
+from backedge.engine.batches.arrow import arrow, parquet
 from backedge.recovery.spark.sessions.spark_session import close_session, open_session
 from bench.graph_input import DAMPING, read_graph
 from bench.peers import pagerank_scipy

@@ -10,29 +10,29 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from backedge.engine.compaction import cut_of, put_together
-from backedge.engine.files.services import FileServices
-from backedge.engine.moving import move_whole
+from backedge.engine.io.files.services import FileServices
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
-from backedge.engine.rerouting import reroute
-from backedge.engine.upgrading import upgraded
+from backedge.engine.operators.rerouting import reroute
+from backedge.engine.state.compaction import cut_of, put_together
+from backedge.engine.state.split_own_state import move_whole
+from backedge.engine.state.upgrade import upgraded
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.describing import describe_plan
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.plan import Plan, loops_of_edges
-from backedge.recovery.cut import TaskSnapshot
-from backedge.recovery.orders import Compact, Entry, Manifest, Numbered, Sweep
-from backedge.recovery.rescale import RestorePlan
-from backedge.recovery.restored import TaskRestore
-from backedge.recovery.run_status import RunStatus
+from backedge.recovery.cut.cut import TaskSnapshot
+from backedge.recovery.protocol.orders import Compact, Entry, Manifest, Numbered, Sweep
+from backedge.recovery.protocol.restored import TaskRestore
+from backedge.recovery.restore.plan import RestorePlan
+from backedge.recovery.restore.restore_task import CutFiles, take_back
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.keys import derived_key
 from backedge.recovery.stores.manifests import CutDescription
+from backedge.recovery.stores.run_status import RunStatus
 from backedge.recovery.stores.store_errors import NoSuchCutError
 from backedge.recovery.stores.store_protocol import Store
 from backedge.recovery.stores.store_schemes import store_at
 from backedge.recovery.stores.task_files import StoredFile, TaskFiles
-from backedge.recovery.taking_back import CutFiles, take_back
 
 LEFT_BYTES_MAX = 1_000_000
 RUN_LETTERS = 16

@@ -25,9 +25,9 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from backedge.engine.batch import Batch
-from backedge.engine.runtime import TaskRuntime
-from backedge.engine.sending import Emitted
+from backedge.engine.batches.batch import Batch
+from backedge.engine.operators.runtime import TaskRuntime
+from backedge.engine.operators.sending import Emitted
 from backedge.graphs.deployment import Channel, Deployment, Task
 from backedge.graphs.ids import Epoch, TaskId
 from backedge.graphs.public import public

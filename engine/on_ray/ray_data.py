@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from backedge.engine.files.arrow import arrow
-from backedge.engine.files.file_errors import InputChangedError, NoInputError
+from backedge.engine.batches.arrow import arrow
+from backedge.engine.io.files.file_errors import InputChangedError, NoInputError
 from backedge.engine.on_ray import cluster
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.io import ArrowRows, Source, check_rate

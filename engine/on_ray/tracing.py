@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backedge.graphs.ids import TaskId
-from backedge.recovery.run_status import EpochStatus, FailureStatus, RunStatus
+from backedge.recovery.stores.run_status import EpochStatus, FailureStatus, RunStatus
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

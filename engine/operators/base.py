@@ -16,19 +16,19 @@ from operator import length_hint
 from types import CoroutineType
 from typing import Any, cast
 
-from backedge.engine.answering import Call
-from backedge.engine.batch import Hops, uniform
-from backedge.engine.capture import Capture, OperatorCapture
-from backedge.engine.sending import Send, TakeRecords, drop, key_function, taking_records
-from backedge.engine.services import Services
-from backedge.engine.state import KeyedState, keyed_entries
-from backedge.engine.tables.table_state import TableState
-from backedge.engine.task_errors import USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
+from backedge.engine.batches.batch import Hops, uniform
+from backedge.engine.operators.async_calls import Call
+from backedge.engine.operators.sending import Send, TakeRecords, drop, key_function, taking_records
+from backedge.engine.operators.services import Services
+from backedge.engine.state.capture import Capture, OperatorCapture
+from backedge.engine.state.keyed_state import KeyedState, keyed_entries
+from backedge.engine.state.tables.table_state import TableState
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.plan import Edge, Operator, Routing
 from backedge.graphs.public import public
 from backedge.graphs.routing import NEVER_NAN, canonical_key
-from backedge.recovery.cut import OperatorState
+from backedge.graphs.task_errors import USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
+from backedge.recovery.cut.cut import OperatorState
 
 
 @dataclass(slots=True)

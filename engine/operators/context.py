@@ -15,13 +15,13 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from backedge.engine.batch import ATOMS, own_copy
-from backedge.engine.formats import from_format
+from backedge.engine.batches.batch import ATOMS, own_copy
+from backedge.engine.batches.formats import from_format
 from backedge.engine.operators.base import Place
-from backedge.engine.state import KeyedState
-from backedge.engine.tables.table_state import TableState
-from backedge.engine.task_errors import NO_KEY, MisuseError, show
-from backedge.engine.timers import Timers
+from backedge.engine.state.keyed_state import KeyedState
+from backedge.engine.state.tables.table_state import TableState
+from backedge.engine.state.timers import Timers
+from backedge.graphs.task_errors import NO_KEY, MisuseError, show
 
 TIMER_AHEAD_MS_MAX = 100 * 365 * 86_400_000
 TIMER_BEHIND_MS_MAX = 10 * 365 * 86_400_000
@@ -45,9 +45,9 @@ class HookContext:
     ...     def on_end(self, ctx):
     ...         for word in ctx.keys():
     ...             ctx.emit((word, ctx.state.get()))
-    >>> from backedge.engine.batch import Batch
-    >>> from backedge.engine.memory import MemoryServices
-    >>> from backedge.engine.runtime import TaskRuntime
+    >>> from backedge.engine.batches.batch import Batch
+    >>> from backedge.engine.io.memory import MemoryServices
+    >>> from backedge.engine.operators.runtime import TaskRuntime
     >>> from backedge import Collect, Flow, Items
     >>> from backedge.graphs.expansion import expand
     >>> flow = Flow("words")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from backedge.engine.batch import Batch, Hops, merge, uniform
-from backedge.engine.sending import Send
+from backedge.engine.batches.batch import Batch, Hops, merge, uniform
+from backedge.engine.operators.sending import Send
 
 
 class Emission:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from backedge.engine.batch import Hops, copy_records
+from backedge.engine.batches.batch import Hops, copy_records
 from backedge.engine.operators.base import OperatorRuntime, Place, is_true, try_each
-from backedge.engine.sending import TakeRecords
-from backedge.engine.task_errors import USER_RAISED
+from backedge.engine.operators.sending import TakeRecords
 from backedge.graphs.kinds import Filter
 from backedge.graphs.plan import Edge
+from backedge.graphs.task_errors import USER_RAISED
 
 
 class FilterOperator(OperatorRuntime):

@@ -7,12 +7,12 @@ from inspect import isgeneratorfunction
 from sys import getrefcount
 from typing import Any
 
-from backedge.engine.batch import ATOMS, Hops, copy_records, separate_record, uniform, without_repeats
+from backedge.engine.batches.batch import ATOMS, Hops, copy_records, separate_record, uniform, without_repeats
 from backedge.engine.operators.base import OperatorRuntime, Place, pick, try_each
-from backedge.engine.sending import TakeRecords
-from backedge.engine.task_errors import USER_RAISED, MisuseError, show
+from backedge.engine.operators.sending import TakeRecords
 from backedge.graphs.kinds import FlatMap
 from backedge.graphs.plan import Edge
+from backedge.graphs.task_errors import USER_RAISED, MisuseError, show
 
 _REFUSED = {
     **dict.fromkeys(

@@ -8,17 +8,17 @@ from functools import reduce
 from itertools import groupby
 from typing import Any
 
-from backedge.engine.arrays import from_rows, row_types
-from backedge.engine.batch import Batch, Hops, copy_records, merge, spread, uniform
-from backedge.engine.capture import OperatorCapture
-from backedge.engine.columns import Columns, Records, as_records
+from backedge.engine.batches.arrays import from_rows, row_types
+from backedge.engine.batches.batch import Batch, Hops, copy_records, merge, spread, uniform
+from backedge.engine.batches.columns import Columns, Records, as_records
 from backedge.engine.operators.base import OperatorRuntime, Place
-from backedge.engine.sending import Send
-from backedge.engine.task_errors import USER_RAISED, user_error
+from backedge.engine.operators.sending import Send
+from backedge.engine.state.capture import OperatorCapture
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.kinds import Iterate
 from backedge.graphs.plan import Edge
-from backedge.recovery.cut import OperatorState
+from backedge.graphs.task_errors import USER_RAISED, user_error
+from backedge.recovery.cut.cut import OperatorState
 
 
 class IterateOperator(OperatorRuntime):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from backedge.engine.batch import Hops, copy_records
+from backedge.engine.batches.batch import Hops, copy_records
 from backedge.engine.operators.base import OperatorRuntime, Place, pick, try_each
-from backedge.engine.sending import TakeRecords
-from backedge.engine.task_errors import USER_RAISED
+from backedge.engine.operators.sending import TakeRecords
 from backedge.graphs.kinds import Map
 from backedge.graphs.plan import Edge
+from backedge.graphs.task_errors import USER_RAISED
 
 
 class MapOperator(OperatorRuntime):

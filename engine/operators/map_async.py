@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from inspect import isawaitable
 from typing import Any
 
-from backedge.engine.answering import Call, in_event_loop
-from backedge.engine.batch import Hops, spread
-from backedge.engine.capture import OperatorCapture, dump
+from backedge.engine.batches.batch import Hops, spread
+from backedge.engine.operators.async_calls import Call, in_event_loop
 from backedge.engine.operators.base import CallingRuntime, Place
-from backedge.engine.sending import TakeRecords
-from backedge.engine.task_errors import USER_RAISED, user_error
+from backedge.engine.operators.sending import TakeRecords
+from backedge.engine.state.capture import OperatorCapture, dump
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.kinds import MapAsync
 from backedge.graphs.plan import Edge
-from backedge.recovery.cut import OperatorState
+from backedge.graphs.task_errors import USER_RAISED, user_error
+from backedge.recovery.cut.cut import OperatorState
 
 
 class MapAsyncOperator(CallingRuntime):

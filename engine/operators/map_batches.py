@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from backedge.engine.batch import Batch, Hops, merge, own_copy, runs
-from backedge.engine.columns import Records, as_records
-from backedge.engine.formats import from_format, prepare, to_format
+from backedge.engine.batches.batch import Batch, Hops, merge, own_copy, runs
+from backedge.engine.batches.columns import Records, as_records
+from backedge.engine.batches.formats import from_format, prepare, to_format
+from backedge.engine.batches.repeated_combining import RepeatedCombiner
 from backedge.engine.operators.base import OperatorRuntime, Place
-from backedge.engine.repeated_combining import RepeatedCombiner
-from backedge.engine.sending import Send
-from backedge.engine.task_errors import USER_RAISED, MisuseError, TaskError, raise_unless_users, user_error
+from backedge.engine.operators.sending import Send
 from backedge.graphs.combining import Combiner
 from backedge.graphs.graph_errors import GraphError
 from backedge.graphs.kinds import MapBatches
 from backedge.graphs.plan import Edge
-from backedge.recovery.cut import OperatorState
+from backedge.graphs.task_errors import USER_RAISED, MisuseError, TaskError, raise_unless_users, user_error
+from backedge.recovery.cut.cut import OperatorState
 
 SHOWN_RECORDS = 20
 

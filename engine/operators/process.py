@@ -18,15 +18,20 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from backedge.engine.batch import Hops, copy_records, runs
-from backedge.engine.capture import OperatorCapture
+from backedge.engine.batches.batch import Hops, copy_records, runs
 from backedge.engine.operators.base import Place, TimedRuntime
 from backedge.engine.operators.context import HookContext
 from backedge.engine.operators.emission import Emission
-from backedge.engine.sending import TakeRecords, key_failure, key_raised, wrong_key
-from backedge.engine.state import KeyedState, keyed_entries
-from backedge.engine.tables.table_state import TableState
-from backedge.engine.task_errors import (
+from backedge.engine.operators.sending import TakeRecords, key_failure, key_raised, wrong_key
+from backedge.engine.state.capture import OperatorCapture
+from backedge.engine.state.keyed_state import KeyedState, keyed_entries
+from backedge.engine.state.tables.table_state import TableState
+from backedge.engine.state.timers import Timers
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.kinds import OfClass
+from backedge.graphs.plan import Edge
+from backedge.graphs.routing import NEVER_NAN, canonical_key
+from backedge.graphs.task_errors import (
     NO_KEY,
     USER_RAISED,
     MisuseError,
@@ -35,12 +40,7 @@ from backedge.engine.task_errors import (
     show,
     user_error,
 )
-from backedge.engine.timers import Timers
-from backedge.graphs.ids import Attempt, Epoch
-from backedge.graphs.kinds import OfClass
-from backedge.graphs.plan import Edge
-from backedge.graphs.routing import NEVER_NAN, canonical_key
-from backedge.recovery.cut import OperatorState
+from backedge.recovery.cut.cut import OperatorState
 
 Key = Callable[[Any], Any]
 

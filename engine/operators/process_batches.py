@@ -16,25 +16,25 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from backedge.engine.batch import Hops, own_copy, runs
-from backedge.engine.capture import OperatorCapture
-from backedge.engine.columns import Records, as_records
-from backedge.engine.formats import prepare, to_format
+from backedge.engine.batches.batch import Hops, own_copy, runs
+from backedge.engine.batches.columns import Records, as_records
+from backedge.engine.batches.formats import prepare, to_format
 from backedge.engine.operators.base import Place
 from backedge.engine.operators.context import BatchContext
 from backedge.engine.operators.emission import BatchEmission
 from backedge.engine.operators.map_batches import SHOWN_RECORDS
 from backedge.engine.operators.process import ProcessOperator
-from backedge.engine.sending import Send
-from backedge.engine.state import KeyedState, WholeState, keyed_entries
-from backedge.engine.tables.restored_tables import holds_rows, rows_of
-from backedge.engine.tables.table_state import TableState
-from backedge.engine.task_errors import USER_RAISED, MisuseError
+from backedge.engine.operators.sending import Send
+from backedge.engine.state.capture import OperatorCapture
+from backedge.engine.state.keyed_state import KeyedState, WholeState, keyed_entries
+from backedge.engine.state.tables.restored_tables import holds_rows, rows_of
+from backedge.engine.state.tables.table_state import TableState
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.kinds import OfBatchClass
 from backedge.graphs.plan import Edge
 from backedge.graphs.routing import groups_of_task
-from backedge.recovery.cut import OperatorState
+from backedge.graphs.task_errors import USER_RAISED, MisuseError
+from backedge.recovery.cut.cut import OperatorState
 
 
 class ProcessBatchesOperator(ProcessOperator):

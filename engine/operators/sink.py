@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from backedge.engine.batch import Hops
-from backedge.engine.capture import OperatorCapture
-from backedge.engine.columns import Records
+from backedge.engine.batches.batch import Hops
+from backedge.engine.batches.columns import Records
 from backedge.engine.operators.base import OperatorRuntime, Place
-from backedge.engine.sending import Send
-from backedge.engine.services import close_writer, commit_all
+from backedge.engine.operators.sending import Send
+from backedge.engine.operators.services import close_writer, commit_all
+from backedge.engine.state.capture import OperatorCapture
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.io import SinkWriter
 from backedge.graphs.kinds import Write
 from backedge.graphs.plan import Edge
-from backedge.recovery.cut import OperatorState, Transaction
+from backedge.recovery.cut.cut import OperatorState, Transaction
 
 
 class SinkOperator(OperatorRuntime):

@@ -6,12 +6,12 @@ import pickle
 from collections.abc import Mapping
 from typing import Any
 
-from backedge.engine.capture import OperatorCapture, dump
 from backedge.engine.operators.base import OperatorRuntime, Place
-from backedge.engine.services import Reader
+from backedge.engine.operators.services import Reader
+from backedge.engine.state.capture import OperatorCapture, dump
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.kinds import Read
-from backedge.recovery.cut import OperatorState
+from backedge.recovery.cut.cut import OperatorState
 
 
 class SourceOperator(OperatorRuntime):

@@ -7,12 +7,12 @@ from itertools import compress
 from operator import not_
 from typing import Any
 
-from backedge.engine.batch import Hops, copy_records, uniform
+from backedge.engine.batches.batch import Hops, copy_records, uniform
 from backedge.engine.operators.base import OperatorRuntime, Place, is_true, pick, try_each
-from backedge.engine.sending import TakeRecords
-from backedge.engine.task_errors import USER_RAISED, MisuseError, show
+from backedge.engine.operators.sending import TakeRecords
 from backedge.graphs.kinds import Split
 from backedge.graphs.plan import Edge
+from backedge.graphs.task_errors import USER_RAISED, MisuseError, show
 
 
 class SplitOperator(OperatorRuntime):

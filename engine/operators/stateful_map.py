@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from backedge.engine.batch import ATOMS, Hops, copy_records, copy_value, is_immutable
+from backedge.engine.batches.batch import ATOMS, Hops, copy_records, copy_value, is_immutable
 from backedge.engine.operators.base import OperatorRuntime, Place, pick, try_each
-from backedge.engine.sending import TakeRecords, key_failure
-from backedge.engine.task_errors import (
+from backedge.engine.operators.sending import TakeRecords, key_failure
+from backedge.graphs.kinds import StatefulMap
+from backedge.graphs.plan import Edge
+from backedge.graphs.routing import NEVER_NAN, canonical_key
+from backedge.graphs.task_errors import (
     NO_KEY,
     USER_RAISED,
     TaskError,
@@ -17,9 +20,6 @@ from backedge.engine.task_errors import (
     user_error,
     user_frames,
 )
-from backedge.graphs.kinds import StatefulMap
-from backedge.graphs.plan import Edge
-from backedge.graphs.routing import NEVER_NAN, canonical_key
 
 _MISSING: Any = object()
 _NOT_RECENT: Any = object()

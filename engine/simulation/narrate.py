@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from backedge.engine.batches.differences import differences
 from backedge.engine.simulation.breaks import BREAKS
-from backedge.engine.simulation.differences import differences
 from backedge.engine.simulation.simulation import Policy, Simulation, SimulationError
 from backedge.engine.simulation.telling import tell_turns
 from backedge.graphs.flow import Flow

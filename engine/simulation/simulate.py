@@ -13,14 +13,14 @@ from operator import length_hint
 from pathlib import Path
 from typing import Any
 
-from backedge.engine.simulation.differences import differences
+from backedge.engine.batches.differences import differences
 from backedge.engine.simulation.simulation import Invariant, Policy, Run, Simulation, SimulationError, checked_seeds
 from backedge.engine.simulation.telling import tell_steps, tell_turns
-from backedge.engine.task_errors import USER_RAISED, TaskError, describe, show, user_frames
 from backedge.graphs.flow import Flow
 from backedge.graphs.options import check_function
 from backedge.graphs.plan import Plan
 from backedge.graphs.public import public
+from backedge.graphs.task_errors import USER_RAISED, TaskError, describe, show, user_frames
 
 _OWN_FOLDER = str(Path(__file__).parents[1])
 STEPS_TOLD = 20

@@ -14,24 +14,24 @@ from typing import Any, Literal, get_args
 from msgspec import structs
 
 from backedge.engine.cut_view import CutView
-from backedge.engine.files.checks import check_source
-from backedge.engine.files.file_errors import NoInputError
-from backedge.engine.simulation.checker import check_protocol
-from backedge.engine.simulation.cuts_in_store import CutsInStore
-from backedge.engine.simulation.schedule import FaultPlan, Schedule
+from backedge.engine.io.files.checks import check_source
+from backedge.engine.io.files.file_errors import NoInputError
+from backedge.engine.operators.check_picklable import check_pickles
+from backedge.engine.simulation.checker.checker import check_protocol
 from backedge.engine.simulation.telling import ToldWorld, records_in_loops
-from backedge.engine.simulation.world import Happening
-from backedge.engine.simulation.world_options import Parts, WorldOptions
-from backedge.engine.task_errors import USER_RAISED, describe, user_frames
-from backedge.engine.travel import check_pickles
+from backedge.engine.simulation.world.cuts_in_store import CutsInStore
+from backedge.engine.simulation.world.schedule import FaultPlan, Schedule
+from backedge.engine.simulation.world.world import Happening
+from backedge.engine.simulation.world.world_options import Parts, WorldOptions
 from backedge.graphs.flow import Flow, checked_flow
 from backedge.graphs.options import check_function, is_whole
 from backedge.graphs.plan import Operator, Plan
 from backedge.graphs.public import public
-from backedge.recovery.coordinator import SnapshotOptions
-from backedge.recovery.messages import Mode
+from backedge.graphs.task_errors import USER_RAISED, describe, user_frames
+from backedge.recovery.protocol.coordinator import SnapshotOptions
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.supervisor import RestartOptions
 from backedge.recovery.stores.store_schemes import store_at
-from backedge.recovery.supervisor import RestartOptions
 
 Policy = Literal["aligned", "unaligned"]
 Invariant = Callable[[CutView], object]

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from backedge.engine.cut_view import CutView
-from backedge.engine.simulation.lossy_lines import LinedWorld
-from backedge.engine.simulation.record import Aborted, Completed, Event, Finished, Started
-from backedge.engine.simulation.world import Happening
+from backedge.engine.simulation.checker.record import Aborted, Completed, Event, Finished, Started
+from backedge.engine.simulation.world.lossy_lines import LinedWorld
+from backedge.engine.simulation.world.world import Happening
 from backedge.graphs.ids import Epoch, TaskId
 from backedge.graphs.plan import Plan
-from backedge.recovery.cut import Cut
-from backedge.recovery.outline import outline_of
-from backedge.recovery.taking_back import SnapshotsInMemory
+from backedge.recovery.cut.cut import Cut
+from backedge.recovery.restore.outline import outline_of
+from backedge.recovery.restore.restore_task import SnapshotsInMemory
 
 _STEPS = {
     "abort": "{0} learns that an epoch was given up",

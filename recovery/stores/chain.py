@@ -23,7 +23,7 @@ from threading import Lock
 from typing import Any, NamedTuple, TypeVar, cast
 
 from backedge.graphs.ids import Epoch
-from backedge.recovery.orders import Entry, Manifest
+from backedge.recovery.protocol.orders import Entry, Manifest
 from backedge.recovery.stores.documents import Document, opened, sealed, sha256
 from backedge.recovery.stores.links import (
     NOTHING_PAST,

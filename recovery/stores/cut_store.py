@@ -25,10 +25,10 @@ from msgspec.structs import replace
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.naming import check_name
-from backedge.recovery.cut import Cut, TaskSnapshot
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import CutId, Entry, FileId, Manifest, Numbered, Sweep
-from backedge.recovery.run_status import RunStatus, status_in
+from backedge.recovery.cut.cut import Cut, TaskSnapshot
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import CutId, Entry, FileId, Manifest, Numbered, Sweep
+from backedge.recovery.protocol.supervisor import run_of
 from backedge.recovery.stores.chain import Chain
 from backedge.recovery.stores.constants import StoredConstants
 from backedge.recovery.stores.digests import has_digest
@@ -51,6 +51,7 @@ from backedge.recovery.stores.names import (
     path_of,
     task_file,
 )
+from backedge.recovery.stores.run_status import RunStatus, status_in
 from backedge.recovery.stores.schema import GRAPH
 from backedge.recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
 from backedge.recovery.stores.schema import STATUS as STATUS_SHAPE
@@ -82,7 +83,6 @@ from backedge.recovery.stores.task_files import (
     StoredFile,
     TaskFiles,
 )
-from backedge.recovery.supervisor import run_of
 
 if TYPE_CHECKING:
     # Imported when a cut is written or read: it needs pyarrow, for which no run waits before its first record.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from backedge.recovery.outline import RoundsOutline, rounds_outline
+from backedge.recovery.restore.outline import RoundsOutline, rounds_outline
 from backedge.recovery.stores.names import Parts, table_folder
 from backedge.recovery.stores.record_tables import rounds_in, transactions_in
 from backedge.recovery.stores.task_files import LogFigures, TaskFiles

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from backedge.recovery.orders import AttemptStart, Entry, Manifest
+from backedge.recovery.protocol.orders import AttemptStart, Entry, Manifest
 from backedge.recovery.stores.documents import Document
 from backedge.recovery.stores.manifests import entry_document, entry_in
 from backedge.recovery.stores.names import manifest_file, path_of

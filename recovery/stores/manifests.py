@@ -15,9 +15,9 @@ from msgspec.structs import asdict
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.describing import describe_deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import AttemptStart, Entry, Manifest, StateFile
-from backedge.recovery.outline import CutOutline
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import AttemptStart, Entry, Manifest, StateFile
+from backedge.recovery.restore.outline import CutOutline
 from backedge.recovery.stores.documents import Document
 from backedge.recovery.stores.shapes import converted, shown
 from backedge.recovery.stores.store_errors import SnapshotCorruptError

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from backedge.graphs.graph_errors import GraphError
 from backedge.graphs.ids import Epoch
-from backedge.recovery.protocol_errors import RescaleError
+from backedge.recovery.protocol.protocol_errors import RescaleError
 from backedge.recovery.stores.manifests import CutDescription
 from backedge.recovery.stores.store_errors import SnapshotCorruptError, StoreError
 

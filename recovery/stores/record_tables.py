@@ -17,9 +17,9 @@ from typing import Any, cast
 import numpy as np
 
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from backedge.recovery.cut import InputRecord, LogEntry, Transaction
-from backedge.recovery.messages import Path
-from backedge.recovery.rounds import Phase, RoundsSnapshot
+from backedge.recovery.cut.cut import InputRecord, LogEntry, Transaction
+from backedge.recovery.protocol.messages import Path
+from backedge.recovery.protocol.rounds import Phase, RoundsSnapshot
 from backedge.recovery.stores.parquet_pages import BytesColumn, is_worth_pages
 from backedge.recovery.stores.parquet_tables import arrow_array, from_rows, pa, schema, to_rows
 from backedge.recovery.stores.state_table import Part, PlainUnpickler

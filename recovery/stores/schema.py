@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from backedge.graphs.plan import Routing
-from backedge.recovery.run_status import status_in
+from backedge.recovery.stores.run_status import status_in
 from backedge.recovery.stores.shapes import Count, Index, Number, Sha256, Shape, ShapeError, Text, shape_of, shown
 from backedge.recovery.stores.task_files import StoredFile, TaskFiles
 

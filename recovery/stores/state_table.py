@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from backedge.graphs.routing import KEY_GROUPS
-from backedge.recovery.cut import OperatorState
-from backedge.recovery.keyed_parts import (
+from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.cut.keyed_parts import (
     KeyedPart,
     Kind,
     Numbers,

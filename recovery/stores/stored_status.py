@@ -13,8 +13,10 @@ from msgspec.structs import replace
 from backedge.graphs.describing import edges_in
 from backedge.graphs.ids import Epoch
 from backedge.graphs.plan import Edge, operators_round
-from backedge.recovery.orders import Manifest
-from backedge.recovery.run_status import (
+from backedge.recovery.protocol.orders import Manifest
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.manifests import CutDescription
+from backedge.recovery.stores.run_status import (
     ChannelStatus,
     EpochStatus,
     LoopLog,
@@ -23,8 +25,6 @@ from backedge.recovery.run_status import (
     RunStatus,
     TaskStatus,
 )
-from backedge.recovery.stores.cut_store import CutStore
-from backedge.recovery.stores.manifests import CutDescription
 from backedge.recovery.stores.store_errors import StoreError
 
 UNFINISHED = "unfinished"

@@ -13,8 +13,8 @@ from msgspec import Meta, Struct, field
 
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.routing import KEY_GROUPS
-from backedge.recovery.cut import InputRecord, LogEntry, OutputRecord
-from backedge.recovery.outline import OperatorOutline, RoundsOutline, TaskOutline
+from backedge.recovery.cut.cut import InputRecord, LogEntry, OutputRecord
+from backedge.recovery.restore.outline import OperatorOutline, RoundsOutline, TaskOutline
 from backedge.recovery.stores.digests import Digest
 from backedge.recovery.stores.names import attempt_folder, path_of, table_file
 from backedge.recovery.stores.shapes import IS_COUNT, Count, Hex, Index, Text

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from backedge.recovery.cut import InputRecord, LogEntry, OperatorState, TaskSnapshot
-from backedge.recovery.keyed_parts import KeyedPart
-from backedge.recovery.outline import rounds_outline
-from backedge.recovery.rounds import RoundsSnapshot
+from backedge.recovery.cut.cut import InputRecord, LogEntry, OperatorState, TaskSnapshot
+from backedge.recovery.cut.keyed_parts import KeyedPart
+from backedge.recovery.protocol.rounds import RoundsSnapshot
+from backedge.recovery.restore.outline import rounds_outline
 from backedge.recovery.stores import record_tables as records
 from backedge.recovery.stores import state_table as states
 from backedge.recovery.stores.digests import TaskFileHash, digest_of_task_file
@@ -337,7 +337,7 @@ class _KeyedParts:
 
 
 class StoredCut:
-    """The files of a cut, read part by part. Implements `backedge.recovery.taking_back.CutFiles`."""
+    """The files of a cut, read part by part. Implements `backedge.recovery.restore.restore_task.CutFiles`."""
 
     def __init__(self, tasks: Mapping[TaskId, TaskFiles], read: Callable[[StoredFile], bytes]) -> None:
         self._readers = {task: TaskReader(files, read) for task, files in tasks.items()}

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from backedge.engine.state import WholeState
+from backedge.engine.state.keyed_state import WholeState
 from bench import increments
 from bench.increments_in_process import Counted
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from backedge.engine.task import TaskCore
 from backedge.graphs.ids import Attempt, ChannelId
-from backedge.recovery.effects import Effect
-from backedge.recovery.messages import Data, Item
+from backedge.recovery.protocol.effects import Effect
+from backedge.recovery.protocol.messages import Data, Item
+from backedge.recovery.protocol.task import TaskCore
 from bench import core, schedules
 from bench.__main__ import main
 from bench.measuring import Limit, Report, Samples, interleaved

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backedge.graphs.ids import Epoch
-from backedge.recovery.keyed_parts import entries_of
+from backedge.recovery.cut.keyed_parts import entries_of
 from backedge.recovery.stores.cut_store import CutStore
 from bench import restore
 from bench.options import Options

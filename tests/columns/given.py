@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items
-from backedge.engine.batch import Batch, decode, encode
-from backedge.engine.columns import Columns, to_columns
-from backedge.engine.files.arrow import arrow
-from backedge.engine.repeated_keys import RepeatedKeys
+from backedge.engine.batches.arrow import arrow
+from backedge.engine.batches.batch import Batch, decode, encode
+from backedge.engine.batches.columns import Columns, to_columns
+from backedge.engine.batches.repeated_keys import RepeatedKeys
 from tests.runtime.tasks import Tasks
 
 

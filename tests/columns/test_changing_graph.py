@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, IterationError, Vertices, simulate
-from backedge.engine import changing_values
-from backedge.engine.changing_values import ChangingValues
-from backedge.engine.files.arrow import arrow
-from backedge.engine.task_errors import MisuseError
+from backedge.engine.batches.arrow import arrow
+from backedge.engine.vertices.incremental import changing_values
+from backedge.engine.vertices.incremental.changing_values import ChangingValues
 from backedge.graphs.expansion import expand, resized
+from backedge.graphs.task_errors import MisuseError
 from tests.columns.test_changing_values import PROGRAMS, Change, Edge, by_hand, changed
 from tests.columns.test_vertex_programs import Best, BestWay, Rank
 from tests.graphs.refusals import refuses

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backedge.engine import changing_values
-from backedge.engine.changing_values import STEP_WORK, ChangingValues, Told
-from backedge.engine.growing_links import Links
-from backedge.engine.vertex_edges import Array
+from backedge.engine.vertices.adjacency import Links
+from backedge.engine.vertices.edges import Array
+from backedge.engine.vertices.incremental import changing_values
+from backedge.engine.vertices.incremental.changing_values import STEP_WORK, ChangingValues, Told
 from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups, tasks_of_keys
 
 Edge = tuple[int, int]

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, simulate
-from backedge.engine.files.arrow import arrow
-from backedge.engine.repeated_combining import RepeatedCombiner
-from backedge.engine.repeated_combining import combined as combined_once
-from backedge.engine.task_errors import MisuseError
+from backedge.engine.batches.arrow import arrow
+from backedge.engine.batches.repeated_combining import RepeatedCombiner
+from backedge.engine.batches.repeated_combining import combined as combined_once
 from backedge.graphs.combining import Combiner
 from backedge.graphs.routing import key_group, task_of_group
+from backedge.graphs.task_errors import MisuseError
 from tests.columns.given import columns, count_found, flow_of, sent
 from tests.runtime.tasks import Tasks
 

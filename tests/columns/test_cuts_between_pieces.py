@@ -11,11 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from backedge.engine import changing_values, growing_links, spreading_values, vertex_edges
-from backedge.engine.changing_values import Told
-from backedge.engine.operators.changing_graph import Kind
-from backedge.engine.spreading_values import SpreadingValues
-from backedge.engine.vertex_edges import Lookup, OutEdges, identity, in_group_order
+from backedge.engine.vertices import adjacency as growing_links
+from backedge.engine.vertices import edges as vertex_edges
+from backedge.engine.vertices import frontier as spreading_values
+from backedge.engine.vertices.edges import Lookup, OutEdges, identity, in_group_order
+from backedge.engine.vertices.frontier import SpreadingValues
+from backedge.engine.vertices.incremental import changing_values
+from backedge.engine.vertices.incremental.changing_graph import Kind
+from backedge.engine.vertices.incremental.changing_values import Told
 from backedge.graphs.routing import groups_of_task, key_group, key_groups, task_of_group
 from tests.columns.test_changing_values import PROGRAMS, Change, Program, Tasks, by_hand, changed
 

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backedge.engine import edge_sums, vertex_edges
-from backedge.engine.edge_sums import PIECE_EDGES, EdgeSums
-from backedge.engine.vertex_edges import Array, OutEdges
+from backedge.engine.vertices import edge_sums
+from backedge.engine.vertices import edges as vertex_edges
+from backedge.engine.vertices.edge_sums import PIECE_EDGES, EdgeSums
+from backedge.engine.vertices.edges import Array, OutEdges
 
 LENGTHS = {
     "as many as a piece has, one less and one more": [PIECE_EDGES, PIECE_EDGES - 1, PIECE_EDGES + 1],

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, VertexProgram, Vertices
-from backedge.engine.batch import Batch
-from backedge.engine.columns import Columns, as_records
-from backedge.engine.runtime import TaskRuntime
-from backedge.engine.sending import Emitted
-from backedge.engine.task_errors import MisuseError
+from backedge.engine.batches.batch import Batch
+from backedge.engine.batches.columns import Columns, as_records
+from backedge.engine.operators.runtime import TaskRuntime
+from backedge.engine.operators.sending import Emitted
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.routing import KEY_GROUPS, key_in_group, tasks_of_keys
-from backedge.recovery.cut import OperatorState
+from backedge.graphs.task_errors import MisuseError
+from backedge.recovery.cut.cut import OperatorState
 from tests.columns.given import columns
 from tests.columns.test_vertex_programs import EDGES, Best, BestWay, Rank, flow_of, lowest_by_hand, shortest_by_hand
 from tests.runtime.tasks import Tasks, encoded

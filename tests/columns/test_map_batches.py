@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from backedge import Collect, Flow, Items, Stream
-from backedge.engine.batch import Batch
-from backedge.engine.columns import Columns
-from backedge.engine.task_errors import MisuseError, UserFunctionError
+from backedge.engine.batches.batch import Batch
+from backedge.engine.batches.columns import Columns
+from backedge.graphs.task_errors import MisuseError, UserFunctionError
 from tests.columns.given import columns, flow_of, sent
 from tests.runtime.tasks import Tasks
 

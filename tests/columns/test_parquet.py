@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from backedge import Collect, Flow
-from backedge.engine.columns import Columns, as_records
-from backedge.engine.files.arrow import arrow, parquet
-from backedge.engine.files.checks import check_sink
-from backedge.engine.files.disk import Disk
-from backedge.engine.files.file_errors import UnwritableRecordError
-from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
-from backedge.engine.files.parquet_part import ParquetPart
-from backedge.engine.files.services import FileServices
-from backedge.engine.memory import ListStore, ListWriter
+from backedge.engine.batches.arrow import arrow, parquet
+from backedge.engine.batches.columns import Columns, as_records
+from backedge.engine.io.files.checks import check_sink
+from backedge.engine.io.files.disk import Disk
+from backedge.engine.io.files.file_errors import UnwritableRecordError
+from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.io.files.parquet_part import ParquetPart
+from backedge.engine.io.files.services import FileServices
+from backedge.engine.io.memory import ListStore, ListWriter
 from tests.columns.given import columns
 from tests.files.opened import (
     AT_ONCE,

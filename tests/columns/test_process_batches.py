@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Flow, Items, draw, tasks_of_keys
-from backedge.engine.columns import Columns
-from backedge.engine.task_errors import MisuseError
+from backedge.engine.batches.columns import Columns
+from backedge.graphs.task_errors import MisuseError
 from tests.columns.given import columns, flow_of, sent
 from tests.runtime.tasks import Tasks, records_of
 

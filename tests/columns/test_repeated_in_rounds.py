@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from backedge.engine.division import Division
-from backedge.engine.simulation.record import Started
+from backedge.engine.batches.division import Division
+from backedge.engine.simulation.checker.record import Started
 from proof.runner import run_seed
 from tests.columns.given import count_found
 

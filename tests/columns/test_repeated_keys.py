@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from backedge import Collect, Flow, Items, Table
-from backedge.engine.batch import Batch
-from backedge.engine.columns import Columns
-from backedge.engine.division import Division
-from backedge.engine.files.arrow import arrow
-from backedge.engine.repeated_keys import SEEN_MAX, Content, RepeatedKeys
-from backedge.engine.tables.restored_tables import rows_of
-from backedge.engine.tables.table_state import TableState
-from backedge.recovery.cut import OperatorState
+from backedge.engine.batches.arrow import arrow
+from backedge.engine.batches.batch import Batch
+from backedge.engine.batches.columns import Columns
+from backedge.engine.batches.division import Division
+from backedge.engine.batches.repeated_keys import SEEN_MAX, Content, RepeatedKeys
+from backedge.engine.state.tables.restored_tables import rows_of
+from backedge.engine.state.tables.table_state import TableState
+from backedge.recovery.cut.cut import OperatorState
 from tests.columns.given import columns, count_found, sent
 from tests.runtime.tasks import Tasks
 

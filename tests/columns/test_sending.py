@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from backedge import Collect, Flow, Items, Stream
-from backedge.engine.batch import Batch, decode, encode, merge
-from backedge.engine.columns import Columns, as_records
-from backedge.engine.division import FEW_TARGETS, Division
-from backedge.engine.files.arrow import arrow
-from backedge.engine.rerouting import reroute
-from backedge.engine.task_errors import LoopLimitError, RoutingError, UserFunctionError
-from backedge.recovery.cut import LogEntry
+from backedge.engine.batches.arrow import arrow
+from backedge.engine.batches.batch import Batch, decode, encode, merge
+from backedge.engine.batches.columns import Columns, as_records
+from backedge.engine.batches.division import FEW_TARGETS, Division
+from backedge.engine.operators.rerouting import reroute
+from backedge.graphs.task_errors import LoopLimitError, RoutingError, UserFunctionError
+from backedge.recovery.cut.cut import LogEntry
 from backedge.recovery.stores.record_tables import records_in_batch
 from tests.columns.given import batch_of, columns, flow_of, sent
 from tests.runtime.tasks import Tasks

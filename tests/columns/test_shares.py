@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from backedge.engine.shares import Outstanding, Returned, divided
+from backedge.engine.vertices.incremental.weight_throwing import Outstanding, Returned, divided
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from backedge import Collect, CutView, Flow, Items, Stream, simulate
-from backedge.engine.batch import Batch, encode
-from backedge.engine.files.arrow import arrow
-from backedge.engine.simulation.plain_task import hops_in
-from backedge.engine.simulation.record import Started
+from backedge.engine.batches.arrow import arrow
+from backedge.engine.batches.batch import Batch, encode
+from backedge.engine.simulation.checker.plain_task import hops_in
+from backedge.engine.simulation.checker.record import Started
+from backedge.engine.simulation.checker.trail import same_payload
 from backedge.engine.simulation.simulation import Simulation
-from backedge.engine.simulation.trail import same_payload
 from tests.columns.given import columns
 
 Arrays = dict[str, Any]

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 from backedge import Flow, VertexProgram, Vertices, simulate
-from backedge.engine import vertex_edges
-from backedge.engine.batch import Batch
-from backedge.engine.columns import Columns
-from backedge.engine.constant_bytes import constant_in
-from backedge.engine.operators import vertex_graph
-from backedge.engine.operators import vertices as in_rounds
-from backedge.engine.sending import Emitted
-from backedge.engine.spreading_values import SpreadingValues
-from backedge.engine.task_errors import StateSerializationError
-from backedge.engine.vertex_edges import OutEdges, identity
+from backedge.engine.batches.batch import Batch
+from backedge.engine.batches.columns import Columns
+from backedge.engine.batches.constant_bytes import constant_in
+from backedge.engine.operators.sending import Emitted
+from backedge.engine.vertices import edges as vertex_edges
+from backedge.engine.vertices import graph as vertex_graph
+from backedge.engine.vertices import rounds as in_rounds
+from backedge.engine.vertices.edges import OutEdges, identity
+from backedge.engine.vertices.frontier import SpreadingValues
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.routing import tasks_of_keys
+from backedge.graphs.task_errors import StateSerializationError
 from backedge.graphs.vertex_program import BACKWARDS
-from backedge.recovery.keyed_parts import entries_of
+from backedge.recovery.cut.keyed_parts import entries_of
 from tests.columns.given import columns
 from tests.columns.test_vertex_programs import EDGES, Best, BestWay, flow_of, lowest_by_hand, shortest_by_hand
 from tests.runtime.tasks import States, Tasks, encoded

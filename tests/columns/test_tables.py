@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, CutView, Flow, Items, Process, Table, simulate
-from backedge.engine.compaction import put_together
-from backedge.engine.tables.restored_tables import rows_of
-from backedge.engine.tables.row_index import IntegerIndex
-from backedge.engine.tables.table_state import BLOCK_ROWS, TableCapture, TableState
-from backedge.engine.task_errors import MisuseError, UserFunctionError
-from backedge.engine.touched_keys import Bases
+from backedge.engine.state.compaction import put_together
+from backedge.engine.state.tables.restored_tables import rows_of
+from backedge.engine.state.tables.row_index import IntegerIndex
+from backedge.engine.state.tables.table_state import BLOCK_ROWS, TableCapture, TableState
+from backedge.engine.state.touched_keys import Bases
 from backedge.graphs.ids import Epoch
 from backedge.graphs.routing import groups_of_keys, groups_of_task, key_group, key_groups
-from backedge.recovery.cut import OperatorState, layers
-from backedge.recovery.keyed_parts import KeyedPart
+from backedge.graphs.task_errors import MisuseError, UserFunctionError
+from backedge.recovery.cut.cut import OperatorState, layers
+from backedge.recovery.cut.keyed_parts import KeyedPart
 from backedge.recovery.stores.state_table import parts_of, state_parts
 from tests.columns.given import columns, flow_of, sent
 from tests.runtime.tasks import Tasks

@@ -14,11 +14,11 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from backedge.engine.batch import Batch, decode, encode
-from backedge.engine.columns import Columns, as_records, to_columns
-from backedge.engine.files.arrow import arrow
-from backedge.engine.formats import from_format, to_format
-from backedge.engine.task_errors import MisuseError
+from backedge.engine.batches.arrow import arrow
+from backedge.engine.batches.batch import Batch, decode, encode
+from backedge.engine.batches.columns import Columns, as_records, to_columns
+from backedge.engine.batches.formats import from_format, to_format
+from backedge.graphs.task_errors import MisuseError
 from tests.columns.given import columns
 
 NOON = datetime(2020, 2, 29, 12)

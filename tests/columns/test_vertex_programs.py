@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, IterationError, VertexProgram, Vertices, simulate
-from backedge.engine import vertex_edges
-from backedge.engine.batch import Batch
-from backedge.engine.columns import Columns
-from backedge.engine.files.arrow import arrow
-from backedge.engine.operators import vertices as in_rounds
-from backedge.engine.task_errors import MisuseError, UserFunctionError
-from backedge.engine.vertex_edges import COMBINES, OutEdges, identity
+from backedge.engine.batches.arrow import arrow
+from backedge.engine.batches.batch import Batch
+from backedge.engine.batches.columns import Columns
+from backedge.engine.vertices import edges as vertex_edges
+from backedge.engine.vertices import rounds as in_rounds
+from backedge.engine.vertices.edges import COMBINES, OutEdges, identity
 from backedge.graphs.exact_numbers import converted
+from backedge.graphs.task_errors import MisuseError, UserFunctionError
 from examples.cyclic.communities import Labels
 from examples.cyclic.import_cycles import Cycles
 from examples.cyclic.triangles import Triangles

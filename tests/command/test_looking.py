@@ -15,8 +15,9 @@ from pytest import MonkeyPatch
 from backedge.command import main
 from backedge.graphs.ids import Epoch
 from backedge.inspecting import jobs
-from backedge.recovery.orders import Manifest
-from backedge.recovery.run_status import (
+from backedge.recovery.protocol.orders import Manifest
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.run_status import (
     ChannelStatus,
     EpochStatus,
     FailureStatus,
@@ -25,7 +26,6 @@ from backedge.recovery.run_status import (
     RunStatus,
     TaskStatus,
 )
-from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.store_errors import StoreError
 from tests.stores.layered import Cuts
 from tests.stores.snapshots import begin, complete, held

@@ -10,16 +10,16 @@ import pytest
 
 from backedge import Collect, Flow, Items
 from backedge.command import main
-from backedge.engine.constant_bytes import constant_bytes
-from backedge.engine.simulation.world import World
+from backedge.engine.batches.constant_bytes import constant_bytes
+from backedge.engine.simulation.world.world import World
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.describing import describe_plan
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.cut import OperatorState, TaskSnapshot
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Manifest
-from backedge.recovery.rounds import Phase, Rounds
+from backedge.recovery.cut.cut import OperatorState, TaskSnapshot
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import Manifest
+from backedge.recovery.protocol.rounds import Phase, Rounds
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.task_files import TaskFiles
 from proof.runner import run_seed

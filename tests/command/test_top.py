@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import pytest
 
 from backedge import top_command
-from backedge.recovery.run_status import ChannelStatus, LoopStatus, OperatorStatus, RunStatus, TaskStatus
+from backedge.recovery.stores.run_status import ChannelStatus, LoopStatus, OperatorStatus, RunStatus, TaskStatus
 from backedge.top_command import OperatorLoad, lines_of, loads_of, watch
 from tests.gates import HANG_S
 

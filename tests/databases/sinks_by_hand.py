@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from backedge import PostgresTable, SinkPlace, SqliteTable
-from backedge.engine.files.kept_in_store import KeptInStore
+from backedge.engine.io.files.kept_in_store import KeptInStore
 from tests.databases.postgres_process import PostgresProcess
 from tests.files.opened import folder_store
 

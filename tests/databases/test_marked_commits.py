@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from backedge import FencedError, SinkPlace, UncommittedOutputError, UnwritableRecordError
-from backedge.engine.databases.marked_writer import TableSink
-from backedge.engine.databases.postgres_rows import session_of
-from backedge.engine.databases.table_rows import Column, RowCheck
+from backedge.engine.io.databases.marked_writer import TableSink
+from backedge.engine.io.databases.postgres_rows import session_of
+from backedge.engine.io.databases.table_rows import Column, RowCheck
 from backedge.graphs.io import Rollback
 from tests.databases.fault_proxy import FaultProxy, Strike
 from tests.databases.sinks_by_hand import Rolls, Rows, place_in, postgres_rows, records, rows, transaction

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from backedge import DatabaseError, DatabaseLostError, FencedError, UnknownTransactionError, UnwritableRecordError
-from backedge.engine.databases import prepared_writer
-from backedge.engine.databases.prepared_writer import GID_BYTES_MAX, GlobalIds
+from backedge.engine.io.databases import prepared_writer
+from backedge.engine.io.databases.prepared_writer import GID_BYTES_MAX, GlobalIds
 from tests.databases.fault_proxy import FaultProxy, Strike
 from tests.databases.sinks_by_hand import SINK, Rolls, Rows, place_in, postgres_rows, records, transaction
 from tests.faults.evidence import Evidence

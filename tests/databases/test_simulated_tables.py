@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from backedge import Flow, PostgresTable, Range, Sink, SqliteTable, simulate
-from backedge.engine.databases.marked_writer import TableStore
-from backedge.engine.databases.sqlite_table import one_transaction
+from backedge.engine.io.databases.marked_writer import TableStore
+from backedge.engine.io.databases.sqlite_table import one_transaction
 from tests.databases.postgres_process import PostgresProcess
 
 RECORDS = 24

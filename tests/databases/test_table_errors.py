@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from backedge import BadOptionError, DatabaseError, DatabaseLostError, Flow, PostgresTable, SqliteTable
-from backedge.engine.databases import postgres_server
-from backedge.engine.files.checks import check_sink, check_source
+from backedge.engine.io.databases import postgres_server
+from backedge.engine.io.files.checks import check_sink, check_source
 from tests.databases.postgres_process import PostgresProcess
 from tests.databases.sinks_by_hand import Rows, place_in, postgres_rows, rows
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backedge import Collect, DatabaseError, Flow, PostgresTable, SqliteTable, simulate
-from backedge.engine.databases import key_ranges, sqlite_table
+from backedge.engine.io.databases import key_ranges, sqlite_table
 from tests.databases.postgres_process import PostgresProcess
 
 KEYS = {

@@ -12,7 +12,7 @@ import pytest
 
 from backedge import OutcomeUnknownError, Store, StoreContractError, UnknownStoreError
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.orders import AttemptStart
+from backedge.recovery.protocol.orders import AttemptStart
 from backedge.recovery.stores import chain as chains
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore

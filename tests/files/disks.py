@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from backedge.engine.files.disk import Disk, Stream
+from backedge.engine.io.files.disk import Disk, Stream
 
 
 class Crash(Exception):

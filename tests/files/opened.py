@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Sink, SinkPlace, Source
-from backedge.engine.files.checks import claim_output
-from backedge.engine.files.disk import Disk
-from backedge.engine.files.file_formats import FileSink
-from backedge.engine.files.object_staging import ObjectStaging, Roll
-from backedge.engine.files.services import FileServices
-from backedge.engine.files.splits import Position, Split
-from backedge.engine.source_reader import SourceReader
+from backedge.engine.io.files.checks import claim_output
+from backedge.engine.io.files.disk import Disk
+from backedge.engine.io.files.file_formats import FileSink
+from backedge.engine.io.files.object_staging import ObjectStaging, Roll
+from backedge.engine.io.files.services import FileServices
+from backedge.engine.io.files.splits import Position, Split
+from backedge.engine.io.reader import SourceReader
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.graphs.kinds import Read, Write
 from backedge.graphs.plan import Operator
-from backedge.recovery.orders import Sweep
+from backedge.recovery.protocol.orders import Sweep
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.store_protocol import Store
 

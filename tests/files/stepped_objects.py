@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import BinaryIO, TypeVar
 
-from backedge.engine.files.objects_in_memory import ObjectsInMemory
+from backedge.engine.io.files.objects_in_memory import ObjectsInMemory
 from backedge.recovery.stores.store_errors import OutcomeUnknownError
 from backedge.recovery.stores.store_protocol import FileFacts
 from tests.files.disks import Crash

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from backedge import Call, Collect, Print, Sink, SinkPlace, Source
-from backedge.engine.files.checks import check_sink, check_source
-from backedge.engine.files.disk import Disk
-from backedge.engine.files.file_errors import NoInputError, OutputError
-from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
-from backedge.engine.files.names import Turn, name_of, path_name, turn_of
+from backedge.engine.io.files.checks import check_sink, check_source
+from backedge.engine.io.files.disk import Disk
+from backedge.engine.io.files.file_errors import NoInputError, OutputError
+from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.io.files.names import Turn, name_of, path_name, turn_of
 from backedge.graphs.io import SplitReader
 from tests.files.disks import CrashingDisk
 from tests.files.opened import everything, place, publish, services, sink, source, stage, transaction, writer

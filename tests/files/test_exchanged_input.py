@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from backedge.engine.files import text_splits as lines
-from backedge.engine.files.arrow import arrow, parquet
-from backedge.engine.files.file_errors import InputChangedError
-from backedge.engine.files.file_formats import CSV, JsonLines, Parquet, TextLines
+from backedge.engine.batches.arrow import arrow, parquet
+from backedge.engine.io.files import text_splits as lines
+from backedge.engine.io.files.file_errors import InputChangedError
+from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet, TextLines
 from tests.files.opened import file_reader, reader, rest
 
 SOURCES: dict[str, Callable[[str], Any]] = {"jsonl": JsonLines, "csv": CSV, "txt": TextLines, "jsonl.gz": JsonLines}

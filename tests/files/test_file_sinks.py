@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from backedge.engine.files.file_errors import OutputError, UnfinishedOutputError, UnknownTransactionError
-from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
-from backedge.engine.files.services import FileServices
+from backedge.engine.io.files.file_errors import OutputError, UnfinishedOutputError, UnknownTransactionError
+from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.io.files.services import FileServices
 from backedge.graphs.ids import Attempt, TaskId
 from tests.files.disks import Crash, CrashingDisk, FullDisk, LossyDisk
 from tests.files.opened import (

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backedge.engine.columns import Records
-from backedge.engine.files.arrow import arrow, parquet
-from backedge.engine.files.disk import Disk
-from backedge.engine.files.file_errors import UnwritableRecordError
-from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
-from backedge.engine.files.parquet_part import ParquetPart
-from backedge.engine.formats import from_format
+from backedge.engine.batches.arrow import arrow, parquet
+from backedge.engine.batches.columns import Records
+from backedge.engine.batches.formats import from_format
+from backedge.engine.io.files.disk import Disk
+from backedge.engine.io.files.file_errors import UnwritableRecordError
+from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.io.files.parquet_part import ParquetPart
 from tests.files.opened import AT_ONCE, publish, reader, rest, transaction, visible, writer
 
 FILES = [JsonLines, CSV, Parquet]

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from backedge import Call, Collect, Print, Sink
-from backedge.engine.files.file_errors import DamagedOutputError, UnwritableRecordError
-from backedge.engine.files.names import path_name
+from backedge.engine.io.files.file_errors import DamagedOutputError, UnwritableRecordError
+from backedge.engine.io.files.names import path_name
 from backedge.engine.on_ray.job_store import open_services
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
-from backedge.engine.task_errors import MisuseError, UserFunctionError
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.orders import Sweep
+from backedge.graphs.task_errors import MisuseError, UserFunctionError
+from backedge.recovery.protocol.orders import Sweep
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.store_errors import StoreError
 from tests.files.disks import Crash

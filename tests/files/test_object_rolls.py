@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from backedge.engine.files.file_errors import OutputError, UnknownTransactionError
-from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
-from backedge.engine.files.object_output import ObjectOutput
-from backedge.engine.files.object_rolls import PIECES_MAX
-from backedge.engine.files.objects_in_memory import ObjectsInMemory
-from backedge.engine.rolling_back import SweepOfSinks
-from backedge.engine.services import close_writer
+from backedge.engine.io.files.file_errors import OutputError, UnknownTransactionError
+from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.io.files.object_output import ObjectOutput
+from backedge.engine.io.files.object_rolls import PIECES_MAX
+from backedge.engine.io.files.objects_in_memory import ObjectsInMemory
+from backedge.engine.io.output_sweep import SweepOfSinks
+from backedge.engine.operators.services import close_writer
 from backedge.graphs.ids import Attempt
-from backedge.recovery.orders import Sweep
+from backedge.recovery.protocol.orders import Sweep
 from tests.files.disks import Crash
 from tests.files.opened import AT_ONCE, RUN, Clock, ignore_records, reader, rest, services, sink, transaction
 from tests.files.stepped_objects import SteppedObjects, dies, fails
@@ -131,7 +131,7 @@ def test_an_object_is_published_when_its_first_record_has_waited_long_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     clock, store = Clock(), ObjectsInMemory()
-    monkeypatch.setattr("backedge.engine.files.object_output.monotonic", clock)
+    monkeypatch.setattr("backedge.engine.io.files.object_output.monotonic", clock)
     task = Task(writer(JsonLines, store, roll_bytes=None, roll_s=60))
     clock.now_s = 100
     task.write(1)

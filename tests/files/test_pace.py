@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backedge import Generate, Items, Poll
-from backedge.engine.files.file_formats import JsonLines
+from backedge.engine.io.files.file_formats import JsonLines
 from tests.files.opened import Clock, services, source, write_json
 
 

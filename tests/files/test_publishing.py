@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from backedge import Collect
-from backedge.engine.files.file_errors import OutputError, UnknownTransactionError
-from backedge.engine.files.file_formats import CSV, JsonLines
-from backedge.engine.files.output_folders import release_folder
+from backedge.engine.io.files.file_errors import OutputError, UnknownTransactionError
+from backedge.engine.io.files.file_formats import CSV, JsonLines
+from backedge.engine.io.files.output_folders import release_folder
 from backedge.graphs.ids import Attempt
 from tests.files.disks import Crash, CrashingDisk
 from tests.files.opened import (

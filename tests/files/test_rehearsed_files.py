@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from backedge import CSV, Flow, JsonLines, Parquet, Range, ScheduleError, simulate
-from backedge.engine.files.file_errors import UnknownTransactionError
-from backedge.engine.files.file_formats import RehearsedFiles, RehearsedObjects
-from backedge.engine.files.object_rolls import ObjectRolls
+from backedge.engine.io.files.file_errors import UnknownTransactionError
+from backedge.engine.io.files.file_formats import RehearsedFiles, RehearsedObjects
+from backedge.engine.io.files.object_rolls import ObjectRolls
 from backedge.engine.operators.sink import SinkOperator
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from backedge.engine.files.file_errors import OutputError
-from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.io.files.file_errors import OutputError
+from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.ids import Attempt
 from tests.files.disks import Crash, CrashingDisk, FailingDisk, WatchedDisk
@@ -76,7 +76,7 @@ def test_a_file_is_published_when_its_first_record_has_waited_long_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     clock = Clock()
-    monkeypatch.setattr("backedge.engine.files.writers.monotonic", clock)
+    monkeypatch.setattr("backedge.engine.io.files.writers.monotonic", clock)
     opened = writer(JsonLines(str(tmp_path), roll_bytes=None, roll_s=60))
     clock.now_s = 100
     write(opened, 1)

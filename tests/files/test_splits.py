@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from backedge import Generate, Items, Range, Source
-from backedge.engine.files.arrow import arrow, parquet
-from backedge.engine.files.checks import check_source
-from backedge.engine.files.file_errors import InputChangedError, MalformedInputError, NoInputError
-from backedge.engine.files.file_formats import JsonLines, Parquet, TextLines
-from backedge.engine.files.locations import FolderLocation
-from backedge.engine.files.splits import Split
-from backedge.engine.task_errors import UserFunctionError
+from backedge.engine.batches.arrow import arrow, parquet
+from backedge.engine.io.files.checks import check_source
+from backedge.engine.io.files.file_errors import InputChangedError, MalformedInputError, NoInputError
+from backedge.engine.io.files.file_formats import JsonLines, Parquet, TextLines
+from backedge.engine.io.files.locations import FolderLocation
+from backedge.engine.io.files.splits import Split
+from backedge.graphs.task_errors import UserFunctionError
 from tests.files.opened import reader, rest, services, source, write_json
 
 

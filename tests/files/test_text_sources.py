@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from backedge.engine.files import text_splits as lines
-from backedge.engine.files.file_errors import InputChangedError, MalformedInputError
-from backedge.engine.files.file_formats import CSV, JsonLines, TextLines
+from backedge.engine.io.files import text_splits as lines
+from backedge.engine.io.files.file_errors import InputChangedError, MalformedInputError
+from backedge.engine.io.files.file_formats import CSV, JsonLines, TextLines
 from tests.files.opened import file_reader, fresh, reader, rest, write_json
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from backedge import Collect
-from backedge.engine.files.file_errors import DamagedOutputError, OutputError
-from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
-from backedge.engine.rolling_back import LaterOutput
+from backedge.engine.io.files.file_errors import DamagedOutputError, OutputError
+from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.io.output_sweep import LaterOutput
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.orders import CutId, Sweep
+from backedge.recovery.protocol.orders import CutId, Sweep
 from tests.files.disks import Crash, CrashingDisk, FailingDisk, WatchedDisk
 from tests.files.opened import (
     AT_ONCE,

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from backedge import simulate
-from backedge.engine.simulation.plain import reference
-from backedge.engine.simulation.plain_operator import frozen
+from backedge.engine.simulation.checker.plain import reference
+from backedge.engine.simulation.checker.plain_operator import frozen
 from tests.generated.flows import Drawn
 
 FEW_SEEDS = (0, 4, 5, 7, 8, 10, 56, 59, 238)

@@ -25,7 +25,7 @@ from backedge import (
     UnkeyedStreamError,
     UnknownOutputError,
 )
-from backedge.engine.files.file_formats import CSV
+from backedge.engine.io.files.file_formats import CSV
 from backedge.graphs.expansion import expand
 from tests.faults.evidence import Evidence
 from tests.graphs.refusals import refuses

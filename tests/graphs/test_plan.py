@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backedge import Collect, Edge, Flow, Generate, Items, Plan, Print, Range
-from backedge.engine.files.file_formats import JsonLines, Parquet
+from backedge.engine.io.files.file_formats import JsonLines, Parquet
 from backedge.graphs.flow import build
 from backedge.graphs.kinds import Iterate, MapAsync, MapBatches, OfClass
 from backedge.graphs.plan import Resources, Routing

@@ -15,7 +15,7 @@ PROGRAM = """\
 from pathlib import Path
 from typing import Any, assert_type
 from backedge import Job, RunOptions, RunResult, run, start
-from backedge.engine.files.file_formats import JsonLines, TextLines
+from backedge.engine.io.files.file_formats import JsonLines, TextLines
 from backedge import Flow, Items, KeyedStream, Loop, Stream
 
 flow = Flow("types")

@@ -9,7 +9,7 @@ import pytest
 
 from backedge import OutcomeUnknownError
 from backedge.graphs.ids import Attempt
-from backedge.recovery.orders import AttemptStart
+from backedge.recovery.protocol.orders import AttemptStart
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.object_client import Repeats
 from backedge.recovery.stores.object_store import PIECE_BYTES

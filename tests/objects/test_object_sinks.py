@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from backedge import CSV, JsonLines, OutcomeUnknownError, Parquet
-from backedge.engine.columns import as_records
-from backedge.engine.files.checks import check_sink, claim_output
-from backedge.engine.files.file_errors import OutputError
+from backedge.engine.batches.columns import as_records
+from backedge.engine.io.files.checks import check_sink, claim_output
+from backedge.engine.io.files.file_errors import OutputError
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.recovery.stores.object_client import Repeats
 from backedge.recovery.stores.object_store import PIECE_BYTES, ObjectStore

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from backedge import CSV, JsonLines, Parquet, TextLines
-from backedge.engine.columns import as_records
-from backedge.engine.files.checks import check_source
-from backedge.engine.files.file_errors import InputChangedError, NoInputError
+from backedge.engine.batches.columns import as_records
+from backedge.engine.io.files.checks import check_source
+from backedge.engine.io.files.file_errors import InputChangedError, NoInputError
 from backedge.recovery.stores.object_client import Repeats
 from backedge.recovery.stores.object_store import PIECE_BYTES
 from tests.files.opened import reader, rest, source

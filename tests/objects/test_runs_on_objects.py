@@ -14,7 +14,7 @@ import pytest
 from backedge import Collect, Flow, JsonLines, Range, run
 from backedge.command import main
 from backedge.engine.on_ray.supervisor.run_story import Story
-from backedge.recovery.orders import Manifest
+from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.spark.audit.audit_job import audit
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 from backedge.recovery.spark.spark_errors import UnreadableError

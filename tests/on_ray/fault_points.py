@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from backedge.engine.on_ray.actor.reports import Reports
-from backedge.engine.task_driver import TaskDriver
-from backedge.recovery.effects import Acknowledge
+from backedge.engine.task.driver import TaskDriver
+from backedge.recovery.protocol.effects import Acknowledge
 
 KILLED = 137
 

@@ -11,7 +11,7 @@ from backedge import Collect, Flow, Job, Range, RunOptions, RunResult, Sink
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.faults import Faults, start_with_faults
-from backedge.recovery.run_status import RunStatus
+from backedge.recovery.stores.run_status import RunStatus
 from tests.gates import HANG_S, LOOK_S, Gate, Gated, wait_for
 
 PAUSE_S = 0.005

@@ -32,13 +32,13 @@ from backedge.engine.on_ray.transport.frames import Kind, Message, pack_note, un
 from backedge.engine.on_ray.transport.mailbox import Address, Keys, Link, Mailbox
 from backedge.graphs.expansion import Actors, expand
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.cut import TaskSnapshot
-from backedge.recovery.effects import Acknowledge, AcknowledgeEnd
-from backedge.recovery.lines import LineEnd, Said
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Complete, StartTasks, Trigger
-from backedge.recovery.rescale import RestorePlan
-from backedge.recovery.restored import TaskRestore
+from backedge.recovery.cut.cut import TaskSnapshot
+from backedge.recovery.protocol.effects import Acknowledge, AcknowledgeEnd
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import Complete, StartTasks, Trigger
+from backedge.recovery.protocol.reliable_line import LineEnd, Said
+from backedge.recovery.protocol.restored import TaskRestore
+from backedge.recovery.restore.plan import RestorePlan
 from backedge.recovery.stores.task_files import StateLayer
 from tests.gates import HANG_S
 

@@ -23,11 +23,11 @@ from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.graphs.pipelines import pipelines_of
-from backedge.recovery.coordinator import SnapshotOptions
-from backedge.recovery.effects import Acknowledge, Report
-from backedge.recovery.orders import Abort, Complete, Trigger
-from backedge.recovery.pipelines import Pipeline
-from backedge.recovery.supervisor import Supervisor
+from backedge.recovery.protocol.coordinator import SnapshotOptions
+from backedge.recovery.protocol.effects import Acknowledge, Report
+from backedge.recovery.protocol.orders import Abort, Complete, Trigger
+from backedge.recovery.protocol.pipelines import Pipeline
+from backedge.recovery.protocol.supervisor import Supervisor
 
 INTERVAL_MS = 1_000
 

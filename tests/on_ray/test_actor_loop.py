@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Generate, Items, Range
-from backedge.engine.batch import Batch, decode, encode
+from backedge.engine.batches.batch import Batch, decode, encode
 from backedge.engine.on_ray.planned_faults import Kill
 from backedge.engine.on_ray.transport.control_messages import FaultReached, Limits, Progress
 from backedge.engine.on_ray.transport.frames import Kind, Message, pack_item, pack_note, unpack_header
 from backedge.engine.on_ray.transport.mailbox import Mailbox
-from backedge.engine.task_driver import TaskDriver
-from backedge.engine.task_load import TaskLoad
+from backedge.engine.task.driver import TaskDriver
+from backedge.engine.task.load import TaskLoad
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.cut import TaskSnapshot
-from backedge.recovery.effects import Committed, Decline
-from backedge.recovery.messages import Data, Mode
-from backedge.recovery.orders import Abort, Complete
+from backedge.recovery.cut.cut import TaskSnapshot
+from backedge.recovery.protocol.effects import Committed, Decline
+from backedge.recovery.protocol.messages import Data, Mode
+from backedge.recovery.protocol.orders import Abort, Complete
 from tests.faults.evidence import Evidence
 from tests.on_ray.in_process import Attending, InMemory, Snapshots, options
 

@@ -12,8 +12,8 @@ from backedge.engine.on_ray.actor import background as background_module
 from backedge.engine.on_ray.actor.background import Background, Written
 from backedge.engine.on_ray.transport.control_messages import Compacted
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.cut import TaskSnapshot
-from backedge.recovery.orders import Compact
+from backedge.recovery.cut.cut import TaskSnapshot
+from backedge.recovery.protocol.orders import Compact
 from tests.gates import wait_for
 from tests.on_ray.in_process import InMemory
 

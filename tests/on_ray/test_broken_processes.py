@@ -14,11 +14,11 @@ import pytest
 from msgspec import structs
 
 from backedge import FencedError, Flow, JsonLines, start
-from backedge.engine.batch import Batch, decode, encode
+from backedge.engine.batches.batch import Batch, decode, encode
 from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.engine.on_ray.transport import mailbox
 from backedge.engine.on_ray.transport.frames import HEADER_BYTES, Kind, Message, unpack_header
-from backedge.recovery.orders import Manifest
+from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
 from tests.gates import Gate

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, UserFunctionError, simulate
-from backedge.engine.answering import Call
 from backedge.engine.on_ray.actor.background import Answered, Background
+from backedge.engine.operators.async_calls import Call
 from backedge.graphs.ids import TaskId
 from tests.gates import HANG_S
 from tests.runtime.tasks import Tasks

@@ -12,14 +12,14 @@ import pytest
 from backedge.engine.on_ray.job_store import ChainInMemory
 from backedge.engine.on_ray.run_options import RunOptions
 from backedge.engine.on_ray.transport.control_messages import Outcome, TaskOptions
-from backedge.engine.run_driver import StoreRetries
+from backedge.engine.run.driver import StoreRetries
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Abort, AttemptStart, Complete, Entry, Manifest, Numbered
-from backedge.recovery.protocol_errors import FencedError
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import Abort, AttemptStart, Complete, Entry, Manifest, Numbered
+from backedge.recovery.protocol.protocol_errors import FencedError
+from backedge.recovery.protocol.supervisor import run_of
 from backedge.recovery.stores.store_errors import OutcomeUnknownError, StoreError
-from backedge.recovery.supervisor import run_of
 from tests.on_ray.supervised import Supervised
 
 PAUSE_MS, TRIES_MAX = StoreRetries().pause_ms, StoreRetries().tries_max

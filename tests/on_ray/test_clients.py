@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from backedge import Collect, Flow, Items
-from backedge.engine.answering import in_event_loop
+from backedge.engine.operators.async_calls import in_event_loop
 from tests.faults.evidence import Evidence
 from tests.on_ray.flows import begin, expect, killed, until
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items, Range
-from backedge.engine.moving import move_whole
 from backedge.engine.on_ray.actor.run_clock import RunClock
 from backedge.engine.on_ray.transport.control_messages import Progress
+from backedge.engine.state.split_own_state import move_whole
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import TaskId
-from backedge.recovery.restored import TaskRestore
+from backedge.recovery.protocol.restored import TaskRestore
 from tests.on_ray.in_process import Attending, options
 from tests.runtime.tasks import Tasks
 

@@ -14,7 +14,7 @@ from backedge.graphs.expansion import expand
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.pipelines import pipelines_of
 from backedge.graphs.plan import Plan
-from backedge.recovery.graph_change import GraphMismatchError
+from backedge.recovery.restore.graph_change import GraphMismatchError
 
 
 def flow(*names: str, connected: bool = False, stop_when: Any = None) -> Plan:

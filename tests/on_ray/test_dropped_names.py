@@ -19,11 +19,11 @@ from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.pipelines import pipelines_of
 from backedge.graphs.plan import Plan
-from backedge.recovery.cut import OperatorState, TaskSnapshot
-from backedge.recovery.graph_change import fitted
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import AttemptStart, Manifest
-from backedge.recovery.rescale import plan_restore
+from backedge.recovery.cut.cut import OperatorState, TaskSnapshot
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import AttemptStart, Manifest
+from backedge.recovery.restore.graph_change import fitted
+from backedge.recovery.restore.plan import plan_restore
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.store_errors import NoSuchCutError
 from backedge.recovery.stores.task_files import StoredFile

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from backedge import Collect, Flow, Items
-from backedge.engine.batch import Batch, decode, encode
-from backedge.engine.channel_ends import (
+from backedge.engine.batches.batch import Batch, decode, encode
+from backedge.engine.on_ray.transport.spill_space import SEGMENTS, SpillSpace
+from backedge.engine.task.channel_ends import (
     LOCAL_RECORD_BYTES,
     SENT_RECORDS_MAX,
     SENT_ROWS_MAX,
@@ -25,15 +26,14 @@ from backedge.engine.channel_ends import (
     RemoteBackEdge,
     RemoteChannel,
 )
-from backedge.engine.on_ray.transport.spill_space import SEGMENTS, SpillSpace
-from backedge.engine.task_driver import PARTS
-from backedge.engine.task_errors import LoopOverflowError
+from backedge.engine.task.driver import PARTS
 from backedge.graphs.deployment import Channel
 from backedge.graphs.expansion import Actors, expand
 from backedge.graphs.ids import Epoch
-from backedge.recovery.channels import Inbox, Stored
-from backedge.recovery.credit import REPEAT_MS_MAX, Credit
-from backedge.recovery.messages import Barrier, Data, End, Item, Mode
+from backedge.graphs.task_errors import LoopOverflowError
+from backedge.recovery.protocol.channels import Inbox, Stored
+from backedge.recovery.protocol.credit import REPEAT_MS_MAX, Credit
+from backedge.recovery.protocol.messages import Barrier, Data, End, Item, Mode
 from tests.columns.given import columns
 from tests.on_ray.in_process import Attending
 

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from backedge.engine.batch import Batch, decode, encode
+from backedge.engine.batches.batch import Batch, decode, encode
 from backedge.engine.on_ray.transport.frames import (
     NO_CHANNEL,
     Kind,
@@ -18,8 +18,8 @@ from backedge.engine.on_ray.transport.frames import (
     unpack_item,
 )
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.credit import Credit
-from backedge.recovery.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
+from backedge.recovery.protocol.credit import Credit
+from backedge.recovery.protocol.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
 
 MARKER = Marker((3, 0), ((TaskId("grow", 1), 2.5),), Epoch(7))
 ITEMS: list[Item] = [

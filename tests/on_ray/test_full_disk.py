@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from backedge import Flow, JsonLines, Range, RunFailedError, start
-from backedge.recovery.orders import Manifest
+from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated

@@ -13,7 +13,7 @@ import pytest
 
 from backedge import Collect, Flow, Job, Range
 from backedge.graphs.ids import TaskId
-from backedge.recovery.orders import Manifest, StateFile
+from backedge.recovery.protocol.orders import Manifest, StateFile
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.task_files import StoredFile
 from backedge.recovery.stores.task_tables import TaskReader

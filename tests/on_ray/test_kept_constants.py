@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from backedge import BadOptionError, Collect, Flow, GraphMismatchError, Range, run
-from backedge.engine.constant_bytes import constant_bytes, constant_in
+from backedge.engine.batches.constant_bytes import constant_bytes, constant_in
 from backedge.engine.on_ray.api.kept_constants import Values, given_values, keep, values_of
 from backedge.engine.on_ray.run_options import RunOptions
 from backedge.engine.on_ray.run_spec import identity_of

@@ -18,7 +18,7 @@ from backedge.engine.on_ray.transport.control_messages import SUPERVISOR
 from backedge.engine.on_ray.transport.frames import Kind, pack_note
 from backedge.engine.on_ray.transport.mailbox import Address, Keys, Mailbox
 from backedge.graphs.ids import Attempt
-from backedge.recovery.effects import AcknowledgeEnd
+from backedge.recovery.protocol.effects import AcknowledgeEnd
 from tests.on_ray.in_process import Attending, Snapshots, options
 
 HOST = "127.0.0.1"

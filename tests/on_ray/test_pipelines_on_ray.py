@@ -13,7 +13,7 @@ import pytest
 
 from backedge import Collect, Flow, Range, RequestFailedError
 from backedge.command import main
-from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.stored_status import stored_status
 from tests.faults.evidence import Evidence

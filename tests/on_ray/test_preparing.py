@@ -41,9 +41,9 @@ from backedge.engine.on_ray.api.launch_checks import (
 )
 from backedge.engine.on_ray.run_options import RunOptions
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
-from backedge.engine.travel import check_pickles
+from backedge.engine.operators.check_picklable import check_pickles
 from backedge.graphs.ids import Attempt
-from backedge.recovery.orders import AttemptStart
+from backedge.recovery.protocol.orders import AttemptStart
 from backedge.recovery.stores.cut_store import CutStore
 
 

@@ -14,7 +14,7 @@ from backedge.engine.on_ray.supervisor.published_output import DETACHED_LINES_MA
 from backedge.engine.on_ray.supervisor.run_story import LINES_MAX, Story
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.orders import Sweep
+from backedge.recovery.protocol.orders import Sweep
 from tests.on_ray.supervised import job_supervised
 
 

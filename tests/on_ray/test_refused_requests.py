@@ -7,7 +7,7 @@ import pytest
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.supervisor.rescaling import PROCESSES_PER_CPU_MAX, Rescaling
 from backedge.graphs.deployment import Deployment
-from backedge.recovery.requests import Reply, Request, RequestKind
+from backedge.recovery.protocol.requests import Reply, Request, RequestKind
 from tests.on_ray.supervised import Supervised
 
 ID = "a1"

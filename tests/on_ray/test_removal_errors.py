@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items, Rollback, SinkPlace
+from backedge.engine.io.output_sweep import LaterOutput
 from backedge.engine.on_ray.job_store import SWEEP_PAUSE_S, ChainInFolder, ChainInMemory
 from backedge.engine.on_ray.supervisor.beside import Beside
 from backedge.engine.on_ray.supervisor.kept_lines import KeptLines
 from backedge.engine.on_ray.supervisor.published_output import Output
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
-from backedge.engine.rolling_back import LaterOutput
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.orders import Complete, Sweep
+from backedge.recovery.protocol.orders import Complete, Sweep
 from backedge.recovery.stores import chain as chains
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder import Folder

@@ -32,9 +32,9 @@ from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.api import living_runs
 from backedge.engine.on_ray.api.living_runs import told_takeover
 from backedge.graphs.ids import Epoch, TaskId
-from backedge.recovery.orders import AttemptStart, Manifest
-from backedge.recovery.run_status import RunStatus
+from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.run_status import RunStatus
 from tests.faults.evidence import Evidence
 from tests.gates import HANG_S, Gate, Gated
 from tests.on_ray.drivers import COUNT, GATE, driver, gated, next_line

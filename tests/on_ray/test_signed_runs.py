@@ -19,7 +19,7 @@ from backedge import (
     run,
 )
 from backedge.command import main
-from backedge.engine.files.kept_in_store import KeptInStore
+from backedge.engine.io.files.kept_in_store import KeptInStore
 from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.recovery.stores.folder_store import FolderStore
 from tests.gates import Gate

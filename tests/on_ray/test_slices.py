@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items
-from backedge.engine.batch import Batch, decode, encode
-from backedge.engine.slices import CHEAP_RECORDS, CHUNK_NS, SLICE_NS, Pace, unit_of
+from backedge.engine.batches.batch import Batch, decode, encode
+from backedge.engine.task.pacing import CHEAP_RECORDS, CHUNK_NS, SLICE_NS, Pace, unit_of
 from backedge.graphs.kinds import Map, MapBatches
-from backedge.recovery.messages import Barrier, Data, Mode
+from backedge.recovery.protocol.messages import Barrier, Data, Mode
 from tests.on_ray.test_turns import ATTEMPT, Around, first_task_of
 
 MS = 1_000_000

@@ -11,8 +11,8 @@ import pytest
 from backedge.command import main
 from backedge.engine.on_ray.api.living_runs import LivingRuns
 from backedge.engine.on_ray.run_spec import RequestFailedError
-from backedge.recovery.run_status import OperatorStatus, RunStatus
 from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.run_status import OperatorStatus, RunStatus
 from backedge.recovery.stores.stored_status import stored_status
 from tests.gates import Gate
 from tests.on_ray.flows import begin, expect, told, trips, trips_made

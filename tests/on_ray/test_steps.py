@@ -12,10 +12,10 @@ from backedge import Collect, Flow, Range, start
 from backedge.engine.on_ray.actor.actor_loop import ActorLoop
 from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.engine.on_ray.transport.mailbox import Mailbox
-from backedge.engine.task_driver import TaskDriver
-from backedge.recovery.channel_log import ChannelLogs
-from backedge.recovery.effects import Acknowledge, Capture, Commit
-from backedge.recovery.orders import Abort, Manifest, Trigger
+from backedge.engine.task.driver import TaskDriver
+from backedge.recovery.protocol.channel_log import ChannelLogs
+from backedge.recovery.protocol.effects import Acknowledge, Capture, Commit
+from backedge.recovery.protocol.orders import Abort, Manifest, Trigger
 from backedge.recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated

@@ -11,7 +11,7 @@ from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.engine.on_ray.supervisor.supervising import WATCHED_MS
 from backedge.graphs.expansion import resized
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.run_status import RunStatus
+from backedge.recovery.stores.run_status import RunStatus
 from tests.on_ray.supervised import Supervised
 
 

@@ -14,12 +14,12 @@ from backedge.engine.on_ray.supervisor import supervising
 from backedge.engine.on_ray.supervisor.supervising import Supervising
 from backedge.engine.on_ray.transport.control_messages import Counts, Progress, Published, TaskOptions, TaskReport
 from backedge.graphs.ids import Epoch
-from backedge.recovery import requests
-from backedge.recovery.coordinator import SnapshotOptions
-from backedge.recovery.cut import OperatorState, TaskSnapshot
-from backedge.recovery.effects import Acknowledge, Committed, Decline, Report
-from backedge.recovery.orders import Complete, Trigger
-from backedge.recovery.requests import RequestKind
+from backedge.recovery.cut.cut import OperatorState, TaskSnapshot
+from backedge.recovery.protocol import requests
+from backedge.recovery.protocol.coordinator import SnapshotOptions
+from backedge.recovery.protocol.effects import Acknowledge, Committed, Decline, Report
+from backedge.recovery.protocol.orders import Complete, Trigger
+from backedge.recovery.protocol.requests import RequestKind
 from backedge.recovery.stores import chain
 from backedge.recovery.stores.cut_store import CutStore
 from tests.on_ray.supervised import job_supervised

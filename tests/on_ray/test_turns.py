@@ -8,18 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from backedge import Collect, Flow, Items
-from backedge.engine.batch import Batch, encode
-from backedge.engine.channel_ends import Arrivals
-from backedge.engine.driver_ports import FlowLimits, Observer, Ports
-from backedge.engine.input_turns import OUTSIDE_TURNS
-from backedge.engine.memory import MemoryServices
-from backedge.engine.runtime import TaskRuntime
-from backedge.engine.slices import SLICE_NS
-from backedge.engine.task import TaskCore
-from backedge.engine.task_driver import UNBOUNDED, TaskDriver
+from backedge.engine.batches.batch import Batch, encode
+from backedge.engine.io.memory import MemoryServices
+from backedge.engine.operators.runtime import TaskRuntime
+from backedge.engine.task.channel_ends import Arrivals
+from backedge.engine.task.driver import UNBOUNDED, TaskDriver
+from backedge.engine.task.pacing import SLICE_NS
+from backedge.engine.task.ports import FlowLimits, Observer, Ports
+from backedge.engine.task.turns import OUTSIDE_TURNS
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.messages import Barrier, Data, Marker, Mode, encode_marker
+from backedge.recovery.protocol.messages import Barrier, Data, Marker, Mode, encode_marker
+from backedge.recovery.protocol.task import TaskCore
 from tests.on_ray.flows import trips
 
 ATTEMPT = Attempt(1)

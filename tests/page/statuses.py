@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backedge.recovery.run_status import (
+from backedge.recovery.stores.run_status import (
     BarrierStatus,
     ChannelStatus,
     EpochStatus,

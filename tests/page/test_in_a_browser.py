@@ -25,7 +25,7 @@ from backedge.engine.on_ray.supervisor.run_metrics import METRICS
 from backedge.page.page_control import PageControl
 from backedge.page.page_server import PageServer
 from backedge.page.page_source import PageSource
-from backedge.recovery.run_status import RunStatus
+from backedge.recovery.stores.run_status import RunStatus
 from tests.gates import Gate, wait_for
 from tests.on_ray.flows import begin
 from tests.page.browser import SCREENSHOTS, Visit, started

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backedge.page.page_layout import NODE, layout_of
-from backedge.recovery.run_status import ChannelStatus, LoopStatus, OperatorStatus, RunStatus
+from backedge.recovery.stores.run_status import ChannelStatus, LoopStatus, OperatorStatus, RunStatus
 
 RETRIES = (
     ["orders", "attempts", "plan", "judge", "given_up", "done"],

@@ -24,8 +24,8 @@ from backedge.flows import WrongCallError
 from backedge.page.page_control import PageControl
 from backedge.page.page_server import ASSETS, TOKEN_HEADER, PageServer, Steer
 from backedge.page.page_source import PageSource
-from backedge.recovery.run_status import RunStatus
 from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.run_status import RunStatus
 from tests.gates import HANG_S
 from tests.page.stored import two_cuts
 from tests.stores.snapshots import begin

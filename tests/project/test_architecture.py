@@ -42,7 +42,7 @@ def test_every_symbol_that_the_index_of_questions_names_is_in_its_file():
     named = [pair for row in rows for pair in _symbols(row)]
     assert {"Sink", "ChannelLogs", "RemoteChannel.send", "Coordinator.on_manifest_written"} <= {s for s, _ in named}
     assert [pair for pair in named if not _is_defined(*pair)] == []
-    assert not _is_defined("RemoteChannel.spend", "engine/channel_ends.py")
+    assert not _is_defined("RemoteChannel.spend", "engine/task/channel_ends.py")
 
 
 def _missing_files(page: str) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from backedge import Collect, Flow, Items, simulate
-from backedge.engine.answering import in_event_loop
+from backedge.engine.operators.async_calls import in_event_loop
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {

@@ -11,12 +11,12 @@ from types import ModuleType
 import pytest
 
 import backedge
-import backedge.engine.databases.database_errors
-import backedge.engine.files.file_errors
-import backedge.engine.task_errors
+import backedge.engine.io.databases.database_errors
+import backedge.engine.io.files.file_errors
 import backedge.graphs.graph_errors
 import backedge.graphs.io
 import backedge.graphs.sources_and_sinks
+import backedge.graphs.task_errors
 import backedge.recovery.stores.store_errors
 
 
@@ -31,9 +31,9 @@ def public_classes(module: ModuleType, base: type) -> set[str]:
     ("module", "base"),
     [
         (backedge.graphs.graph_errors, backedge.GraphError),
-        (backedge.engine.task_errors, backedge.TaskError),
-        (backedge.engine.databases.database_errors, Exception),
-        (backedge.engine.files.file_errors, backedge.TaskError),
+        (backedge.graphs.task_errors, backedge.TaskError),
+        (backedge.engine.io.databases.database_errors, Exception),
+        (backedge.engine.io.files.file_errors, backedge.TaskError),
         (backedge.recovery.stores.store_errors, backedge.StoreError),
         (backedge.graphs.sources_and_sinks, backedge.Source),
         (backedge.graphs.sources_and_sinks, backedge.Sink),
@@ -69,7 +69,7 @@ def test_the_module_of_a_flow_imports_only_what_it_uses():
     """Each process of its run imports it."""
     code = (
         "import sys; from backedge import Collect, Flow, Items, run;"
-        "unused = {'backedge.engine.simulation', 'backedge.engine.databases', 'backedge.command', 'argparse'};"
+        "unused = {'backedge.engine.simulation', 'backedge.engine.io.databases', 'backedge.command', 'argparse'};"
         "print(unused & set(sys.modules))"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -23,13 +23,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from backedge.engine.batch import Batch, decode, encode
-from backedge.engine.channel_ends import Arrivals
-from backedge.engine.driver_ports import FlowLimits, Observer, Ports
-from backedge.engine.rerouting import reroute
-from backedge.engine.sending import Emitted
-from backedge.engine.task import TaskCore
-from backedge.engine.task_driver import TaskDriver
+from backedge.engine.batches.batch import Batch, decode, encode
+from backedge.engine.operators.rerouting import reroute
+from backedge.engine.operators.sending import Emitted
+from backedge.engine.task.channel_ends import Arrivals
+from backedge.engine.task.driver import TaskDriver
+from backedge.engine.task.ports import FlowLimits, Observer, Ports
 from backedge.graphs.deployment import Channel, Deployment, Task
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
@@ -37,10 +36,11 @@ from backedge.graphs.kinds import Iterate, Map, Read
 from backedge.graphs.operator_kind import OperatorKind
 from backedge.graphs.plan import Operator, Routing
 from backedge.graphs.sources_and_sinks import Items
-from backedge.recovery.channels import Queued
-from backedge.recovery.cut import Cut, OperatorState, TaskSnapshot
-from backedge.recovery.effects import Acknowledge, AcknowledgeEnd, Decline, Discard, Effect, TaskRecord, Write
-from backedge.recovery.messages import Barrier, Data, Item, Mode, marker_in
+from backedge.recovery.cut.cut import Cut, OperatorState, TaskSnapshot
+from backedge.recovery.protocol.channels import Queued
+from backedge.recovery.protocol.effects import Acknowledge, AcknowledgeEnd, Decline, Discard, Effect, TaskRecord, Write
+from backedge.recovery.protocol.messages import Barrier, Data, Item, Mode, marker_in
+from backedge.recovery.protocol.task import TaskCore
 from proof.tiny import tiny_plan
 from tests.protocol.taking_back import restored_parts
 

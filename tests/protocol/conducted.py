@@ -10,12 +10,21 @@ from typing import Any
 
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Epoch, TaskId
-from backedge.recovery.coordinator import Coordinator, SnapshotOptions
-from backedge.recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Abort, AppendEntry, Complete, Finished, Manifest, Order, TellToEnd, Trigger
-from backedge.recovery.requests import Request, RequestKind
-from backedge.recovery.supervisor import Supervisor
+from backedge.recovery.protocol.coordinator import Coordinator, SnapshotOptions
+from backedge.recovery.protocol.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import (
+    Abort,
+    AppendEntry,
+    Complete,
+    Finished,
+    Manifest,
+    Order,
+    TellToEnd,
+    Trigger,
+)
+from backedge.recovery.protocol.requests import Request, RequestKind
+from backedge.recovery.protocol.supervisor import Supervisor
 from tests.protocol.bench_of_cores import Bench
 
 NEVER_MS = 10**9

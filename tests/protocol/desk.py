@@ -7,12 +7,12 @@ from typing import Any
 
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.coordinator import Coordinator, SnapshotOptions
-from backedge.recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect, Report
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import AppendEntry, Manifest, Order
-from backedge.recovery.requests import Request, RequestKind
-from backedge.recovery.supervisor import Supervisor
+from backedge.recovery.protocol.coordinator import Coordinator, SnapshotOptions
+from backedge.recovery.protocol.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect, Report
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import AppendEntry, Manifest, Order
+from backedge.recovery.protocol.requests import Request, RequestKind
+from backedge.recovery.protocol.supervisor import Supervisor
 from tests.protocol.bench_of_cores import task_id
 
 ATTEMPT = Attempt(1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import TaskId
-from backedge.recovery.cut import Cut
-from backedge.recovery.outline import outline_of
-from backedge.recovery.rescale import plan_restore
-from backedge.recovery.restored import TaskRestore
-from backedge.recovery.taking_back import MoveWhole, Reroute, SnapshotsInMemory, take_back
+from backedge.recovery.cut.cut import Cut
+from backedge.recovery.protocol.restored import TaskRestore
+from backedge.recovery.restore.outline import outline_of
+from backedge.recovery.restore.plan import plan_restore
+from backedge.recovery.restore.restore_task import MoveWhole, Reroute, SnapshotsInMemory, take_back
 
 
 def restored_parts(

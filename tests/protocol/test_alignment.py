@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backedge.recovery.messages import Mode
+from backedge.recovery.protocol.messages import Mode
 from tests.protocol.bench_of_cores import Bench, Sends, graph
 
 JOIN = graph("left -> join", "right -> join", "join -> out")

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from backedge.recovery.messages import Mode
-from backedge.recovery.protocol_errors import ProtocolError
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.protocol_errors import ProtocolError
 from tests.protocol.bench_of_cores import Bench, graph
 
 LOOP = graph("items -> head", "head -> body", "body => head")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pytest
 
 from backedge.graphs.ids import TaskId
-from backedge.recovery.messages import Mode
+from backedge.recovery.protocol.messages import Mode
 from tests.protocol.bench_of_cores import Bench, Sends, graph
 from tests.protocol.schedules import Move, every_state
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from backedge.graphs.ids import Epoch
-from backedge.recovery.effects import Decline
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Abort, AppendEntry, Complete, FailAttempt, Finished, GivenUp
+from backedge.recovery.protocol.effects import Decline
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import Abort, AppendEntry, Complete, FailAttempt, Finished, GivenUp
 from tests.protocol.bench_of_cores import graph, task_id
 from tests.protocol.desk import ATTEMPT, Desk, kinds, manifest_in
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from backedge.recovery.effects import AcknowledgeEnd
-from backedge.recovery.messages import Mode
+from backedge.recovery.protocol.effects import AcknowledgeEnd
+from backedge.recovery.protocol.messages import Mode
 from tests.protocol.bench_of_cores import Bench, graph
 
 JOIN = graph("left -> join", "right -> join", "join -> out")

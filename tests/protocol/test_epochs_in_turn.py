@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import DropCut, Trigger
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import DropCut, Trigger
 from tests.protocol.bench_of_cores import graph, task_id
 from tests.protocol.desk import Desk, kinds
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.coordinator import RETRY_PAUSE_MS, STOP_TRIES_MAX
-from backedge.recovery.effects import Remaining, Stage
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import FailAttempt, GivenUp
-from backedge.recovery.requests import Request, RequestKind
+from backedge.recovery.protocol.coordinator import RETRY_PAUSE_MS, STOP_TRIES_MAX
+from backedge.recovery.protocol.effects import Remaining, Stage
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import FailAttempt, GivenUp
+from backedge.recovery.protocol.requests import Request, RequestKind
 from tests.protocol.bench_of_cores import Bench, graph
 from tests.protocol.desk import ATTEMPT, Desk, kinds, manifest_in
 

@@ -11,24 +11,24 @@ import pytest
 from msgspec.structs import replace
 
 from backedge import Collect, Flow, GraphMismatchError, Items, UserFunctionError
-from backedge.engine.batch import Batch, decode, encode
-from backedge.engine.capture import load_whole
-from backedge.engine.moving import move_whole
-from backedge.engine.rerouting import reroute
-from backedge.engine.state import encode_entries, keyed_entries
-from backedge.engine.upgrading import upgraded
+from backedge.engine.batches.batch import Batch, decode, encode
+from backedge.engine.operators.rerouting import reroute
+from backedge.engine.state.capture import load_whole
+from backedge.engine.state.keyed_state import encode_entries, keyed_entries
+from backedge.engine.state.split_own_state import move_whole
+from backedge.engine.state.upgrade import upgraded
 from backedge.graphs.describing import describe_plan
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.plan import Plan
-from backedge.recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot, Transaction
-from backedge.recovery.graph_change import ConstantChange, GraphChange, change_from, difference, fitted
-from backedge.recovery.keyed_parts import Pairs
-from backedge.recovery.outline import outline_of
-from backedge.recovery.rescale import fitting, plan_restore
-from backedge.recovery.restored import TaskRestore
-from backedge.recovery.rounds import Phase, RoundsSnapshot
-from backedge.recovery.taking_back import SnapshotsInMemory, take_back
+from backedge.recovery.cut.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot, Transaction
+from backedge.recovery.cut.keyed_parts import Pairs
+from backedge.recovery.protocol.restored import TaskRestore
+from backedge.recovery.protocol.rounds import Phase, RoundsSnapshot
+from backedge.recovery.restore.graph_change import ConstantChange, GraphChange, change_from, difference, fitted
+from backedge.recovery.restore.outline import outline_of
+from backedge.recovery.restore.plan import fitting, plan_restore
+from backedge.recovery.restore.restore_task import SnapshotsInMemory, take_back
 
 
 def grow(count: int, number: int) -> tuple[int, int]:

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from backedge.engine.task_driver import TaskDriver
-from backedge.engine.task_life import TRANSITIONS, Life
+from backedge.engine.task.driver import TaskDriver
 from backedge.graphs.ids import Epoch
-from backedge.recovery.effects import Effect, RunDecide, RunEnd, RunRoundEnd
-from backedge.recovery.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
-from backedge.recovery.protocol_errors import ChannelIntegrityError, ProtocolError
+from backedge.recovery.protocol.effects import Effect, RunDecide, RunEnd, RunRoundEnd
+from backedge.recovery.protocol.life import TRANSITIONS, Life
+from backedge.recovery.protocol.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
+from backedge.recovery.protocol.protocol_errors import ChannelIntegrityError, ProtocolError
 from proof.cloning import dump
 from tests.protocol.bench_of_cores import Bench, graph, task_id
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from backedge.engine.batch import Batch, encode
-from backedge.recovery.messages import Barrier, Data, Item, Mode
-from backedge.recovery.protocol_errors import ChannelIntegrityError
+from backedge.engine.batches.batch import Batch, encode
+from backedge.recovery.protocol.messages import Barrier, Data, Item, Mode
+from backedge.recovery.protocol.protocol_errors import ChannelIntegrityError
 from tests.protocol.bench_of_cores import Bench, graph, task_id
 
 PIPE = graph("source -> sink")

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from backedge.recovery.lines import REPEAT_MS, REPEATED_MAX, LineEnd, Said
+from backedge.recovery.protocol.reliable_line import REPEAT_MS, REPEATED_MAX, LineEnd, Said
 from tests.protocol.bench_of_cores import Bench, graph
 
 

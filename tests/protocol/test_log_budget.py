@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from backedge.engine.batch import Batch, encode
+from backedge.engine.batches.batch import Batch, encode
 from backedge.graphs.ids import Epoch
-from backedge.recovery.effects import Decline, Write
-from backedge.recovery.messages import Mode
+from backedge.recovery.protocol.effects import Decline, Write
+from backedge.recovery.protocol.messages import Mode
 from tests.protocol.bench_of_cores import Bench, graph, task_id
 
 LOOP = graph("items -> head", "head -> body", "body => head")

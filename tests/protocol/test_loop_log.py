@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backedge.engine.batch import decode
+from backedge.engine.batches.batch import decode
 from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
 
 LOOP = graph("items -> head", "head -> body", "body => head")

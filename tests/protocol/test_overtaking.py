@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from backedge.recovery.messages import Barrier, Mode
-from backedge.recovery.orders import Trigger
-from backedge.recovery.protocol_errors import ChannelIntegrityError
+from backedge.recovery.protocol.messages import Barrier, Mode
+from backedge.recovery.protocol.orders import Trigger
+from backedge.recovery.protocol.protocol_errors import ChannelIntegrityError
 from tests.protocol.bench_of_cores import Bench, graph, task_id
 from tests.protocol.desk import Desk, kinds
 

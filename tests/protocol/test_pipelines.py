@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.coordinator import SnapshotOptions
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import (
+from backedge.recovery.protocol.coordinator import SnapshotOptions
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import (
     AppendEntry,
     AttemptStart,
     Entry,
@@ -19,8 +19,8 @@ from backedge.recovery.orders import (
     Sweep,
     Trigger,
 )
-from backedge.recovery.pipelines import Pipeline
-from backedge.recovery.supervisor import Stage, Supervisor, claimant_of
+from backedge.recovery.protocol.pipelines import Pipeline
+from backedge.recovery.protocol.supervisor import Stage, Supervisor, claimant_of
 from tests.protocol.bench_of_cores import graph
 
 OURS = claimant_of("our run", "first")

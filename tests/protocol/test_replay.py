@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backedge.graphs.ids import Attempt
-from backedge.recovery.messages import Data, Mode
+from backedge.recovery.protocol.messages import Data, Mode
 from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
 
 LOOP = graph("items -> head", "head -> body", "body => head")

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.coordinator import RETRY_PAUSE_MS, Coordinator
-from backedge.recovery.effects import AcknowledgeEnd, Committed
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import (
+from backedge.recovery.protocol.coordinator import RETRY_PAUSE_MS, Coordinator
+from backedge.recovery.protocol.effects import AcknowledgeEnd, Committed
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import (
     AppendEntry,
     AttemptStart,
     DropCut,
@@ -20,8 +20,8 @@ from backedge.recovery.orders import (
     Manifest,
     Numbered,
 )
-from backedge.recovery.requests import TRIES_MAX, Asked, Reply, Request, RequestKind, Requests, combined
-from backedge.recovery.supervisor import RestartOptions, Supervisor
+from backedge.recovery.protocol.requests import TRIES_MAX, Asked, Reply, Request, RequestKind, Requests, combined
+from backedge.recovery.protocol.supervisor import RestartOptions, Supervisor
 from tests.protocol.bench_of_cores import graph
 from tests.protocol.desk import Desk, kinds, manifest_in, report
 

@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 
 from backedge import Collect, Flow, Items
-from backedge.engine.batch import Batch, decode, encode
-from backedge.engine.moving import move_whole
-from backedge.engine.rerouting import reroute
+from backedge.engine.batches.batch import Batch, decode, encode
+from backedge.engine.operators.rerouting import reroute
+from backedge.engine.state.split_own_state import move_whole
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.plan import Plan
 from backedge.graphs.routing import key_group, task_of_group
-from backedge.recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot
-from backedge.recovery.keyed_parts import Numbers, Pairs, entries_of
-from backedge.recovery.messages import Mode
-from backedge.recovery.outline import outline_of
-from backedge.recovery.protocol_errors import RescaleError
-from backedge.recovery.rescale import fitting, plan_restore
-from backedge.recovery.restored import TaskRestore
+from backedge.recovery.cut.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot
+from backedge.recovery.cut.keyed_parts import Numbers, Pairs, entries_of
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.protocol_errors import RescaleError
+from backedge.recovery.protocol.restored import TaskRestore
+from backedge.recovery.restore.outline import outline_of
+from backedge.recovery.restore.plan import fitting, plan_restore
 from tests.protocol.bench_of_cores import Bench, Sends, graph, leave_whole
 from tests.protocol.taking_back import restored_parts
 

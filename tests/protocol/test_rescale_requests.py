@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.coordinator import Coordinator, SnapshotOptions
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import (
+from backedge.recovery.protocol.coordinator import Coordinator, SnapshotOptions
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import (
     AppendEntry,
     AttemptStart,
     Fenced,
@@ -16,8 +16,8 @@ from backedge.recovery.orders import (
     Order,
     Rescale,
 )
-from backedge.recovery.requests import Reply, Request, RequestKind, Sizes
-from backedge.recovery.supervisor import Supervisor, claimant_of
+from backedge.recovery.protocol.requests import Reply, Request, RequestKind, Sizes
+from backedge.recovery.protocol.supervisor import Supervisor, claimant_of
 from tests.protocol.bench_of_cores import graph
 from tests.protocol.desk import Desk, kinds, manifest_in
 

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import AppendEntry, AttemptStart, Entry, FailRun, Fenced, Manifest, Numbered, PauseRestart
-from backedge.recovery.supervisor import RestartOptions, Stage, Supervisor
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import (
+    AppendEntry,
+    AttemptStart,
+    Entry,
+    FailRun,
+    Fenced,
+    Manifest,
+    Numbered,
+    PauseRestart,
+)
+from backedge.recovery.protocol.supervisor import RestartOptions, Stage, Supervisor
 
 SECOND_MS = 1_000
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from backedge.engine.batch import Batch, decode, encode
-from backedge.engine.simulation.host import SpilledInMemory
+from backedge.engine.batches.batch import Batch, decode, encode
+from backedge.engine.simulation.world.host import SpilledInMemory
 from backedge.graphs.ids import ChannelId
-from backedge.recovery.effects import Decline
-from backedge.recovery.messages import Data, Mode, marker_in
-from backedge.recovery.protocol_errors import ChannelIntegrityError
+from backedge.recovery.protocol.effects import Decline
+from backedge.recovery.protocol.messages import Data, Mode, marker_in
+from backedge.recovery.protocol.protocol_errors import ChannelIntegrityError
 from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
 
 REPEAT = ("items -> repeat", "repeat -> body", "body => repeat", "repeat -> out")

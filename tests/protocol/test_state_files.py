@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from backedge.graphs.ids import Epoch
-from backedge.recovery.effects import Acknowledge, Report
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Compact, FileId, Manifest, StateFile, Sweep, Trigger
-from backedge.recovery.state_files import COMPACTED_KEYS_MAX
+from backedge.recovery.protocol.effects import Acknowledge, Report
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import Compact, FileId, Manifest, StateFile, Sweep, Trigger
+from backedge.recovery.protocol.state_files import COMPACTED_KEYS_MAX
 from tests.protocol.bench_of_cores import graph, task_id
 from tests.protocol.desk import ATTEMPT, Desk, kinds, manifest_in
 

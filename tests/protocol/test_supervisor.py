@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from backedge.engine.rolling_back import LaterOutput
+from backedge.engine.io.output_sweep import LaterOutput
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.coordinator import SnapshotOptions
-from backedge.recovery.effects import Acknowledge
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import (
+from backedge.recovery.protocol.coordinator import SnapshotOptions
+from backedge.recovery.protocol.effects import Acknowledge
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import (
     AppendEntry,
     AttemptStart,
     Entry,
@@ -26,8 +26,8 @@ from backedge.recovery.orders import (
     StartTasks,
     Sweep,
 )
-from backedge.recovery.outline import CutOutline, OperatorOutline, TaskOutline
-from backedge.recovery.supervisor import RestartOptions, Stage, Supervisor
+from backedge.recovery.protocol.supervisor import RestartOptions, Stage, Supervisor
+from backedge.recovery.restore.outline import CutOutline, OperatorOutline, TaskOutline
 from tests.protocol.bench_of_cores import graph
 from tests.protocol.desk import report
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import AppendEntry, AttemptStart, Entry, Fenced, Manifest, Numbered
-from backedge.recovery.supervisor import Stage, Supervisor, claimant_of
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import AppendEntry, AttemptStart, Entry, Fenced, Manifest, Numbered
+from backedge.recovery.protocol.supervisor import Stage, Supervisor, claimant_of
 
 FIRST, SECOND, OTHER = claimant_of("run", "1"), claimant_of("run", "2"), claimant_of("other", "3")
 

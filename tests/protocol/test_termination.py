@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from backedge.engine.task_errors import MisuseError
-from backedge.recovery.effects import Acknowledge
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import AppendEntry, TellToEnd, Trigger
+from backedge.graphs.task_errors import MisuseError
+from backedge.recovery.protocol.effects import Acknowledge
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import AppendEntry, TellToEnd, Trigger
 from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
 from tests.protocol.conducted import Conducted
 from tests.protocol.desk import Desk, report

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backedge.recovery.messages import Mode
+from backedge.recovery.protocol.messages import Mode
 from tests.protocol.bench_of_cores import Bench, graph
 
 LOOP = graph("items -> head", "head -> body", "body => head")

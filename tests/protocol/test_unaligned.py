@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backedge.recovery.messages import Mode
+from backedge.recovery.protocol.messages import Mode
 from tests.protocol.bench_of_cores import Bench, graph
 
 JOIN = graph("left -> join", "right -> join", "join -> out")

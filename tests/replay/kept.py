@@ -12,25 +12,25 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from backedge import Flow
-from backedge.engine.batch import Batch
-from backedge.engine.kept_inputs import Journal, KeepingRuntime, KeepingServices, entries_in
-from backedge.engine.memory import MemoryServices
+from backedge.engine.batches.batch import Batch
+from backedge.engine.io.memory import MemoryServices
 from backedge.engine.on_ray.job_store import TasksInFolder
-from backedge.engine.replay import Replayed, replay
-from backedge.engine.runtime import TaskRuntime
-from backedge.engine.simulation.calling import Calls
-from backedge.engine.simulation.cuts_in_store import CutsInStore
-from backedge.engine.simulation.rehearsal import SimulatedServices
-from backedge.engine.simulation.world import World
-from backedge.engine.simulation.world_options import Parts
-from backedge.engine.task_errors import TaskError
+from backedge.engine.operators.runtime import TaskRuntime
+from backedge.engine.replay.replay import Replayed, replay
+from backedge.engine.simulation.world.calling import Calls
+from backedge.engine.simulation.world.cuts_in_store import CutsInStore
+from backedge.engine.simulation.world.rehearsal import SimulatedServices
+from backedge.engine.simulation.world.world import World
+from backedge.engine.simulation.world.world_options import Parts
+from backedge.engine.task.kept_inputs import Journal, KeepingRuntime, KeepingServices, entries_in
 from backedge.graphs.deployment import Deployment, Task
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.pipelines import pipelines_of
 from backedge.graphs.plan import Plan
-from backedge.recovery.orders import AttemptStart
-from backedge.recovery.rescale import plan_restore
+from backedge.graphs.task_errors import TaskError
+from backedge.recovery.protocol.orders import AttemptStart
+from backedge.recovery.restore.plan import plan_restore
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.input_pieces import NO_CUT, PieceId

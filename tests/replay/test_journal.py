@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from backedge.engine.batch import Batch
-from backedge.engine.kept_inputs import PIECE_BYTES, Journal, entries_in
+from backedge.engine.batches.batch import Batch
+from backedge.engine.task.kept_inputs import PIECE_BYTES, Journal, entries_in
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.orders import AttemptStart
+from backedge.recovery.protocol.orders import AttemptStart
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.input_pieces import NO_CUT, InputPieces, PieceId
 from tests.stores.snapshots import append, begin, complete

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from backedge import Collect, Flow, Items, replay_command
 from backedge.command import main
-from backedge.engine.constant_bytes import constant_bytes
+from backedge.engine.batches.constant_bytes import constant_bytes
 from backedge.graphs import constant
 from backedge.recovery.stores.cut_store import CutStore
 from tests.replay.kept import ran_by_hand

@@ -11,7 +11,7 @@ import pytest
 from backedge import Flow
 from backedge.command import main
 from backedge.graphs.ids import Epoch
-from backedge.recovery.orders import AttemptStart
+from backedge.recovery.protocol.orders import AttemptStart
 from backedge.recovery.stores.cut_store import CutStore
 from tests.gates import Gate, behind, opened_after
 from tests.on_ray.flows import trips

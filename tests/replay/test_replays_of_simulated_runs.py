@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from backedge import Collect, Flow, Items, VertexProgram, Vertices
-from backedge.engine import vertex_edges
-from backedge.engine.operators import vertices as in_rounds
-from backedge.engine.simulation.fault_plan import FaultPlan
-from backedge.engine.simulation.schedule import Schedule
+from backedge.engine.simulation.world.fault_plan import FaultPlan
+from backedge.engine.simulation.world.schedule import Schedule
+from backedge.engine.vertices import edges as vertex_edges
+from backedge.engine.vertices import rounds as in_rounds
 from proof.runner import STEPS_EXPECTED, STEPS_LIVE, STEPS_SAFE, case_of, drawn_topology, run_case, world_of
 from tests.replay.kept import keeping_parts, replays_of
 

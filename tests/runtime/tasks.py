@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backedge import Flow
-from backedge.engine.batch import Batch, decode, encode
-from backedge.engine.capture import Capture
-from backedge.engine.memory import MemoryServices
-from backedge.engine.runtime import TaskRuntime
-from backedge.engine.sending import Emitted
-from backedge.engine.state import KeyedState
+from backedge.engine.batches.batch import Batch, decode, encode
+from backedge.engine.io.memory import MemoryServices
+from backedge.engine.operators.runtime import TaskRuntime
+from backedge.engine.operators.sending import Emitted
+from backedge.engine.state.capture import Capture
+from backedge.engine.state.keyed_state import KeyedState
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.cut import OperatorState
+from backedge.recovery.cut.cut import OperatorState
 
 States = Mapping[TaskId, Mapping[str, OperatorState]]
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-import backedge.engine.state as state_module
+import backedge.engine.state.keyed_state as state_module
 from backedge import Collect, Flow, Items
-from backedge.engine.capture import Capture
-from backedge.engine.state import KeyedState, StateEncoder, WholeState
-from backedge.engine.task_errors import StateSerializationError
-from backedge.engine.typed_state import Layout
+from backedge.engine.state.capture import Capture
+from backedge.engine.state.keyed_state import KeyedState, StateEncoder, WholeState
+from backedge.engine.state.typed_state import Layout
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.routing import key_group
-from backedge.recovery.keyed_parts import Pickles, entries_of
+from backedge.graphs.task_errors import StateSerializationError
+from backedge.recovery.cut.keyed_parts import Pickles, entries_of
 from tests.runtime.tasks import Tasks, encoded, records_of
 
 

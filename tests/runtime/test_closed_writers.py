@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items
-from backedge.engine.memory import ListWriter, MemoryServices
-from backedge.engine.services import RecordsOnly
+from backedge.engine.io.memory import ListWriter, MemoryServices
+from backedge.engine.operators.services import RecordsOnly
 from backedge.graphs.ids import TaskId
 from backedge.graphs.plan import Operator
 from tests.runtime.tasks import Tasks

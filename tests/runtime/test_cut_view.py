@@ -12,7 +12,7 @@ from backedge import Collect, Flow, Items, Range, simulate
 from backedge.engine.cut_view import CutUnreadableError, CutView
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Epoch
-from backedge.recovery.outline import CutOutline, OperatorOutline, TaskOutline
+from backedge.recovery.restore.outline import CutOutline, OperatorOutline, TaskOutline
 
 
 class Unreadable:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items
-from backedge.engine.compaction import put_together
-from backedge.engine.state import KeyedState, encode_entries, keyed_entries
-from backedge.engine.touched_keys import TouchedKeys
+from backedge.engine.state.compaction import put_together
+from backedge.engine.state.keyed_state import KeyedState, encode_entries, keyed_entries
+from backedge.engine.state.touched_keys import TouchedKeys
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.cut import OperatorState
-from backedge.recovery.keyed_parts import Numbers, entries_of
+from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.cut.keyed_parts import Numbers, entries_of
 from tests.runtime.tasks import Tasks
 
 ONE = Attempt(1)

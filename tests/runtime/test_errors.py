@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Generate, Items
-from backedge.engine.files.services import FileServices
-from backedge.engine.runtime import TaskRuntime
-from backedge.engine.task_errors import MisuseError, RoutingError, UserFunctionError, show
+from backedge.engine.io.files.services import FileServices
+from backedge.engine.operators.runtime import TaskRuntime
 from backedge.graphs.expansion import expand
+from backedge.graphs.task_errors import MisuseError, RoutingError, UserFunctionError, show
 from tests.runtime.tasks import Tasks, by_receiver
 
 RAISED: dict[str, Callable[[], BaseException]] = {

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items, Stream
-from backedge.engine.batch import Batch
-from backedge.engine.task_errors import MisuseError
+from backedge.engine.batches.batch import Batch
 from backedge.graphs.ids import TaskId
+from backedge.graphs.task_errors import MisuseError
 from tests.runtime.tasks import Tasks, by_receiver
 
 HERE, THERE = TaskId("body", 0), TaskId("body", 1)

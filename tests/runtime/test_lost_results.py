@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items
-from backedge.engine.task_errors import MisuseError
+from backedge.graphs.task_errors import MisuseError
 from tests.runtime.tasks import Tasks, records_of
 
 

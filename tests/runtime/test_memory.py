@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backedge import Generate, Items, Range, Source
-from backedge.engine.memory import ListStore, ListWriter, MemoryServices
+from backedge.engine.io.memory import ListStore, ListWriter, MemoryServices
 from backedge.graphs.kinds import Read
 from backedge.graphs.plan import Operator
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from backedge import Collect, Flow, Items, simulate
-from backedge.engine.columns import Columns
-from backedge.engine.files.arrow import arrow
-from backedge.engine.sending import Emitted, RebalanceTurn, partitioner
+from backedge.engine.batches.arrow import arrow
+from backedge.engine.batches.columns import Columns
+from backedge.engine.operators.sending import Emitted, RebalanceTurn, partitioner
 from backedge.graphs.deployment import Channel
 from backedge.graphs.ids import ChannelId, TaskId
 from backedge.graphs.plan import Edge, Routing

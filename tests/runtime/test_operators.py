@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items, Stream
-from backedge.engine.task_errors import UserFunctionError
+from backedge.graphs.task_errors import UserFunctionError
 from tests.runtime.tasks import Tasks, by_receiver, records_of
 
 

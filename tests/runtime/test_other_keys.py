@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from backedge import Collect, Flow, Items, simulate
-from backedge.engine.task_errors import RoutingError
+from backedge.graphs.task_errors import RoutingError
 from tests.runtime.test_nan_keys import counting
 
 

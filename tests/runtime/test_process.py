@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from backedge import Collect, Flow, Items
-from backedge.engine.batch import spread
-from backedge.engine.task_errors import MisuseError
+from backedge.engine.batches.batch import spread
+from backedge.graphs.task_errors import MisuseError
 from tests.runtime.tasks import Tasks, by_receiver, records_of
 
 

@@ -10,16 +10,16 @@ from typing import Any, ClassVar
 import pytest
 
 from backedge import Collect, Flow, Items, simulate
-from backedge.engine.batch import Batch, decode, encode
-from backedge.engine.capture import Capture, OperatorCapture, dump
-from backedge.engine.columns import Columns
-from backedge.engine.files.disk import Disk
-from backedge.engine.files.file_errors import UnwritableRecordError
-from backedge.engine.files.parts import PicklePart, read_pickles
-from backedge.engine.reading_back import check_reads_back, unreadable_class
-from backedge.engine.state import KeyedState, StateEncoder
-from backedge.engine.task_errors import RecordSerializationError, StateSerializationError
-from backedge.recovery.keyed_parts import entries_of
+from backedge.engine.batches.batch import Batch, decode, encode
+from backedge.engine.batches.columns import Columns
+from backedge.engine.batches.unpickle_check import check_reads_back, unreadable_class
+from backedge.engine.io.files.disk import Disk
+from backedge.engine.io.files.file_errors import UnwritableRecordError
+from backedge.engine.io.files.parts import PicklePart, read_pickles
+from backedge.engine.state.capture import Capture, OperatorCapture, dump
+from backedge.engine.state.keyed_state import KeyedState, StateEncoder
+from backedge.graphs.task_errors import RecordSerializationError, StateSerializationError
+from backedge.recovery.cut.keyed_parts import entries_of
 from tests.columns.given import columns
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Generate, Items, Poll, Stream
-from backedge.engine.source_reader import SourceReader
-from backedge.engine.task_errors import RecordSerializationError
+from backedge.engine.io.reader import SourceReader
+from backedge.graphs.task_errors import RecordSerializationError
 from tests.runtime.tasks import Tasks
 
 TAGS = ["new"]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items, Stream
-from backedge.engine.moving import move_whole
-from backedge.engine.task_errors import MisuseError
+from backedge.engine.state.split_own_state import move_whole
 from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.task_errors import MisuseError
 from tests.runtime.tasks import Tasks, encoded, records_of
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items, Loop, Stream
-from backedge.engine.batch import Batch, encode, spread
-from backedge.engine.sending import TARGETS_CACHED_MAX
-from backedge.engine.task_errors import LoopLimitError, RecordSerializationError, RoutingError, UserFunctionError
+from backedge.engine.batches.batch import Batch, encode, spread
+from backedge.engine.operators.sending import TARGETS_CACHED_MAX
 from backedge.graphs.routing import key_group, task_of_group
+from backedge.graphs.task_errors import LoopLimitError, RecordSerializationError, RoutingError, UserFunctionError
 from tests.runtime.tasks import Tasks, by_receiver, records_of
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, Range, Stream, simulate
-from backedge.engine.batch import separate
-from backedge.engine.task_errors import RecordSerializationError
+from backedge.engine.batches.batch import separate
 from backedge.graphs.ids import TaskId
+from backedge.graphs.task_errors import RecordSerializationError
 from tests.runtime.tasks import Tasks, records_of
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from backedge import Generate, Items, Poll, Range, Source
-from backedge.engine.files.file_errors import InputChangedError
-from backedge.engine.files.pace import PacedReader
-from backedge.engine.source_reader import SourceReader, positions_of
-from backedge.engine.task_errors import UserFunctionError
+from backedge.engine.io.files.file_errors import InputChangedError
+from backedge.engine.io.files.pace import PacedReader
+from backedge.engine.io.reader import SourceReader, positions_of
+from backedge.graphs.task_errors import UserFunctionError
 
 
 class Lines:

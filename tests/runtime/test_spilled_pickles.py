@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 
-from backedge.engine import spilled_pickles
-from backedge.engine.state import Entries, StateEncoder
+from backedge.engine.state import spilled_pickles
+from backedge.engine.state.keyed_state import Entries, StateEncoder
 from backedge.graphs.routing import key_group
-from backedge.recovery.cut import OperatorState
-from backedge.recovery.keyed_parts import Pickles, entries_of
+from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.cut.keyed_parts import Pickles, entries_of
 from backedge.recovery.stores import state_table
 from backedge.recovery.stores.parquet_tables import decode, encode
 from backedge.recovery.stores.state_table import PICKLED, REPEATING, STATE, Part, parts_of, pickled_row, state_parts
@@ -154,11 +154,11 @@ def test_bytes_have_a_column_of_their_own_and_are_neither_pickled_nor_compressed
 
 PEAK = """
 import os, sys
-from backedge.engine.capture import Capture, OperatorCapture
-from backedge.engine import spilled_pickles
-from backedge.engine.state import KeyedState
+from backedge.engine.state.capture import Capture, OperatorCapture
+from backedge.engine.state import spilled_pickles
+from backedge.engine.state.keyed_state import KeyedState
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.cut import TaskSnapshot
+from backedge.recovery.cut.cut import TaskSnapshot
 from backedge.recovery.stores.cut_store import CutStore
 
 def peak_mb():

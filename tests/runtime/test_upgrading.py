@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from backedge.engine.state import Entries, StateEncoder
-from backedge.engine.task_errors import StateSerializationError, UserFunctionError
-from backedge.engine.upgrading import upgraded
+from backedge.engine.state.keyed_state import Entries, StateEncoder
+from backedge.engine.state.upgrade import upgraded
 from backedge.graphs.flow import Flow
 from backedge.graphs.ids import TaskId
 from backedge.graphs.plan import Plan
 from backedge.graphs.sources_and_sinks import Collect, Items
-from backedge.recovery.cut import OperatorState
-from backedge.recovery.rescale import RestorePlan
+from backedge.graphs.task_errors import StateSerializationError, UserFunctionError
+from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.restore.plan import RestorePlan
 
 TASK = TaskId("grow", 0)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from backedge.engine.simulation.world import World
-from backedge.engine.simulation.world_options import Parts, WorldOptions
-from backedge.recovery.coordinator import SnapshotOptions
+from backedge.engine.simulation.world.world import World
+from backedge.engine.simulation.world.world_options import Parts, WorldOptions
+from backedge.recovery.protocol.coordinator import SnapshotOptions
 from proof.generated_flows import generate
 
 STEPS_MAX = 20_000

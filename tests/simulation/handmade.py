@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from backedge import Collect, Flow, Items
-from backedge.engine.simulation.record import (
+from backedge.engine.simulation.checker.record import (
     Barriered,
     Captured,
     Committed,
@@ -33,13 +33,13 @@ from backedge.engine.simulation.record import (
     Started,
     Took,
 )
-from backedge.engine.state import encode_entries
+from backedge.engine.state.keyed_state import encode_entries
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from backedge.recovery.cut import Cut, InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot, Transaction
-from backedge.recovery.messages import Mode
-from backedge.recovery.restored import RestoredLog, TaskRestore
+from backedge.recovery.cut.cut import Cut, InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot, Transaction
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.restored import RestoredLog, TaskRestore
 
 
 class Down:

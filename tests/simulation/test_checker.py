@@ -10,12 +10,28 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from backedge.engine.simulation.checker import check, check_protocol
-from backedge.engine.simulation.counts import COUNTED, check_counts
-from backedge.engine.simulation.cut_checks import COVERED, EMPTY, LOGGED, ONCE, ONWARD, RECEIVED, check_cover, check_cut
-from backedge.engine.simulation.output_checks import CONSERVED, KEPT, LISTED, OUTPUT, check_conservation, check_output
-from backedge.engine.simulation.plain import reference
-from backedge.engine.simulation.record import (
+from backedge.engine.simulation.checker.checker import check, check_protocol
+from backedge.engine.simulation.checker.counts import COUNTED, check_counts
+from backedge.engine.simulation.checker.cut_checks import (
+    COVERED,
+    EMPTY,
+    LOGGED,
+    ONCE,
+    ONWARD,
+    RECEIVED,
+    check_cover,
+    check_cut,
+)
+from backedge.engine.simulation.checker.output_checks import (
+    CONSERVED,
+    KEPT,
+    LISTED,
+    OUTPUT,
+    check_conservation,
+    check_output,
+)
+from backedge.engine.simulation.checker.plain import reference
+from backedge.engine.simulation.checker.record import (
     Aborted,
     Barriered,
     Captured,
@@ -29,16 +45,25 @@ from backedge.engine.simulation.record import (
     Sent,
     Took,
 )
-from backedge.engine.simulation.theorem import CHANNELS, LEGAL, PLAIN, PREPARED, STATE, check_theorem
-from backedge.engine.simulation.trail import BARRIERS, COUNTS, ENDED, GIVEN_UP, NUMBERED, OUTLIVED, lineage, walk
-from backedge.engine.state import encode_entries
+from backedge.engine.simulation.checker.theorem import CHANNELS, LEGAL, PLAIN, PREPARED, STATE, check_theorem
+from backedge.engine.simulation.checker.trail import (
+    BARRIERS,
+    COUNTS,
+    ENDED,
+    GIVEN_UP,
+    NUMBERED,
+    OUTLIVED,
+    lineage,
+    walk,
+)
+from backedge.engine.state.keyed_state import encode_entries
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.plan import Edge
 from backedge.graphs.routing import key_group
-from backedge.recovery.cut import Cut, OperatorState, TaskSnapshot, Transaction
-from backedge.recovery.messages import Mode
-from backedge.recovery.rounds import Phase, RoundsSnapshot
+from backedge.recovery.cut.cut import Cut, OperatorState, TaskSnapshot, Transaction
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.rounds import Phase, RoundsSnapshot
 from tests.simulation.handmade import (
     BACK,
     DEPLOYMENT,

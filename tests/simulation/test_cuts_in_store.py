@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from backedge.engine.simulation.cuts_in_store import CutsInStore
-from backedge.engine.simulation.world_options import Parts
+from backedge.engine.simulation.world.cuts_in_store import CutsInStore
+from backedge.engine.simulation.world.world_options import Parts
 from backedge.recovery.stores.folder_store import FolderStore
 from proof.runner import case_of, compacts, run_case
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backedge.engine.simulation.differences import differences
+from backedge.engine.batches.differences import differences
 
 
 @dataclass

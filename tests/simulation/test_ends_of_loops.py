@@ -9,9 +9,9 @@ import pytest
 from backedge import Collect, Flow, Items
 from backedge.engine.simulation.simulate import simulate
 from backedge.engine.simulation.simulation import Run, Simulation
-from backedge.engine.simulation.world_options import Parts
-from backedge.engine.task import TaskCore
-from backedge.engine.task_errors import MisuseError
+from backedge.engine.simulation.world.world_options import Parts
+from backedge.graphs.task_errors import MisuseError
+from backedge.recovery.protocol.task import TaskCore
 
 
 class CountsToThree:

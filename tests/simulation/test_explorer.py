@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backedge.engine.simulation.breaks import BREAKS
-from backedge.recovery.cut import Cut
+from backedge.recovery.cut.cut import Cut
 from proof.cloning import essence
 from proof.explorer import Exploration, Explorer
 from proof.tiny_graphs import TinyGraph, graphs

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from backedge.engine.simulation.world import World
-from backedge.engine.simulation.world_options import Parts, WorldOptions
-from backedge.recovery.coordinator import SnapshotOptions
-from backedge.recovery.effects import Acknowledge, Decline, Report
+from backedge.engine.simulation.world.world import World
+from backedge.engine.simulation.world.world_options import Parts, WorldOptions
+from backedge.recovery.protocol.coordinator import SnapshotOptions
+from backedge.recovery.protocol.effects import Acknowledge, Decline, Report
 from proof.generated_flows import generate
 
 REPORT = Report({}, frozenset(), False, ())

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from backedge.engine.files.file_errors import OutputError
+from backedge.engine.io.files.file_errors import OutputError
 from backedge.engine.simulation.breaks import BREAKS
-from backedge.engine.simulation.checker import check
-from backedge.engine.simulation.world import World
+from backedge.engine.simulation.checker.checker import check
+from backedge.engine.simulation.world.world import World
 from backedge.graphs.ids import Epoch
-from backedge.recovery.orders import AttemptStart, Manifest, Sweep
-from backedge.recovery.supervisor import Stage
+from backedge.recovery.protocol.orders import AttemptStart, Manifest, Sweep
+from backedge.recovery.protocol.supervisor import Stage
 from tests.simulation.driven import go_on, world_of
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Range, simulate
-from backedge.engine.simulation.world_ports import BEGINNING_MS
+from backedge.engine.simulation.world.world_ports import BEGINNING_MS
 
 
 class Late:

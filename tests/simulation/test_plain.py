@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items, Stream
-from backedge.engine.simulation import plain
-from backedge.engine.simulation.plain import Result, reference
-from backedge.engine.simulation.plain_operator import frozen
-from backedge.engine.simulation.plain_rounds import PlainRounds
+from backedge.engine.simulation.checker import plain
+from backedge.engine.simulation.checker.plain import Result, reference
+from backedge.engine.simulation.checker.plain_operator import frozen
+from backedge.engine.simulation.checker.plain_rounds import PlainRounds
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import ChannelId, TaskId
-from backedge.recovery.messages import Marker, encode_marker
-from backedge.recovery.rounds import Phase, RoundsSnapshot
+from backedge.recovery.protocol.messages import Marker, encode_marker
+from backedge.recovery.protocol.rounds import Phase, RoundsSnapshot
 from tests.simulation.handmade import Down, batch
 
 

@@ -29,8 +29,8 @@ from backedge import (
 from backedge.engine.simulation import simulate as simulating
 from backedge.engine.simulation.simulation import Simulation, SimulationError
 from backedge.graphs.deployment import Deployment
-from backedge.recovery.cut import Cut
-from backedge.recovery.rescale import fitting
+from backedge.recovery.cut.cut import Cut
+from backedge.recovery.restore.plan import fitting
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -89,7 +89,7 @@ def test_another_parallelism_may_chain_operators_that_had_records_between_them(m
         kept_apart.append(fitted is not deployment)
         return fitted
 
-    monkeypatch.setattr("backedge.engine.simulation.placement.fitting", watched)
+    monkeypatch.setattr("backedge.engine.simulation.world.placement.fitting", watched)
     flow = Flow("widening")
     dealt = flow.read(Range(30), name="numbers").rebalance().map(abs, name="two", parallelism=2)
     counted = (

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from backedge import UserFunctionError
-from backedge.engine.simulation.world_options import Parts
+from backedge.engine.simulation.world.world_options import Parts
 from tests.simulation.versions import DROPPED, DROPPED_ALONE, TRIPS, UPGRADED, Versions, taken_over
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from backedge.engine.simulation.checker import check
-from backedge.engine.simulation.world import World
-from backedge.recovery.orders import AttemptStart, Manifest
-from backedge.recovery.supervisor import Stage, run_of
+from backedge.engine.simulation.checker.checker import check
+from backedge.engine.simulation.world.world import World
+from backedge.recovery.protocol.orders import AttemptStart, Manifest
+from backedge.recovery.protocol.supervisor import Stage, run_of
 from tests.simulation.driven import STEPS_MAX, go_on, world_of
 
 SLOW_SUCCESSOR = ("append", "read_chain")

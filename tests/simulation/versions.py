@@ -9,21 +9,21 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from backedge import Collect, Flow, Range
-from backedge.engine.run_ports import Placed
-from backedge.engine.simulation.placement import Placement
-from backedge.engine.simulation.schedule import FaultPlan, Schedule
-from backedge.engine.simulation.simulated_store import SimulatedCut
+from backedge.engine.run.ports import Placed
 from backedge.engine.simulation.simulation import Run
 from backedge.engine.simulation.telling import ToldWorld
-from backedge.engine.simulation.world_options import Parts, WorldOptions
+from backedge.engine.simulation.world.placement import Placement
+from backedge.engine.simulation.world.schedule import FaultPlan, Schedule
+from backedge.engine.simulation.world.simulated_store import SimulatedCut
+from backedge.engine.simulation.world.world_options import Parts, WorldOptions
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.describing import describe_plan
 from backedge.graphs.plan import Plan
-from backedge.recovery.coordinator import SnapshotOptions
-from backedge.recovery.graph_change import change_from, fitted
-from backedge.recovery.requests import Sizes
-from backedge.recovery.rescale import fitting
-from backedge.recovery.supervisor import RestartOptions
+from backedge.recovery.protocol.coordinator import SnapshotOptions
+from backedge.recovery.protocol.requests import Sizes
+from backedge.recovery.protocol.supervisor import RestartOptions
+from backedge.recovery.restore.graph_change import change_from, fitted
+from backedge.recovery.restore.plan import fitting
 
 TRIPS = 4
 Record = tuple[int, int]

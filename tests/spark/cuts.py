@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from backedge.graphs.deployment import Channel, Deployment, Task
 from backedge.graphs.plan import Edge, Plan
 from backedge.graphs.routing import key_group
-from backedge.recovery.cut import OperatorState
-from backedge.recovery.keyed_parts import Rows
+from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.cut.keyed_parts import Rows
 from backedge.recovery.stores.cut_store import CutStore
 from tests.stores.snapshots import (
     BACK,

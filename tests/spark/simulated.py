@@ -6,13 +6,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from backedge.engine.simulation.world import World
+from backedge.engine.simulation.world.world import World
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.describing import describe_plan
 from backedge.graphs.ids import Epoch, TaskId
 from backedge.graphs.plan import loops_of_edges
-from backedge.recovery.cut import Cut, OperatorState, TaskSnapshot, layers
-from backedge.recovery.orders import AttemptStart, FileId, Manifest, StateFile
+from backedge.recovery.cut.cut import Cut, OperatorState, TaskSnapshot, layers
+from backedge.recovery.protocol.orders import AttemptStart, FileId, Manifest, StateFile
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.task_files import TaskFiles
 

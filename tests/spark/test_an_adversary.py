@@ -18,11 +18,11 @@ from typing import Any, cast
 
 import pytest
 
-from backedge.engine.state import keyed_entries
+from backedge.engine.state.keyed_state import keyed_entries
 from backedge.graphs.ids import Epoch
 from backedge.graphs.routing import KEY_GROUPS, key_group
-from backedge.recovery.cut import OperatorState
-from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.spark.audit.file_verification import check_file
 from backedge.recovery.spark.cut_tables.decoding import json_of
 from backedge.recovery.spark.cut_tables.file_rows import batches_of

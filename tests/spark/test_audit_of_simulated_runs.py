@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backedge.engine.columns import Columns, decode_columns, encode_columns
-from backedge.engine.files.arrow import arrow
-from backedge.engine.simulation.plain_task import COLUMNS
-from backedge.recovery.cut import Cut
+from backedge.engine.batches.arrow import arrow
+from backedge.engine.batches.columns import Columns, decode_columns, encode_columns
+from backedge.engine.simulation.checker.plain_task import COLUMNS
+from backedge.recovery.cut.cut import Cut
 from backedge.recovery.spark.audit.audit_job import audit
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 from backedge.recovery.spark.report.verdict import Verdict

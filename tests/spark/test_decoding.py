@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from backedge.recovery.messages import Marker, encode_marker
+from backedge.recovery.protocol.messages import Marker, encode_marker
 from backedge.recovery.spark.audit.channel_checks import digests
 from backedge.recovery.spark.cut_tables import plain_pickles
 from backedge.recovery.spark.cut_tables.decoding import (

@@ -15,7 +15,7 @@ import pytest
 
 from backedge.graphs.ids import TaskId
 from backedge.graphs.routing import key_group
-from backedge.recovery.cut import OperatorState
+from backedge.recovery.cut.cut import OperatorState
 from backedge.recovery.spark.audit.file_checks import Span, TooLargeError, faults_in
 from backedge.recovery.spark.audit.file_verification import check_file, listed_in
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 from backedge.recovery.spark.cut_tables.manifest_tables import rows_of
 from backedge.recovery.spark.spark_errors import UnreadableError

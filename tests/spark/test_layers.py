@@ -19,13 +19,13 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from backedge.engine.state import keyed_entries
+from backedge.engine.state.keyed_state import keyed_entries
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.routing import key_group
 from backedge.inspecting.cut_contents import CutContents
-from backedge.recovery.keyed_parts import Pickles
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Manifest
+from backedge.recovery.cut.keyed_parts import Pickles
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.spark import register
 from backedge.recovery.spark.audit.cut_roles import CutRoles
 from backedge.recovery.spark.audit.file_verification import check_file

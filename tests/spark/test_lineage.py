@@ -10,8 +10,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import AttemptStart, Entry, Manifest
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import AttemptStart, Entry, Manifest
 from backedge.recovery.spark.cut_tables.lineage import Place, attempts_in, check_chain, places_in
 from backedge.recovery.stores.links import Link, needed
 from tests.generated.every_seed import every_seed

@@ -13,9 +13,9 @@ import pytest
 
 from backedge import prepare, read_output
 from backedge.command import main
-from backedge.engine.files.file_formats import Parquet
-from backedge.engine.files.locations import FolderLocation
-from backedge.engine.files.parquet_split import ParquetSplit
+from backedge.engine.io.files.file_formats import Parquet
+from backedge.engine.io.files.locations import FolderLocation
+from backedge.engine.io.files.parquet_split import ParquetSplit
 from backedge.graphs.routing import key_group, task_of_group
 from backedge.recovery.spark.prepare.prepared_files import deal_groups
 from backedge.recovery.spark.prepare.recipe import PreparationError

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pytest
 
-from backedge.engine.compaction import put_together
-from backedge.engine.state import KeyedState, StateEncoder, encode_entries, keyed_entries
-from backedge.engine.tables.table_state import TableState
-from backedge.engine.touched_keys import Bases
+from backedge.engine.state.compaction import put_together
+from backedge.engine.state.keyed_state import KeyedState, StateEncoder, encode_entries, keyed_entries
+from backedge.engine.state.tables.table_state import TableState
+from backedge.engine.state.touched_keys import Bases
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.routing import canonical_key
 from backedge.graphs.table import Table
-from backedge.recovery.cut import OperatorState
-from backedge.recovery.effects import Report
-from backedge.recovery.keyed_parts import KeyedPart
-from backedge.recovery.orders import Compact, Manifest, StateFile
+from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.cut.keyed_parts import KeyedPart
+from backedge.recovery.protocol.effects import Report
+from backedge.recovery.protocol.orders import Compact, Manifest, StateFile
+from backedge.recovery.protocol.state_files import StateFiles
 from backedge.recovery.spark.audit.cut_roles import CutRoles
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments
 from backedge.recovery.spark.audit.replaced_files import replaced_files
 from backedge.recovery.spark.cut_tables.cut_tables import cut_tables
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
-from backedge.recovery.state_files import StateFiles
 from tests.stores.layered import TASK, Cuts
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from backedge.engine.tables.table_state import TableState
+from backedge.engine.state.tables.table_state import TableState
 from backedge.graphs.table import Table
 from backedge.inspecting.cut_contents import CutContents
 from backedge.inspecting.jobs import cut_of
-from backedge.recovery.cut import OperatorState
+from backedge.recovery.cut.cut import OperatorState
 from backedge.recovery.spark import register
 from backedge.recovery.spark.audit.audit_job import audit
 from backedge.recovery.spark.audit.file_checks import faults_in

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from backedge.engine.state import encode_entries
+from backedge.engine.state.keyed_state import encode_entries
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.cut import OperatorState, TaskSnapshot
+from backedge.recovery.cut.cut import OperatorState, TaskSnapshot
 from backedge.recovery.spark import register
 from backedge.recovery.spark.cut_tables.cut_tables import TABLES, cut_tables
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder

@@ -8,14 +8,14 @@ from typing import Any
 from backedge.engine.on_ray.supervisor.run_figures import FRESH_S, LOST, REMEMBERED_MAX, RunFigures
 from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.engine.on_ray.transport.control_messages import EpochTimes
-from backedge.engine.task_load import InputLoad, OutputLoad, TaskLoad
+from backedge.engine.task.load import InputLoad, OutputLoad, TaskLoad
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.effects import Remaining, Stage
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Manifest, Trigger
-from backedge.recovery.run_status import BarrierStatus, EpochStatus, LoopLog, RunStatus
+from backedge.recovery.protocol.effects import Remaining, Stage
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import Manifest, Trigger
+from backedge.recovery.stores.run_status import BarrierStatus, EpochStatus, LoopLog, RunStatus
 from backedge.recovery.stores.task_files import LogFigures, StoredFile, TaskFiles
 from tests.on_ray.flows import trips
 

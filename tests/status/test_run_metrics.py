@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.supervisor.run_metrics import METRICS, RunMetrics
-from backedge.recovery.run_status import FailureStatus, OperatorStatus, RunStatus
+from backedge.recovery.stores.run_status import FailureStatus, OperatorStatus, RunStatus
 from tests.page.statuses import rich
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from backedge.recovery.run_status import (
+from backedge.recovery.stores.run_status import (
     ChannelStatus,
     EpochStatus,
     FailureStatus,

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from backedge.engine.simulation.world import World
+from backedge.engine.simulation.world.world import World
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.orders import AttemptStart, Manifest
-from backedge.recovery.run_status import EpochStatus, FailureStatus, OperatorStatus, RunStatus, TaskStatus
+from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.documents import sealed
 from backedge.recovery.stores.names import STATUS
+from backedge.recovery.stores.run_status import EpochStatus, FailureStatus, OperatorStatus, RunStatus, TaskStatus
 from backedge.recovery.stores.stored_status import UNFINISHED, stored_status
 from proof.runner import run_seed
 from tests.spark.simulated import write_run

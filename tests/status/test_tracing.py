@@ -14,12 +14,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Tracer
 
-from backedge.engine.answering import Call
 from backedge.engine.on_ray import tracing
 from backedge.engine.on_ray.actor.background import Background
 from backedge.engine.on_ray.tracing import ENDPOINT, CallSpans, RunSpans
+from backedge.engine.operators.async_calls import Call
 from backedge.graphs.ids import TaskId
-from backedge.recovery.run_status import RunStatus
+from backedge.recovery.stores.run_status import RunStatus
 from tests.page.statuses import DAY_S, rich
 from tests.status.collector import collector
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from backedge.engine.state import keyed_entries
+from backedge.engine.state.keyed_state import keyed_entries
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.cut import OperatorState, TaskSnapshot
-from backedge.recovery.keyed_parts import KeyedPart
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import FileId, Manifest, StateFile, Sweep
+from backedge.recovery.cut.cut import OperatorState, TaskSnapshot
+from backedge.recovery.cut.keyed_parts import KeyedPart
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import FileId, Manifest, StateFile, Sweep
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.task_files import TaskFiles
 from tests.stores.snapshots import DEPLOYMENT, begin

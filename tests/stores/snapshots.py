@@ -9,18 +9,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from backedge.engine.state import encode_entries
+from backedge.engine.state.keyed_state import encode_entries
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.plan import Plan
-from backedge.recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot, Transaction
-from backedge.recovery.keyed_parts import KeyedPart, entries_in
-from backedge.recovery.messages import Marker, Mode, encode_marker
-from backedge.recovery.orders import AttemptStart, Entry, Manifest
-from backedge.recovery.rounds import Phase, RoundsSnapshot
+from backedge.recovery.cut.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot, Transaction
+from backedge.recovery.cut.keyed_parts import KeyedPart, entries_in
+from backedge.recovery.protocol.messages import Marker, Mode, encode_marker
+from backedge.recovery.protocol.orders import AttemptStart, Entry, Manifest
+from backedge.recovery.protocol.rounds import Phase, RoundsSnapshot
+from backedge.recovery.protocol.supervisor import Supervisor
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.task_files import TaskFiles
-from backedge.recovery.supervisor import Supervisor
 
 SOURCE, RANK, SINK = TaskId("orders", 0), TaskId("rank", 0), TaskId("done", 0)
 AGAIN = "rank.out->rank.in"

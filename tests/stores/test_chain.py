@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.orders import AttemptStart, Manifest
+from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.stores import documents
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.schema import ENTRY

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from backedge.engine.constant_bytes import constant_bytes, constant_in
+from backedge.engine.batches.constant_bytes import constant_bytes, constant_in
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.orders import AttemptStart, Sweep
+from backedge.recovery.protocol.orders import AttemptStart, Sweep
+from backedge.recovery.protocol.supervisor import Supervisor, claimant_of
 from backedge.recovery.spark.audit.file_verification import check_file
 from backedge.recovery.stores.constants import StoredConstants
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
 from backedge.recovery.stores.task_files import StoredFile
-from backedge.recovery.supervisor import Supervisor, claimant_of
 from tests.stores.snapshots import DEPLOYMENT, append, begin, manifest_for
 
 

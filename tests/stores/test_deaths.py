@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.orders import AttemptStart
+from backedge.recovery.protocol.orders import AttemptStart
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
 from tests.faults.evidence import Evidence

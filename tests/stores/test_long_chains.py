@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.orders import AppendEntry, AttemptStart, Manifest
+from backedge.recovery.protocol.orders import AppendEntry, AttemptStart, Manifest
+from backedge.recovery.protocol.supervisor import Supervisor
 from backedge.recovery.stores import chain as chains
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder import Folder
 from backedge.recovery.stores.schema import PAST
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
-from backedge.recovery.supervisor import Supervisor
 from tests.stores.snapshots import DEPLOYMENT, append, begin, manifest_for, sweep
 
 KEPT = 4

@@ -14,8 +14,8 @@ import pytest
 from pyarrow.dataset import dataset
 
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.cut import InputRecord, OperatorState, TaskSnapshot
-from backedge.recovery.keyed_parts import entries_of
+from backedge.recovery.cut.cut import InputRecord, OperatorState, TaskSnapshot
+from backedge.recovery.cut.keyed_parts import entries_of
 from backedge.recovery.spark.audit.file_checks import faults_in
 from backedge.recovery.stores import parquet_pages, thrift
 from backedge.recovery.stores.cut_store import CutStore

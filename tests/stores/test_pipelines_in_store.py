@@ -11,15 +11,15 @@ import pytest
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import AttemptStart, Manifest, Numbered
-from backedge.recovery.pipelines import Pipeline
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import AttemptStart, Manifest, Numbered
+from backedge.recovery.protocol.pipelines import Pipeline
+from backedge.recovery.protocol.supervisor import Supervisor, read_pipelines
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.links import Link, needed
 from backedge.recovery.stores.manifests import entry_document, entry_in
 from backedge.recovery.stores.store_errors import NoSuchCutError
-from backedge.recovery.supervisor import Supervisor, read_pipelines
 from tests.stores.snapshots import DEPLOYMENT, manifest_for, snapshots_of, write
 
 

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.routing import groups_of_task, key_group
-from backedge.recovery.cut import Cut, OperatorState, TaskSnapshot
-from backedge.recovery.keyed_parts import entries_of
-from backedge.recovery.outline import outline_of
+from backedge.recovery.cut.cut import Cut, OperatorState, TaskSnapshot
+from backedge.recovery.cut.keyed_parts import entries_of
+from backedge.recovery.restore.outline import outline_of
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder import Folder
 from backedge.recovery.stores.names import Parts

@@ -11,9 +11,9 @@ import pytest
 from backedge import Collect, Flow, Items
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.cut import OperatorState, TaskSnapshot
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import AttemptStart, CutId, Manifest, StateFile, Sweep
+from backedge.recovery.cut.cut import OperatorState, TaskSnapshot
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import AttemptStart, CutId, Manifest, StateFile, Sweep
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.store_protocol import FileFacts

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from backedge.engine.state import keyed_entries
+from backedge.engine.state.keyed_state import keyed_entries
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.routing import key_group
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Manifest, StateFile
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import Manifest, StateFile
 from backedge.recovery.stores.chain import Chain
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError
 from tests.stores.layered import TASK, Cuts

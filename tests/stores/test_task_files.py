@@ -21,9 +21,9 @@ from pyarrow.dataset import dataset
 from backedge import Flow, Items, Print
 from backedge.engine.on_ray.job_store import TasksInFolder
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from backedge.recovery.cut import InputRecord, OperatorState, TaskSnapshot
-from backedge.recovery.keyed_parts import KeyedPart, Numbers, entries_of, in_groups
-from backedge.recovery.orders import AttemptStart
+from backedge.recovery.cut.cut import InputRecord, OperatorState, TaskSnapshot
+from backedge.recovery.cut.keyed_parts import KeyedPart, Numbers, entries_of, in_groups
+from backedge.recovery.protocol.orders import AttemptStart
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.names import Table
 from backedge.recovery.stores.state_table import parts_of, state_parts

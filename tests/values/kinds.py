@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from backedge.engine.columns import Columns, as_records, to_columns
-from backedge.engine.files.arrow import arrow
+from backedge.engine.batches.arrow import arrow
+from backedge.engine.batches.columns import Columns, as_records, to_columns
 
 
 class Color(Enum):

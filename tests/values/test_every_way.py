@@ -20,16 +20,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backedge import Collect, Flow, Items, SqliteTable, Table, VertexProgram, simulate
-from backedge.engine.arrays import row_types
-from backedge.engine.batch import Batch, decode, encode
-from backedge.engine.columns import Columns, as_records
-from backedge.engine.files.file_errors import UnwritableRecordError
-from backedge.engine.files.file_formats import CSV, JsonLines, Parquet
-from backedge.engine.formats import from_format, to_format
-from backedge.engine.tables.table_state import TableState
-from backedge.engine.task_errors import MisuseError, RoutingError
+from backedge.engine.batches.arrays import row_types
+from backedge.engine.batches.batch import Batch, decode, encode
+from backedge.engine.batches.columns import Columns, as_records
+from backedge.engine.batches.formats import from_format, to_format
+from backedge.engine.io.files.file_errors import UnwritableRecordError
+from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.state.tables.table_state import TableState
 from backedge.graphs.io import SinkPlace
 from backedge.graphs.table import VALUE_TYPES
+from backedge.graphs.task_errors import MisuseError, RoutingError
 from tests.columns.given import flow_of, sent
 from tests.files.opened import AT_ONCE, reader, rest, transaction, writer
 from tests.runtime.tasks import Tasks

@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from backedge.engine.channel_ends import Arrivals, SendCredit, SendItem
 from backedge.engine.on_ray.transport.control_messages import Begin
 from backedge.engine.on_ray.transport.frames import pack_credit, pack_item, unpack_credit
 from backedge.engine.on_ray.transport.mailbox import Link, Mailbox
-from backedge.engine.task_driver import TaskDriver
+from backedge.engine.task.channel_ends import Arrivals, SendCredit, SendItem
+from backedge.engine.task.driver import TaskDriver
 from backedge.graphs.deployment import Channel
 from backedge.graphs.ids import TaskId
-from backedge.recovery.messages import Item
+from backedge.recovery.protocol.messages import Item
 
 GOING_ROUND_BATCHES = 2
 

@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from backedge.engine.driver_ports import Ports
-from backedge.engine.kept_inputs import Journal
 from backedge.engine.on_ray.actor.actor_channels import ActorChannels
 from backedge.engine.on_ray.actor.background import Answered, Background
 from backedge.engine.on_ray.actor.labelled_output import label_of, printing_as
@@ -46,12 +44,14 @@ from backedge.engine.on_ray.transport.control_messages import (
 from backedge.engine.on_ray.transport.frames import Kind, pack_note, unpack_header, unpack_item
 from backedge.engine.on_ray.transport.mailbox import Mailbox
 from backedge.engine.on_ray.transport.spill_space import SpillSpace
-from backedge.engine.services import Services
-from backedge.engine.slices import SLICE_NS
-from backedge.engine.task_errors import TaskError, describe
+from backedge.engine.operators.services import Services
+from backedge.engine.task.kept_inputs import Journal
+from backedge.engine.task.pacing import SLICE_NS
+from backedge.engine.task.ports import Ports
 from backedge.graphs.ids import TaskId
-from backedge.recovery.orders import Compact, Complete, StartTasks
-from backedge.recovery.protocol_errors import ProtocolError, RescaleError
+from backedge.graphs.task_errors import TaskError, describe
+from backedge.recovery.protocol.orders import Compact, Complete, StartTasks
+from backedge.recovery.protocol.protocol_errors import ProtocolError, RescaleError
 from backedge.recovery.stores.store_errors import StoreError
 
 MESSAGES_MAX = 512

@@ -20,15 +20,15 @@ from contextvars import copy_context
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from backedge.engine.answering import Answer, Awaited, Call, begin, finish
 from backedge.engine.on_ray.job_store import TasksInFolder
 from backedge.engine.on_ray.tracing import CallSpans
 from backedge.engine.on_ray.transport.control_messages import Compacted
-from backedge.engine.task_errors import describe
+from backedge.engine.operators.async_calls import Answer, Awaited, Call, begin, finish
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.options import is_async
-from backedge.recovery.cut import TaskSnapshot
-from backedge.recovery.orders import Compact
+from backedge.graphs.task_errors import describe
+from backedge.recovery.cut.cut import TaskSnapshot
+from backedge.recovery.protocol.orders import Compact
 from backedge.recovery.stores.store_errors import StoreError
 from backedge.recovery.stores.task_files import TaskFiles
 

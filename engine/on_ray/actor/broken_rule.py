@@ -5,8 +5,8 @@ The broken cores are those of the simulator; a normal run never loads them.
 
 from __future__ import annotations
 
-from backedge.engine.task import TaskCore
 from backedge.graphs.graph_errors import BadOptionError
+from backedge.recovery.protocol.task import TaskCore
 
 
 def core_of(broken_rule: str | None) -> type[TaskCore]:
@@ -18,7 +18,7 @@ def core_of(broken_rule: str | None) -> type[TaskCore]:
     if broken_rule is None:
         return TaskCore
     from backedge.engine.simulation.breaks import BREAKS
-    from backedge.engine.simulation.world_options import Parts
+    from backedge.engine.simulation.world.world_options import Parts
 
     parts = {name: broken.parts() for name, broken in BREAKS.items()}
     # A broken coordinator or restore would need a broken supervisor on Ray: only tasks run broken cores.

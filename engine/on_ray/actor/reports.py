@@ -7,15 +7,15 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from backedge.engine.driver_ports import Observer
 from backedge.engine.on_ray.planned_faults import EpochFaults
 from backedge.engine.on_ray.transport.control_messages import Begin, EpochTimes, Progress, Report, TaskReport
 from backedge.engine.on_ray.transport.frames import Kind, pack_note
 from backedge.engine.on_ray.transport.mailbox import Link
+from backedge.engine.task.ports import Observer
 from backedge.graphs.deployment import Task
 from backedge.graphs.ids import Epoch, TaskId
-from backedge.recovery.effects import Acknowledge, Effect
-from backedge.recovery.lines import LineEnd, Said
+from backedge.recovery.protocol.effects import Acknowledge, Effect
+from backedge.recovery.protocol.reliable_line import LineEnd, Said
 
 
 class EpochObserver(Observer):

@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from backedge.engine.kept_inputs import Journal
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.actor.actor_loop import ActorLoop
 from backedge.engine.on_ray.actor.labelled_output import label_output
@@ -22,11 +21,12 @@ from backedge.engine.on_ray.supervisor.shared_constants import share_constants
 from backedge.engine.on_ray.supervisor.silence import Doing, place_of
 from backedge.engine.on_ray.transport.control_messages import SUPERVISOR, Arrival, Begin, Meeting, Outcome
 from backedge.engine.on_ray.transport.mailbox import Mailbox
-from backedge.engine.services import Services
-from backedge.engine.task_errors import describe, foreign_place
+from backedge.engine.operators.services import Services
+from backedge.engine.task.kept_inputs import Journal
 from backedge.graphs.ids import Attempt, TaskId
-from backedge.recovery.rescale import RestorePlan
-from backedge.recovery.restored import TaskRestore
+from backedge.graphs.task_errors import describe, foreign_place
+from backedge.recovery.protocol.restored import TaskRestore
+from backedge.recovery.restore.plan import RestorePlan
 
 GC_THRESHOLD = 100_000
 SWITCH_S = 0.0005

@@ -8,20 +8,20 @@ from typing import Any
 
 from msgspec import Struct
 
-from backedge.engine.batch import encode
-from backedge.engine.driver_ports import FlowLimits, Ports
-from backedge.engine.kept_inputs import Journal, KeepingRuntime, KeepingServices
+from backedge.engine.batches.batch import encode
 from backedge.engine.on_ray.actor.broken_rule import core_of
 from backedge.engine.on_ray.planned_faults import CountdownRuntime, Kill, next_by_records
 from backedge.engine.on_ray.transport.control_messages import Begin
-from backedge.engine.runtime import TaskRuntime
-from backedge.engine.services import Services
-from backedge.engine.state import KeyedState, WholeState
-from backedge.engine.task_driver import TaskDriver
+from backedge.engine.operators.runtime import TaskRuntime
+from backedge.engine.operators.services import Services
+from backedge.engine.state.keyed_state import KeyedState, WholeState
+from backedge.engine.task.driver import TaskDriver
+from backedge.engine.task.kept_inputs import Journal, KeepingRuntime, KeepingServices
+from backedge.engine.task.ports import FlowLimits, Ports
 from backedge.graphs.deployment import Task
 from backedge.graphs.ids import TaskId
-from backedge.recovery.rescale import RestorePlan
-from backedge.recovery.restored import TaskRestore
+from backedge.recovery.protocol.restored import TaskRestore
+from backedge.recovery.restore.plan import RestorePlan
 
 TakeBack = Callable[[RestorePlan], TaskRestore]
 

@@ -7,8 +7,8 @@ from backedge.engine.on_ray.actor.labelled_output import label_of, printing_as
 from backedge.engine.on_ray.actor.run_clock import RunClock
 from backedge.engine.on_ray.transport.control_messages import Counts, TaskOptions, TaskRemaining
 from backedge.engine.on_ray.transport.mailbox import Mailbox
-from backedge.engine.task_driver import TaskDriver
-from backedge.engine.task_load import TaskLoad, WorkTimes, load_of
+from backedge.engine.task.driver import TaskDriver
+from backedge.engine.task.load import TaskLoad, WorkTimes, load_of
 from backedge.graphs.ids import TaskId
 
 IDLE_MS = 200

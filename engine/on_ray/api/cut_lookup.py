@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from backedge.graphs.ids import Epoch
 from backedge.graphs.naming import check_name
-from backedge.recovery.orders import Manifest
+from backedge.recovery.protocol.orders import Manifest
+from backedge.recovery.protocol.supervisor import read_pipelines
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.manifests import CutDescription
 from backedge.recovery.stores.names import JOB
@@ -12,7 +13,6 @@ from backedge.recovery.stores.older_cuts import with_older_cut
 from backedge.recovery.stores.store_calls import exists
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError
 from backedge.recovery.stores.store_schemes import store_at
-from backedge.recovery.supervisor import read_pipelines
 
 
 def last_cuts(store: CutStore) -> dict[str | None, Epoch]:

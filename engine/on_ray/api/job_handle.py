@@ -21,12 +21,12 @@ from backedge.engine.on_ray.run_spec import RequestFailedError, RunFailedError
 from backedge.engine.on_ray.supervisor.audit_process import AuditFailedError, Auditor
 from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.engine.on_ray.supervisor.supervisor_actor import FOLLOWERS
-from backedge.engine.task_errors import describe
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.naming import check_name
 from backedge.graphs.public import public
+from backedge.graphs.task_errors import describe
 from backedge.graphs.wording import counted
-from backedge.recovery.requests import Reply, RequestKind, wanted
+from backedge.recovery.protocol.requests import Reply, RequestKind, wanted
 
 LOOK_S = 0.25
 REPEAT_S = 0.05

@@ -10,14 +10,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backedge.engine.constant_bytes import constant_bytes
+from backedge.engine.batches.constant_bytes import constant_bytes
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
-from backedge.engine.task_errors import describe
 from backedge.graphs.constant import Constant
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.plan import Plan
-from backedge.recovery.graph_change import ConstantChange, GraphMismatchError
+from backedge.graphs.task_errors import describe
+from backedge.recovery.restore.graph_change import ConstantChange, GraphMismatchError
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.digests import digest_of_constant
 from backedge.recovery.stores.task_files import StoredFile

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from backedge.engine.files.checks import check_sink, check_source, claim_output
+from backedge.engine.io.files.checks import check_sink, check_source, claim_output
 from backedge.engine.on_ray.api.cut_lookup import cuts_with, find_cut, last_cuts, read_cut
 from backedge.engine.on_ray.job_store import open_services
 from backedge.engine.on_ray.run_options import RunOptions
@@ -19,15 +19,15 @@ from backedge.graphs.kinds import Read, Write
 from backedge.graphs.pipelines import pipelines_of
 from backedge.graphs.plan import Operator, Plan
 from backedge.graphs.public import public
-from backedge.recovery.graph_change import GraphChange, GraphMismatchError, change_from, dropping_again, fitted
-from backedge.recovery.run_status import RunStatus
+from backedge.recovery.protocol.supervisor import read_pipelines
+from backedge.recovery.restore.graph_change import GraphChange, GraphMismatchError, change_from, dropping_again, fitted
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import local_path
 from backedge.recovery.stores.manifests import CutDescription
+from backedge.recovery.stores.run_status import RunStatus
 from backedge.recovery.stores.store_errors import StoreError
 from backedge.recovery.stores.store_schemes import scheme_of
 from backedge.recovery.stores.task_files import StoredFile
-from backedge.recovery.supervisor import read_pipelines
 
 _IMPORTING = "<frozen importlib._bootstrap"
 """Begins the names of the files whose frames are on the stack while a module is imported."""

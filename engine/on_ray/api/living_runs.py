@@ -12,7 +12,7 @@ from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.api.detached_runs import SPACE
 from backedge.engine.on_ray.api.job_handle import Job
 from backedge.engine.on_ray.run_spec import RequestFailedError
-from backedge.recovery.run_status import RunStatus
+from backedge.recovery.stores.run_status import RunStatus
 
 ANSWER_TIMEOUT_S = 5.0
 KEPT_AGO_S = 60.0

@@ -35,7 +35,7 @@ from backedge.engine.on_ray.supervisor.audit_process import start_auditor
 from backedge.engine.on_ray.supervisor.crew import needs_of
 from backedge.engine.on_ray.supervisor.supervisor_actor import FOLLOWERS, FOLLOWERS_MAX, SupervisorActor
 from backedge.engine.on_ray.transport.control_messages import Limits, TaskOptions
-from backedge.engine.travel import check_pickles
+from backedge.engine.operators.check_picklable import check_pickles
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand
 from backedge.graphs.flow import Flow
@@ -43,9 +43,9 @@ from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.plan import Plan
 from backedge.graphs.public import public
 from backedge.graphs.wording import counted
-from backedge.recovery.coordinator import SnapshotOptions
-from backedge.recovery.messages import Mode
-from backedge.recovery.pipelines import Pipeline
+from backedge.recovery.protocol.coordinator import SnapshotOptions
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.pipelines import Pipeline
 from backedge.recovery.spark.sessions.spark_session import check_start
 from backedge.recovery.stores.keys import signing_key
 from backedge.recovery.stores.store_schemes import scheme_of, store_opener

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from queue import Queue
 from threading import Thread
 
-from backedge.engine.task_errors import describe
+from backedge.graphs.task_errors import describe
 
 WAITING_MAX = 64
 """If a store removes more slowly than cuts are taken, the loop waits, rather than that more and more is to be done."""

@@ -23,9 +23,9 @@ from backedge.engine.on_ray.supervisor.deaths import WatchedProcess, tell_death
 from backedge.engine.on_ray.supervisor.silence import Doing
 from backedge.engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Outcome
 from backedge.engine.on_ray.transport.mailbox import Keys
-from backedge.engine.task_errors import describe
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt
+from backedge.graphs.task_errors import describe
 
 OnOver = Callable[[str, Any, Outcome], None]
 OnWait = Callable[[float, str], None]

@@ -19,9 +19,9 @@ from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter
 from backedge.engine.on_ray.supervisor.crew import needs_of
 from backedge.engine.on_ray.supervisor.run_story import Story, united
 from backedge.engine.on_ray.supervisor.supervising import Common, Supervising
-from backedge.recovery import run_status
-from backedge.recovery.requests import Reply, RequestKind, combined
-from backedge.recovery.run_status import RunStatus
+from backedge.recovery.protocol.requests import Reply, RequestKind, combined
+from backedge.recovery.stores import run_status
+from backedge.recovery.stores.run_status import RunStatus
 
 
 class JobSupervising:

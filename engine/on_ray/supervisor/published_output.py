@@ -8,15 +8,15 @@ from threading import Lock
 from typing import Any
 
 from backedge.engine.cut_view import Transactions
-from backedge.engine.files.services import FileServices
+from backedge.engine.io.files.services import FileServices
+from backedge.engine.io.output_sweep import LaterOutput, SweepOfSinks
 from backedge.engine.on_ray.job_store import open_services
 from backedge.engine.on_ray.supervisor.kept_lines import KeptLines
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
-from backedge.engine.rolling_back import LaterOutput, SweepOfSinks
-from backedge.engine.task_errors import TaskError, describe, foreign_place
 from backedge.graphs.ids import Attempt
 from backedge.graphs.plan import Operator, Plan
-from backedge.recovery.orders import Sweep
+from backedge.graphs.task_errors import TaskError, describe, foreign_place
+from backedge.recovery.protocol.orders import Sweep
 
 ATTACHED_LINES_MAX, DETACHED_LINES_MAX = 1_000_000, 1_000
 """How many printed lines are kept: until the driver has them, or, of a detached run, for those that follow it."""

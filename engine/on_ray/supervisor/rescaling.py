@@ -20,7 +20,7 @@ from backedge.engine.on_ray.supervisor.crew import PLACE_TIMEOUT_S, Crew, needs_
 from backedge.engine.on_ray.supervisor.silence import Doing
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.wording import counted
-from backedge.recovery.requests import Request
+from backedge.recovery.protocol.requests import Request
 
 TOLD_MS = 5_000
 

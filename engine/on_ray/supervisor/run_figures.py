@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.engine.on_ray.transport.control_messages import EpochTimes
-from backedge.engine.task_load import InputLoad, OutputLoad, TaskLoad
+from backedge.engine.task.load import InputLoad, OutputLoad, TaskLoad
 from backedge.graphs.deployment import Channel, Deployment, Task
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.plan import operators_round
-from backedge.recovery.effects import Remaining, Stage
-from backedge.recovery.orders import Manifest, Trigger
-from backedge.recovery.run_status import (
+from backedge.recovery.protocol.effects import Remaining, Stage
+from backedge.recovery.protocol.orders import Manifest, Trigger
+from backedge.recovery.stores.run_status import (
     BarrierStatus,
     ChannelStatus,
     EpochStatus,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from backedge.recovery.run_status import ChannelStatus, EpochStatus, FailureStatus, RunStatus, TaskStatus
+from backedge.recovery.stores.run_status import ChannelStatus, EpochStatus, FailureStatus, RunStatus, TaskStatus
 
 JOB = ("job",)
 OPERATOR = (*JOB, "operator")

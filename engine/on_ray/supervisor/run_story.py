@@ -14,8 +14,8 @@ from backedge.engine.on_ray.planned_faults import Kill
 from backedge.engine.on_ray.supervisor.kept_lines import KeptLines
 from backedge.engine.on_ray.transport.control_messages import Counts
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.orders import Manifest
-from backedge.recovery.requests import Reply
+from backedge.recovery.protocol.orders import Manifest
+from backedge.recovery.protocol.requests import Reply
 
 LINES_MAX = 1_000
 """How many lines for the user are kept, the last ones."""

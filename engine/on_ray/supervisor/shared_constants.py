@@ -11,7 +11,7 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from backedge.engine.constant_bytes import constant_in
+from backedge.engine.batches.constant_bytes import constant_in
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
 from backedge.graphs.constant import share

@@ -43,27 +43,36 @@ from backedge.engine.on_ray.transport.control_messages import (
     Restored,
     TaskReport,
 )
-from backedge.engine.run_driver import RunDriver
-from backedge.engine.run_ports import Placed, RunEnding, RunObserver, RunPorts
-from backedge.engine.task_errors import USER_RAISED, describe, stop_when_error
+from backedge.engine.run.driver import RunDriver
+from backedge.engine.run.ports import Placed, RunEnding, RunObserver, RunPorts
 from backedge.graphs.expansion import resized, sizes_asked
 from backedge.graphs.graph_errors import GraphError
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.effects import Acknowledge, AcknowledgeEnd
-from backedge.recovery.graph_change import GraphMismatchError, fitted
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import Abort, AttemptStart, Compact, Complete, Manifest, StartTasks, TellToEnd, Trigger
-from backedge.recovery.protocol_errors import FencedError, RescaleError
-from backedge.recovery.requests import Asked, Reply, Request, RequestKind, Sizes, wanted
-from backedge.recovery.rescale import fitting, plan_restore
-from backedge.recovery.run_status import RunStatus
+from backedge.graphs.task_errors import USER_RAISED, describe, stop_when_error
+from backedge.recovery.protocol.effects import Acknowledge, AcknowledgeEnd
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import (
+    Abort,
+    AttemptStart,
+    Compact,
+    Complete,
+    Manifest,
+    StartTasks,
+    TellToEnd,
+    Trigger,
+)
+from backedge.recovery.protocol.protocol_errors import FencedError, RescaleError
+from backedge.recovery.protocol.requests import Asked, Reply, Request, RequestKind, Sizes, wanted
+from backedge.recovery.protocol.supervisor import Supervisor, claimant_of, run_of
+from backedge.recovery.restore.graph_change import GraphMismatchError, fitted
+from backedge.recovery.restore.plan import fitting, plan_restore
 from backedge.recovery.stores.input_pieces import NO_CUT
 from backedge.recovery.stores.manifests import CutDescription
 from backedge.recovery.stores.names import constant_file, path_of
 from backedge.recovery.stores.older_cuts import with_divisible_cut, with_older_cut
+from backedge.recovery.stores.run_status import RunStatus
 from backedge.recovery.stores.store_errors import SnapshotCorruptError, StoreError
 from backedge.recovery.stores.task_files import TaskFiles
-from backedge.recovery.supervisor import Supervisor, claimant_of, run_of
 
 TICK_MS = 10
 LONG_TURN_MS = 2_000

@@ -24,8 +24,8 @@ from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter, FirstA
 if TYPE_CHECKING:
     from backedge.engine.on_ray.run_spec import RunIdentity, RunSpec
     from backedge.engine.on_ray.supervisor.run_story import Story
-    from backedge.recovery.requests import Reply, RequestKind
-    from backedge.recovery.run_status import RunStatus
+    from backedge.recovery.protocol.requests import Reply, RequestKind
+    from backedge.recovery.stores.run_status import RunStatus
 
 FOLLOWERS = "followers"
 FOLLOWERS_MAX = 32

@@ -1,7 +1,7 @@
 """The supervisor's lines to the actors of an attempt: members, orders and reports.
 
 Orders to one actor leave together, once per turn. Like those of the actors, the mailbox is created for each attempt.
-Orders and reports travel on lines (`recovery/lines.py`), so none is lost if a connection breaks.
+Orders and reports travel on lines (`recovery/protocol/reliable_line.py`), so none is lost if a connection breaks.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from backedge.engine.on_ray.transport.mailbox import Keys, Link, Mailbox
 from backedge.engine.on_ray.transport.socket_folder import SocketFolder
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.lines import LineEnd, Said
-from backedge.recovery.rescale import RestorePlan
+from backedge.recovery.protocol.reliable_line import LineEnd, Said
+from backedge.recovery.restore.plan import RestorePlan
 from backedge.recovery.stores.task_files import TaskFiles
 
 MESSAGES_MAX = 512

@@ -11,11 +11,11 @@ from msgspec import Struct, field
 
 from backedge.engine.on_ray.planned_faults import Kill
 from backedge.engine.on_ray.transport.mailbox import Address, Keys
-from backedge.engine.task_load import TaskLoad
+from backedge.engine.task.load import TaskLoad
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.effects import Effect, Remaining
-from backedge.recovery.rescale import RestorePlan
+from backedge.recovery.protocol.effects import Effect, Remaining
+from backedge.recovery.restore.plan import RestorePlan
 from backedge.recovery.stores.input_pieces import NO_CUT
 from backedge.recovery.stores.task_files import StoredFile, TaskFiles
 

@@ -6,7 +6,7 @@ Small messages that are sent to one actor together travel as one bundle: each af
 one travels through shared memory (`shared_ring.py`), and a note of its place in the bundle.
 
 `sender` and `link number` count the frames of a link, so that its receiver notices missing ones. Both are 0 on the
-links to and from the supervisor, which may lose frames (`recovery/lines.py`).
+links to and from the supervisor, which may lose frames (`recovery/protocol/reliable_line.py`).
 
 `channel` is the channel's index in the deployment, which is the same in every actor. `number` is the batch's number for
 data, and the message's number for credit. Messages of another attempt are dropped by their header alone.
@@ -22,8 +22,8 @@ from enum import IntEnum
 from typing import Any
 
 from backedge.graphs.ids import Attempt
-from backedge.recovery.credit import Credit
-from backedge.recovery.messages import Barrier, Data, End, Item, marker_in, new_data
+from backedge.recovery.protocol.credit import Credit
+from backedge.recovery.protocol.messages import Barrier, Data, End, Item, marker_in, new_data
 
 _LINK = struct.Struct("<IQ")
 pack_link: Callable[[int, int], bytes] = _LINK.pack

@@ -11,8 +11,8 @@ import tempfile
 import weakref
 from collections import deque
 
-from backedge.engine.task_errors import LoopOverflowError
-from backedge.recovery.channels import Stored
+from backedge.graphs.task_errors import LoopOverflowError
+from backedge.recovery.protocol.channels import Stored
 
 SEGMENTS = 64
 

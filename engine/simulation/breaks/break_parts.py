@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backedge.engine.simulation.world_options import Parts
+from backedge.engine.simulation.world.world_options import Parts
 
 
 class Break:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from backedge.engine.simulation.breaks.break_parts import Break
-from backedge.engine.task import NOTHING, TaskCore
 from backedge.graphs.ids import ChannelId, Epoch
-from backedge.recovery.alignment import Alignment
-from backedge.recovery.channels import Inbox
-from backedge.recovery.coordinator import Coordinator
-from backedge.recovery.effects import Effect, Send
-from backedge.recovery.messages import Barrier, Mode
+from backedge.recovery.protocol.alignment import Alignment
+from backedge.recovery.protocol.channels import Inbox
+from backedge.recovery.protocol.coordinator import Coordinator
+from backedge.recovery.protocol.effects import Effect, Send
+from backedge.recovery.protocol.messages import Barrier, Mode
+from backedge.recovery.protocol.task import NOTHING, TaskCore
 
 
 class NoHoldBeforeCapture(TaskCore):

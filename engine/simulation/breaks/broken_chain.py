@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import asdict, astuple, replace
 
-from backedge.engine.rolling_back import LaterOutput, turn_in
-from backedge.engine.run_driver import RunDriver
+from backedge.engine.io.output_sweep import LaterOutput, turn_in
+from backedge.engine.run.driver import RunDriver
 from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.orders import (
+from backedge.recovery.protocol.orders import (
     Abort,
     AppendEntry,
     AttemptStart,
@@ -24,9 +24,9 @@ from backedge.recovery.orders import (
     RestoreTasks,
     Sweep,
 )
-from backedge.recovery.requests import Request
+from backedge.recovery.protocol.requests import Request
+from backedge.recovery.protocol.supervisor import Stage, Supervisor
 from backedge.recovery.stores.store_errors import OutcomeUnknownError
-from backedge.recovery.supervisor import Stage, Supervisor
 
 
 class _BoldSweep(Sweep, frozen=True):

@@ -6,18 +6,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from backedge.engine.simulation.breaks.break_parts import Break
-from backedge.engine.task import TaskCore
-from backedge.engine.task_driver import TaskDriver
+from backedge.engine.task.driver import TaskDriver
 from backedge.graphs.deployment import Component
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from backedge.recovery.coordinator import Coordinator
-from backedge.recovery.effects import Acknowledge, Effect, Report, Write
-from backedge.recovery.lines import LineEnd, Said
-from backedge.recovery.messages import Item
-from backedge.recovery.orders import Manifest
-from backedge.recovery.requests import Request
-from backedge.recovery.supervisor import Supervisor
-from backedge.recovery.termination import Termination
+from backedge.recovery.protocol.coordinator import Coordinator
+from backedge.recovery.protocol.effects import Acknowledge, Effect, Report, Write
+from backedge.recovery.protocol.messages import Item
+from backedge.recovery.protocol.orders import Manifest
+from backedge.recovery.protocol.reliable_line import LineEnd, Said
+from backedge.recovery.protocol.requests import Request
+from backedge.recovery.protocol.supervisor import Supervisor
+from backedge.recovery.protocol.task import TaskCore
+from backedge.recovery.protocol.termination import Termination
 
 
 class HastyDriver(TaskDriver):

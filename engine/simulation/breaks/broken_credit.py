@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from backedge.engine.channel_ends import Arrivals, RemoteBackEdge, RemoteChannel, SendCredit
 from backedge.engine.simulation.breaks.break_parts import Break
-from backedge.engine.task_driver import TaskDriver
+from backedge.engine.task.channel_ends import Arrivals, RemoteBackEdge, RemoteChannel, SendCredit
+from backedge.engine.task.driver import TaskDriver
 from backedge.graphs.deployment import Channel
-from backedge.recovery.credit import Bounded, Room
-from backedge.recovery.messages import Barrier, Data, Item
-from backedge.recovery.orders import Abort, Order
+from backedge.recovery.protocol.credit import Bounded, Room
+from backedge.recovery.protocol.messages import Barrier, Data, Item
+from backedge.recovery.protocol.orders import Abort, Order
 
 
 class _UnrepeatedArrivals(Arrivals):

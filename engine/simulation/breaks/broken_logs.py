@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from backedge.engine.simulation.breaks.break_parts import Break
-from backedge.engine.task import TaskCore
 from backedge.graphs.ids import ChannelId, Epoch
-from backedge.recovery.channel_log import ChannelLogs, OpenEpoch
-from backedge.recovery.channels import Inbox, Stored
-from backedge.recovery.effects import Effect
-from backedge.recovery.messages import Mode
+from backedge.recovery.protocol.channel_log import ChannelLogs, OpenEpoch
+from backedge.recovery.protocol.channels import Inbox, Stored
+from backedge.recovery.protocol.effects import Effect
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.task import TaskCore
 
 
 class _WithLogs(TaskCore):

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from backedge.engine.simulation.breaks.break_parts import Break
-from backedge.engine.simulation.simulated_store import ManifestName, SimulatedStore
+from backedge.engine.simulation.world.simulated_store import ManifestName, SimulatedStore
 from backedge.graphs.ids import Attempt
-from backedge.recovery.orders import AppendEntry, Entry, Fenced, Manifest, Numbered, Order, Sweep
-from backedge.recovery.supervisor import Supervisor
+from backedge.recovery.protocol.orders import AppendEntry, Entry, Fenced, Manifest, Numbered, Order, Sweep
+from backedge.recovery.protocol.supervisor import Supervisor
 
 
 class PipelineSharesACompletion(Supervisor):

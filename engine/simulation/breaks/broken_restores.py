@@ -9,16 +9,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from backedge.engine.simulation.breaks.break_parts import Break
-from backedge.engine.task import TaskCore
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, TaskId
-from backedge.recovery.channels import Inbox
-from backedge.recovery.cut import OperatorState
-from backedge.recovery.messages import Mode
-from backedge.recovery.outline import CutOutline
-from backedge.recovery.rescale import KeptState, MovedState, RestorePlan, plan_restore
-from backedge.recovery.restored import RestoredLog, TaskRestore
-from backedge.recovery.taking_back import CutFiles, MoveWhole, Reroute, take_back
+from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.protocol.channels import Inbox
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.restored import RestoredLog, TaskRestore
+from backedge.recovery.protocol.task import TaskCore
+from backedge.recovery.restore.outline import CutOutline
+from backedge.recovery.restore.plan import KeptState, MovedState, RestorePlan, plan_restore
+from backedge.recovery.restore.restore_task import CutFiles, MoveWhole, Reroute, take_back
 
 
 class LogNotReplayed(TaskCore):

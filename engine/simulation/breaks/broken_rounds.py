@@ -6,15 +6,15 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from backedge.engine.iteration import Iteration
 from backedge.engine.simulation.breaks.break_parts import Break
-from backedge.engine.task import TaskCore
 from backedge.graphs.ids import ChannelId, Epoch
-from backedge.recovery.channels import Inbox, Queued
-from backedge.recovery.coordinator import Coordinator, OpenCut
-from backedge.recovery.effects import Effect
-from backedge.recovery.messages import Barrier, Mode, marker_in
-from backedge.recovery.restored import TaskRestore
+from backedge.recovery.protocol.channels import Inbox, Queued
+from backedge.recovery.protocol.coordinator import Coordinator, OpenCut
+from backedge.recovery.protocol.effects import Effect
+from backedge.recovery.protocol.iteration import Iteration
+from backedge.recovery.protocol.messages import Barrier, Mode, marker_in
+from backedge.recovery.protocol.restored import TaskRestore
+from backedge.recovery.protocol.task import TaskCore
 
 
 class HoldAtRoundMarkers(TaskCore):

@@ -8,22 +8,22 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from backedge.engine.compaction import put_together
 from backedge.engine.simulation.breaks.break_parts import Break
-from backedge.engine.state import LAST_STATE, KeyedState, StateCapture
-from backedge.engine.task_driver import TaskDriver
-from backedge.engine.touched_keys import TouchedKeys
+from backedge.engine.state.compaction import put_together
+from backedge.engine.state.keyed_state import LAST_STATE, KeyedState, StateCapture
+from backedge.engine.state.touched_keys import TouchedKeys
+from backedge.engine.task.driver import TaskDriver
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Epoch, TaskId
-from backedge.recovery.coordinator import Coordinator, OpenCut
-from backedge.recovery.cut import OperatorState
-from backedge.recovery.messages import Mode
-from backedge.recovery.orders import FileId, StateFile
-from backedge.recovery.outline import CutOutline
-from backedge.recovery.rescale import RestorePlan, plan_restore
-from backedge.recovery.restored import TaskRestore
-from backedge.recovery.state_files import StateFiles
-from backedge.recovery.taking_back import CutFiles, MoveWhole, Reroute, take_back
+from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.protocol.coordinator import Coordinator, OpenCut
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import FileId, StateFile
+from backedge.recovery.protocol.restored import TaskRestore
+from backedge.recovery.protocol.state_files import StateFiles
+from backedge.recovery.restore.outline import CutOutline
+from backedge.recovery.restore.plan import RestorePlan, plan_restore
+from backedge.recovery.restore.restore_task import CutFiles, MoveWhole, Reroute, take_back
 
 
 class SharedWhileEncoding(KeyedState):

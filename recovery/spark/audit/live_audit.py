@@ -27,7 +27,7 @@ from typing import Any, TextIO
 
 from pyspark.errors import PySparkException
 
-from backedge.recovery.orders import Manifest
+from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.spark.audit.audit_job import audit
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 from backedge.recovery.spark.cut_tables.manifest_tables import constants_in, layered_files

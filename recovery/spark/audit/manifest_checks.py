@@ -19,7 +19,7 @@ from backedge.graphs.describing import edges_in, hash_of_description
 from backedge.graphs.ids import TaskId
 from backedge.graphs.plan import loops_of_edges
 from backedge.graphs.routing import KEY_GROUPS
-from backedge.recovery.orders import Manifest
+from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
 from backedge.recovery.spark.report.verdict import Facts, Finding, finding
 from backedge.recovery.stores.file_contents import said_of

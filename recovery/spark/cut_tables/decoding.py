@@ -33,7 +33,7 @@ import numpy as np
 from backedge.graphs.graph_errors import UnkeyableError
 from backedge.graphs.other_keys import code_of
 from backedge.graphs.routing import key_group
-from backedge.recovery.keyed_parts import fits
+from backedge.recovery.cut.keyed_parts import fits
 from backedge.recovery.spark.cut_tables.plain_pickles import Named, UnreadablePickleError, load
 from backedge.recovery.stores.parquet_tables import pa
 from backedge.recovery.stores.record_tables import columns_in

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from backedge.graphs.wording import one_line
-from backedge.recovery.orders import Manifest
+from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.spark.spark_errors import UnreadableError
 from backedge.recovery.stores.chain import Chain
 from backedge.recovery.stores.documents import Document, opened, sha256

@@ -1,0 +1,1 @@
+"""Records that travel together: lists and columns, their keys, and how they are divided among tasks."""

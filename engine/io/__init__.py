@@ -1,0 +1,1 @@
+"""Sources and sinks: in memory, in files, in databases."""

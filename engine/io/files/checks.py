@@ -1,0 +1,89 @@
+"""Checks before anything runs: whether there is input, and whether output can be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+from typing import Any
+
+from backedge.engine.io.files.file_errors import NoInputError, OutputError
+from backedge.graphs.io import Sink, SinkPlace, Source
+from backedge.graphs.plan import Operator
+from backedge.graphs.task_errors import TaskError, describe, show
+from backedge.recovery.stores.shapes import ShapeError, text
+
+
+def check_source(operator: Operator) -> tuple[str, ...] | None:
+    """The names of a source's splits, or None if every task names its own; `NoInputError` if there is no input.
+
+    The result is the input of the run: when it is passed to `FileServices`, all tasks share the same splits, even if
+    files come or go meanwhile.
+
+    >>> from backedge.engine.io.files.file_formats import JsonLines
+    >>> from backedge.graphs.kinds import Read
+    >>> check_source(Operator("orders", Read(JsonLines("no/folder"))))
+    Traceback (most recent call last):
+    backedge.NoInputError: no/folder does not exist: give the path of a file or a folder that exists
+    """
+    source: Source[Any] = copy(operator.function)
+    try:
+        source.validate_input()
+        splits = source.splits()
+    except TaskError:
+        raise
+    except Exception as error:
+        raise NoInputError(
+            f"source {operator.name!r} cannot read {operator.function!r}: {describe(error)}; make it readable, or read "
+            "another source"
+        ) from error
+    if splits is None:
+        return None
+    for split in splits:
+        try:
+            text(split)
+        except ShapeError as error:
+            raise NoInputError(
+                f"source {operator.name!r} has a split {show(split)}, whose name {error.fault}: name splits by text, "
+                "such as str(partition), and rename files whose names are not UTF-8"
+            ) from error
+    if len(set(splits)) < len(splits):
+        raise NoInputError(
+            f"source {operator.name!r} has equal names among its splits {list(splits)}: make them unique"
+        )
+    return tuple(splits)
+
+
+def check_sink(operator: Operator, place: SinkPlace, fresh: bool = False) -> None:
+    """Raise `OutputError` if a sink cannot be written to. Folders are created.
+
+    A `fresh` run, which resumes no other, is refused a folder that already contains output: readers could not tell the
+    two outputs apart.
+    """
+    sink: Sink[Any] = operator.function
+    try:
+        sink.validate_output(place, fresh)
+    except TaskError:
+        raise
+    except Exception as error:
+        raise OutputError(
+            f"sink {operator.name!r} cannot write to {sink!r}: {describe(error)}; make it writable, or write to "
+            "another place"
+        ) from error
+
+
+def claim_output(sinks: Iterable[tuple[Operator, SinkPlace]]) -> None:
+    """Claim the output of all sinks for this run, or of none; `OutputError` names another owner."""
+    claimed: list[tuple[Sink[Any], SinkPlace]] = []
+    for operator, place in sinks:
+        sink: Sink[Any] = operator.function
+        try:
+            if sink.claim(place):
+                claimed.append((sink, place))
+        except Exception as error:
+            for done, its_place in claimed:
+                done.release(its_place)
+            if isinstance(error, TaskError):
+                raise
+            raise OutputError(
+                f"sink {operator.name!r} cannot claim {sink!r} for this run: {describe(error)}"
+            ) from error

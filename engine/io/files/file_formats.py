@@ -1,0 +1,387 @@
+"""The file formats: what each one reads and writes, and where.
+
+A new format is a class here or in another package: `FileSource` lists and opens the splits, `FileSink` writes parts.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, TypeVar
+
+from backedge.engine.batches.arrow import parquet
+from backedge.engine.io.files.disk import UnsyncedDisk
+from backedge.engine.io.files.file_errors import OutputError
+from backedge.engine.io.files.folder_output import FolderOutput
+from backedge.engine.io.files.former_places import WriterOfSeveralPlaces
+from backedge.engine.io.files.locations import Location, Stamp
+from backedge.engine.io.files.object_location import is_in_object_store, location_of
+from backedge.engine.io.files.object_output import ObjectOutput
+from backedge.engine.io.files.objects_in_memory import ObjectsInMemory
+from backedge.engine.io.files.output_folders import STAGING
+from backedge.engine.io.files.parquet_part import ParquetPart, count_rows, cut_parquet, join_parquet
+from backedge.engine.io.files.parquet_split import ParquetSplit
+from backedge.engine.io.files.parts import (
+    CsvPart,
+    FileFormat,
+    JsonPart,
+    Part,
+    PicklePart,
+    csv_header,
+    cut_bytes,
+    join_bytes,
+    pickles_in,
+    read_pickles,
+)
+from backedge.engine.io.files.splits import RANGE_BYTES_MAX, Position, Split, check_files, ranges, row_groups
+from backedge.engine.io.files.text_splits import CsvSplit, JsonSplit, TextSplit
+from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.io import Rollback, Sink, SinkPlace, SinkWriter, Source, SplitReader, Withdrawal, check_rate
+from backedge.graphs.options import check_count, is_above_zero
+from backedge.graphs.public import public
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Files:
+    """A file, a folder of files, or a URI of either."""
+
+    path: str
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        check_rate(self.rate)
+        path: Any = self.path
+        if not isinstance(path, str) or not path or "\0" in path:
+            raise BadOptionError(f"path {path!r} does not name a file: give a file, a folder or a URI, as a string")
+
+    @property
+    def label(self) -> str | None:
+        """The name of the file or the folder; of a pattern, that of the folder above."""
+        path = PurePosixPath(self.path.replace("\\", "/"))
+        return next(part for part in (path, *path.parents) if "*" not in part.name).name.split(".")[0] or None
+
+    @property
+    def relative_path(self) -> str | None:
+        """The path, unless it is absolute or a URI."""
+        return None if "://" in self.path or os.path.isabs(self.path) else self.path
+
+    def absolute(self) -> Any:
+        """The same files with an absolute path."""
+        return self if self.relative_path is None else replace(self, path=os.path.abspath(self.path))
+
+
+class FileSource(Files, Source[T]):
+    """Reads files. A split is a file, a range of a big file, or a part that the format defines."""
+
+    endings: ClassVar[tuple[str, ...]]
+    """The endings of the files to read in a folder."""
+
+    @cached_property
+    def location(self) -> Location:
+        return location_of(self.path)
+
+    @abstractmethod
+    def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
+        """The splits of one file."""
+
+    @abstractmethod
+    def open_part(self, split: Split, position: Position) -> SplitReader[T]:
+        """Open a split whose file is still the one that was listed."""
+
+    def list_splits(self, range_bytes_max: int = RANGE_BYTES_MAX) -> list[Split]:
+        """All splits as of now, in the order of their files' names."""
+        files = self.location.files(self.endings)
+        return [split for path, stamp in files.items() for split in self.splits_of(path, stamp, range_bytes_max)]
+
+    def splits(self) -> Sequence[str]:
+        """The names of all splits, which identify the files as they were when listed."""
+        return [split.name for split in self.list_splits()]
+
+    def first_position(self, split: str) -> Position:
+        return Split.parse(split).first
+
+    def is_read(self, split: str, position: Position) -> bool:
+        """Whether nothing is left after this position; then the file may be gone."""
+        return Split.parse(split).is_read(position)
+
+    def check_unchanged(self, positions: Mapping[str, Position]) -> None:
+        check_files(self.location, {Split.parse(name): position for name, position in positions.items()})
+
+    def open_split(self, split: str, position: Position) -> SplitReader[T]:
+        """Open a split; raise if its file was replaced since the task started."""
+        parsed = Split.parse(split)
+        check_files(self.location, {parsed: position})
+        return self.open_part(parsed, position)
+
+
+ROLL_BYTES = 64 << 20
+ROLL_S = 60.0
+_AT_ONCE: dict[str, Any] = {"roll_bytes": None, "roll_s": None}
+REHEARSED_ROLL_BYTES = 200
+"""A few records, so that a simulated run publishes several files, of several cuts each."""
+
+
+@dataclass(frozen=True)
+class FileSink(Files, FileFormat, Sink[Any]):
+    """Writes files or objects, exactly once. A cut makes its records final, and they become visible soon after.
+
+    A task publishes a file when its records take up `roll_bytes`, when `roll_s` seconds have passed since the first of
+    them became final, and at the end of the run. With None for both, each cut has a file of its own, at once.
+    """
+
+    roll_bytes: int | None = field(default=ROLL_BYTES, kw_only=True)
+    roll_s: float | None = field(default=ROLL_S, kw_only=True)
+
+    takes_columns = True
+    spark_format: ClassVar[str]
+    """Spark's name of this format."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.roll_bytes is not None:
+            check_count(self.roll_bytes, "roll_bytes", "a sink of files")
+        if self.roll_s is not None and not is_above_zero(self.roll_s):
+            raise BadOptionError(f"a sink of files has roll_s={self.roll_s!r}: give seconds above 0, or None")
+
+    def validate_output(self, place: SinkPlace, fresh: bool) -> None:
+        self._output(place).check(fresh)
+
+    def claim(self, place: SinkPlace) -> bool:
+        """Claim the folder, or the place in an object store, and note it."""
+        is_new = self._output(place).claim()
+        place.kept.note_place(self.path)
+        return is_new
+
+    def release(self, place: SinkPlace) -> None:
+        self._output(place).release()
+
+    def open_writer(self, place: SinkPlace) -> SinkWriter:
+        types: dict[str, Any] = {}
+
+        def new_part(path: Path) -> Part:
+            return self.new_part(path, place.operator, types)
+
+        writers = [output.open_writer(new_part) for output in self._outputs(place)]
+        return writers[0] if len(writers) == 1 else WriterOfSeveralPlaces(writers)
+
+    def roll_back(self, place: SinkPlace, rollback: Rollback) -> None:
+        """Remove parts that will not be published. At the end of the run, publish what tasks that died have left."""
+        errors: list[OSError] = []
+        for output in self._outputs(place):
+            try:
+                output.roll_back(rollback)
+            except OSError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def can_withdraw(self, place: SinkPlace) -> bool:
+        return all(output.can_withdraw for output in self._outputs(place))
+
+    def withdraw(self, place: SinkPlace, later: Withdrawal) -> None:
+        for output in self._outputs(place):
+            output.withdraw(later)
+
+    def of_ending(self, ending: str) -> FileSink:
+        if ending in ("", self.ending):
+            return self
+        for other in _FORMATS:
+            if other.ending == ending:
+                return other(self.path)
+        raise OutputError(
+            f"files with the ending {ending!r} wait in {self.path}, and this sink writes {self.ending!r}: resume the "
+            "run with the sink that wrote them, and stop it"
+        )
+
+    @property
+    def other_endings(self) -> Sequence[str]:
+        return [other.ending for other in _FORMATS if other.ending != self.ending]
+
+    def rehearse(self, folder: str) -> Sink[Any]:
+        """The same steps in another folder, or in a store in memory."""
+        rehearsed = RehearsedObjects if is_in_object_store(self.path) else RehearsedFiles
+        return rehearsed(folder, roll_bytes=None if self.roll_bytes is None else REHEARSED_ROLL_BYTES, roll_s=None)
+
+    def _output(self, place: SinkPlace) -> FolderOutput | ObjectOutput:
+        return ObjectOutput(self, place) if is_in_object_store(self.path) else FolderOutput(self, place)
+
+    def _outputs(self, place: SinkPlace) -> list[FolderOutput | ObjectOutput]:
+        """Where it writes, then the former places of which this run has the claim, which roll no files any more."""
+        former = [replace(self, path=path, **_AT_ONCE) for path in place.kept.noted_places() if path != self.path]
+        return [self._output(place), *(output for sink in former if (output := sink._output(place)).is_claimed)]
+
+
+class RehearsedFiles(FileSink):
+    """What `simulate` writes in place of files of any format: the same steps, and records as they are.
+
+    >>> RehearsedFiles("rehearsal").published()
+    []
+    """
+
+    disk = UnsyncedDisk()
+    ending = ".pickle"
+
+    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
+        return PicklePart(self.disk, path, sink)
+
+    def published(self) -> list[Any]:
+        """The records of all files, and of the rolls that wait to become files."""
+        folder = Path(self.path)
+        files = sorted([*folder.glob(f"*{self.ending}"), *folder.glob(f"{STAGING}/*/*/rolls/*/*")])
+        return [record for file in files for batch in read_pickles(file) for record in batch]
+
+
+@dataclass(frozen=True)
+class RehearsedObjects(RehearsedFiles):
+    """The same for a sink in an object store. All of it is in memory, except for what a task is writing.
+
+    >>> RehearsedObjects("rehearsal").published()
+    []
+    """
+
+    store: ObjectsInMemory = field(default_factory=ObjectsInMemory, kw_only=True)
+
+    def published(self) -> list[Any]:
+        """The records of all objects. What waits to be published together is not among them."""
+        names = [name for name in self.store.list() if not name.startswith(STAGING)]
+        files = ((BytesIO(self.store.read(name)), name) for name in names)
+        return [record for file, name in files for batch in pickles_in(file, name) for record in batch]
+
+    def _output(self, place: SinkPlace) -> ObjectOutput:
+        return ObjectOutput(self, place, self.store)
+
+
+def with_compressed(*endings: str) -> tuple[str, ...]:
+    """These endings, also with `.gz` appended.
+
+    >>> with_compressed(".csv")
+    ('.csv', '.csv.gz')
+    """
+    return (*endings, *(f"{ending}.gz" for ending in endings))
+
+
+@public
+@dataclass(frozen=True)
+class JsonLines(FileSource[dict[str, Any]], FileSink):
+    """Files with one JSON value per line, to read or to write.
+
+    >>> JsonLines("in/orders/").label
+    'orders'
+    """
+
+    endings = with_compressed(".jsonl", ".ndjson", ".json")
+
+    ending = ".jsonl"
+    spark_format = "json"
+
+    def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
+        return ranges(path, stamp, range_bytes_max)
+
+    def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
+        return JsonSplit(self.location, split, position)
+
+    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
+        return JsonPart(self.disk, path, sink)
+
+
+@public
+@dataclass(frozen=True)
+class CSV(FileSource[dict[str, Any]], FileSink):
+    """Files of comma-separated values with a header line, to read or to write.
+
+    >>> CSV("prices.csv").label
+    'prices'
+    """
+
+    endings = with_compressed(".csv")
+
+    ending = ".csv"
+    spark_format = "csv"
+
+    def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
+        """The whole file: a line end may be inside quotes, which only a reader from the start can tell."""
+        yield Split(path, stamp.size, 0, stamp.size, time_ns=stamp.time_ns, version=stamp.version)
+
+    def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
+        return CsvSplit(self.location, split, position)
+
+    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
+        return CsvPart(self.disk, path, sink)
+
+    def join(self, parts: Sequence[Path], path: Path) -> None:
+        join_bytes(self.disk, parts, path, header_bytes=len(self.form_of(parts[0])))
+
+    def length_of(self, path: Path) -> int:
+        """Bytes after the header."""
+        return path.stat().st_size - len(self.form_of(path))
+
+    def extract(self, file: Path, spans: Sequence[tuple[int, int]], path: Path) -> None:
+        """The header, and these bytes after it."""
+        cut_bytes(self.disk, file, spans, path, header_bytes=len(self.form_of(file)))
+
+    def form_of(self, path: Path) -> bytes:
+        return csv_header(path)
+
+
+@public
+@dataclass(frozen=True)
+class Parquet(FileSource[dict[str, Any]], FileSink):
+    """Parquet files, one record per row, to read or to write.
+
+    >>> Parquet("s3://bucket/edges/").label
+    'edges'
+    """
+
+    endings = (".parquet",)
+
+    ending = ".parquet"
+    spark_format = "parquet"
+
+    def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
+        return row_groups(self.location, path, stamp)
+
+    def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
+        return ParquetSplit(self.location, split, position)
+
+    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
+        return ParquetPart(self.disk, path, sink, types)
+
+    def join(self, parts: Sequence[Path], path: Path) -> None:
+        """The rows of one after the other, in row groups of many rows."""
+        join_parquet(self.disk, parts, path)
+
+    def length_of(self, path: Path) -> int:
+        return count_rows(path)
+
+    def extract(self, file: Path, spans: Sequence[tuple[int, int]], path: Path) -> None:
+        cut_parquet(self.disk, file, spans, path)
+
+    def form_of(self, path: Path) -> Any:
+        return parquet().read_schema(path)
+
+
+@public
+class TextLines(FileSource[str]):
+    """Text files, one record per line, without its line end.
+
+    >>> TextLines("logs/today.txt").label
+    'today'
+    """
+
+    endings = with_compressed("")
+
+    def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
+        return ranges(path, stamp, range_bytes_max)
+
+    def open_part(self, split: Split, position: Position) -> SplitReader[str]:
+        return TextSplit(self.location, split, position)
+
+
+_FORMATS = (JsonLines, CSV, Parquet)

@@ -1,0 +1,122 @@
+"""The services of a real engine: readers of files and of sources in memory, and writers whose output survives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from backedge.engine.io.files.checks import check_source
+from backedge.engine.io.files.disk import Disk
+from backedge.engine.io.files.kept_in_store import KeptInStore
+from backedge.engine.io.files.kept_output import Deliver, KeptInMemory
+from backedge.engine.io.files.names import path_name
+from backedge.engine.io.files.pace import Bucket, PacedReader
+from backedge.engine.io.memory import ListStore
+from backedge.engine.io.output_sweep import LaterOutput, SweepOfSinks
+from backedge.engine.io.reader import SourceReader, positions_of, splits_in_all
+from backedge.engine.operators.services import RecordsOnly, Services
+from backedge.graphs.ids import Attempt, TaskId
+from backedge.graphs.io import Sink, SinkPlace, SinkWriter, Source, rate_of
+from backedge.graphs.plan import Operator
+from backedge.recovery.protocol.orders import Sweep
+from backedge.recovery.stores.store_protocol import Store
+
+FIRST = Attempt(1)
+
+
+class FileServices(Services):
+    """Opens readers and writers for the tasks of one process.
+
+    - run: names the run; the same for every attempt and every run that resumes it. Part of the name of each file.
+    - attempt: part of the name of all unpublished output.
+    - kept_at: the store for the output that the run itself keeps. None: the run cannot be restored, and the output is
+      kept in memory.
+    - deliver: receives what sinks send to the driver.
+    - clock: seconds, for the rates of sources.
+    - splits: source -> its splits, as returned by `check_source`. A source that is missing here is listed by every
+      task.
+    - key: with a key, that output is signed, and unsigned output is never decoded. At most 64 bytes.
+
+    >>> services = FileServices("squares", None, lambda sink, transaction, records: print(sink, records), run="5f3a")
+    >>> from backedge.graphs.sources_and_sinks import Collect
+    >>> from backedge.graphs.kinds import Write
+    >>> writer = services.writer(Operator("out", Write(Collect())), TaskId("out", 0))
+    >>> writer.write([1, 4])
+    >>> writer.prepare("out.0.attempt-1.epoch-1")
+    True
+    >>> writer.commit("out.0.attempt-1.epoch-1")
+    out [1, 4]
+    """
+
+    def __init__(
+        self,
+        job: str,
+        kept_at: Store | None,
+        deliver: Deliver,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        run: str,
+        attempt: Attempt = FIRST,
+        splits: Mapping[str, tuple[str, ...]] | None = None,
+        key: bytes = b"",
+        disk: Disk | None = None,
+    ) -> None:
+        self._job = job
+        self._run = run
+        self._attempt = attempt
+        self._kept_at = kept_at
+        self._deliver = deliver
+        self._clock = clock
+        self._splits = dict(splits or {})
+        self._key = key
+        self.disk = disk or Disk()
+        self._store = ListStore()
+
+    # -- sources -------------------------------------------------------------------------------------------------
+
+    def reader(
+        self, operator: Operator, index: int, parallelism: int, positions: Mapping[str, Any] | None
+    ) -> PacedReader:
+        """The reader of one source task: its share of the splits, or exactly those of `positions`."""
+        source: Source[Any] = operator.function
+        rate, listed = rate_of(source), self._splits.get(operator.name)
+        if listed is None and (positions is None or rate is not None):
+            listed = check_source(operator)
+        if positions is None:
+            positions = positions_of(source, index, parallelism, listed)
+        bucket = None
+        if rate is not None and positions:
+            # A task without a split reads nothing, so the rate is divided among the splits.
+            bucket = Bucket(rate * len(positions) / splits_in_all(positions, listed), self._clock)
+        return PacedReader(SourceReader(operator.name, source, positions), bucket, self._clock, source.idle_s)
+
+    # -- sinks ---------------------------------------------------------------------------------------------------
+
+    def place(self, operator: Operator, index: int = 0) -> SinkPlace:
+        return SinkPlace(operator.name, self._job, self._run, self._attempt, index, self.kept(operator.name))
+
+    def kept(self, sink: str) -> KeptInMemory | KeptInStore:
+        """The output of a sink that the run itself keeps."""
+        if self._kept_at is None:
+            return KeptInMemory(sink, self._store, self._deliver)
+        return KeptInStore(sink, self._kept_at.below(path_name(sink)), self._deliver, self._key)
+
+    def writer(self, operator: Operator, task: TaskId) -> SinkWriter:
+        sink: Sink[Any] = operator.function
+        opened: Any = sink.open_writer(self.place(operator, task.index))
+        return opened if sink.takes_columns else RecordsOnly(opened)
+
+    def sweep(self, operator: Operator, sweep: Sweep) -> None:
+        """Remove leftovers of a sink's attempts. Raises the first `OSError` if some cannot be removed."""
+        sink: Sink[Any] = operator.function
+        sink.roll_back(self.place(operator), SweepOfSinks(sweep))
+
+    def withdraw(self, operator: Operator, later: LaterOutput) -> None:
+        """Remove what a sink has prepared and published after a cut."""
+        sink: Sink[Any] = operator.function
+        sink.withdraw(self.place(operator), later)
+
+    def release(self, operator: Operator) -> None:
+        sink: Sink[Any] = operator.function
+        sink.release(self.place(operator))

@@ -1,0 +1,125 @@
+"""Translates a `Sweep` of the supervisor into the rollback of a sink, and a `ReplaceOutput` into its withdrawal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.protocol.orders import Sweep
+from backedge.recovery.restore.outline import CutOutline
+
+_TRANSACTION = re.compile(r".+\.(\d+)\.attempt-(\d+)\.epoch-(\d+)", re.DOTALL)
+
+
+class Turn(NamedTuple):
+    """When a transaction was prepared, and by which task; defines the order in which output is read back."""
+
+    epoch: int
+    attempt: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]  # hides tuple.index, which no order needs
+
+
+def turn_in(transaction: str) -> Turn | None:
+    """Parse the name of a transaction; None if it is not one.
+
+    >>> turn_in("done.3.attempt-1.epoch-12"), turn_in("lost+found")
+    (Turn(epoch=12, attempt=1, index=3), None)
+    """
+    found = _TRANSACTION.fullmatch(transaction)
+    if found is None:
+        return None
+    index, attempt, epoch = map(int, found.groups())
+    return Turn(epoch, attempt, index)
+
+
+class SweepOfSinks:
+    """A sweep that is queried by the names of transactions. Entries with other names are left alone."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._sweep = sweep
+
+    @property
+    def is_over(self) -> bool:
+        return self._sweep.is_over
+
+    @property
+    def committed(self) -> Collection[str]:
+        return self._sweep.committed
+
+    def removes(self, transaction: str) -> bool:
+        turn = turn_in(transaction)
+        return turn is not None and self._sweep.removes_prepared(transaction, Attempt(turn.attempt))
+
+    def forgets(self, transaction: str) -> bool:
+        turn = turn_in(transaction)
+        return turn is not None and self._sweep.removes_note(transaction, Attempt(turn.attempt), Epoch(turn.epoch))
+
+    def removes_open(self, attempt: int) -> bool:
+        return self._sweep.removes_open(Attempt(attempt))
+
+    @property
+    def settles(self) -> bool:
+        return self._sweep.settles
+
+    def is_settled(self, transaction: str) -> bool:
+        turn = turn_in(transaction)
+        return turn is not None and self._sweep.is_settled(Epoch(turn.epoch), Attempt(turn.attempt))
+
+
+class _TakenCut(Protocol):
+    @property
+    def outline(self) -> CutOutline: ...
+
+    @property
+    def attempt(self) -> Attempt: ...
+
+
+class LaterOutput(Struct, frozen=True):
+    """The output that earlier attempts than `attempt` have prepared or published after a cut.
+
+    A transaction belongs to the cut if its epoch is not later. That of a task that has ended has epoch 0. It belongs to
+    the cut if its attempt was over when `taken_by`, the attempt of the cut, began: the tasks may have been others then.
+    In `taken_by` itself, the task must have ended in the cut: `ended` has the sink and the index of each.
+    What `others` have written, the attempts of other pipelines, is not part of it.
+    """
+
+    attempt: Attempt
+    epoch: Epoch
+    taken_by: Attempt
+    ended: frozenset[tuple[str, int]]
+    others: frozenset[Attempt] = frozenset()
+
+    @staticmethod
+    def than(cut: _TakenCut, attempt: Attempt, others: frozenset[Attempt] = frozenset()) -> LaterOutput:
+        """The output after this cut."""
+        tasks = cut.outline.tasks.items()
+        ended = frozenset((name, task.index) for task, of in tasks if of.ended for name in of.operators)
+        return LaterOutput(attempt, cut.outline.epoch, cut.attempt, ended, others)
+
+    def removes(self, transaction: str) -> bool:
+        """Whether a transaction is part of it.
+
+        >>> later = LaterOutput(Attempt(3), Epoch(5), Attempt(2), frozenset({("out", 0)}))
+        >>> later.removes("out.0.attempt-2.epoch-5"), later.removes("out.0.attempt-2.epoch-6")
+        (False, True)
+        >>> later.removes("out.0.attempt-2.epoch-0"), later.removes("out.1.attempt-2.epoch-0")
+        (False, True)
+        >>> later.removes("out.1.attempt-1.epoch-0"), later.removes("out.0.attempt-3.epoch-6")
+        (False, False)
+        """
+        turn = turn_in(transaction)
+        if turn is None or not self.removes_open(turn.attempt):
+            return False
+        if turn.epoch > 0:
+            return turn.epoch > self.epoch
+        if turn.attempt != self.taken_by:
+            return turn.attempt > self.taken_by
+        sink = transaction.rsplit(".", 3)[0]
+        return (sink, turn.index) not in self.ended
+
+    def removes_open(self, attempt: int) -> bool:
+        return attempt < self.attempt and attempt not in self.others

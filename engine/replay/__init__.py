@@ -1,0 +1,1 @@
+"""Runs a task again on the inputs that were kept of it."""

@@ -1,0 +1,281 @@
+"""One task, interpreted plainly, one entry point at a time: state in, outputs and state out.
+
+It runs next to a task of the engine when a trace is replayed. Rebalanced records, whose target depends on a turn, are
+compared without their target: see `Outputs`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from backedge.engine.simulation.checker.plain_operator import (
+    NO_KEY,
+    Hop,
+    PlainOperator,
+    Wires,
+    frozen,
+    one_nan,
+    rule_of,
+)
+from backedge.engine.simulation.checker.record import Ran
+from backedge.graphs.deployment import Deployment, Task
+from backedge.graphs.ids import ChannelId
+from backedge.graphs.plan import Edge, Routing
+from backedge.graphs.routing import key_group, task_of_group
+from backedge.recovery.cut.cut import OperatorState, layers
+from backedge.recovery.cut.keyed_parts import entries_of
+
+ANY_TARGET = -1
+COLUMNS = b"A"
+"""The first byte of encoded columns."""
+
+Outputs = Counter[tuple[str, int, Any, int]]
+"""The output of one entry point: edge, target index, frozen record, hops. Batching does not count."""
+
+
+class PlainState(NamedTuple):
+    """The state of one operator in one task, in plain values, as a capture would hold it."""
+
+    values: dict[Any, Any]
+    timers: Counter[tuple[int, Any, int]]
+    waiting: Counter[Any]
+    positions: dict[str, int]
+    measured: dict[str, Any]
+    own: Any
+
+    def all_keys(self) -> set[Any]:
+        """All keys that something is kept under."""
+        return {key for key in [*self.values, *(key for _, key, _ in self.timers)] if key is not NO_KEY}
+
+
+class PlainTask:
+    """The operators of one task. `written` of its sinks is what is in no transaction yet."""
+
+    def __init__(self, task: Task, deployment: Deployment, inputs: Mapping[str, Sequence[Any]], wires: Wires) -> None:
+        self.task = task
+        self.deployment = deployment
+        self.inputs = inputs
+        self.wires = wires
+        self.edges = {channel.edge.name: channel.edge for channel in task.inputs}
+        plan = deployment.plan
+        self.operators = {
+            name: PlainOperator(plan.operators[name], task.id.index, deployment.parallelism[name])
+            for name in task.operators
+        }
+        self.positions: dict[str, dict[str, int]] = {}
+        self.measured: dict[str, dict[str, Any]] = {name: {} for name in task.operators}
+        for name, operator in self.operators.items():
+            if operator.operator.kind.is_source:
+                self.positions[name] = {f"{task.id.index}-of-{operator.parallelism}": 0}
+
+    def restore(self, states: Mapping[str, OperatorState]) -> None:
+        """Take over what a cut holds."""
+        for name, state in states.items():
+            held = decoded(state)
+            operator = self.operators[name]
+            operator.values = held.values
+            operator.timers = list(held.timers.elements())
+            operator.waiting = [Hop(*pickle.loads(payload)[:2]) for payload in state.pending]
+            if name in self.positions:
+                self.positions[name] = held.positions
+            if held.own is not None:
+                operator.instance.restore(held.own)
+            self.measured[name] = held.measured
+            operator.hops_max = _whole(state).get("hops_max", 0)
+
+    def state(self, name: str) -> PlainState:
+        """What a capture of the operator should contain now."""
+        operator = self.operators[name]
+        return PlainState(
+            operator.values,
+            Counter(operator.timers),
+            Counter((frozen(one.record), one.hops) for one in operator.waiting),
+            self.positions.get(name, {}),
+            self.measured[name],
+            operator.instance.capture() if hasattr(operator.instance, "capture") else None,
+        )
+
+    # -- entry points --------------------------------------------------------------------------------------------
+
+    def run(self, ran: Ran) -> Outputs:
+        """What the entry point sends out of the task."""
+        outputs: Outputs = Counter()
+        for operator in self.operators.values():
+            operator.now_ms = ran.now_ms
+        match ran.what:
+            case "produce":
+                self._produce(ran.detail, outputs)
+            case "batch" | "part" if ran.channel is not None and ran.payload is not None:
+                edge = self.edges[ran.channel.edge]
+                self._receive(edge, hops_in(ran.payload), outputs)
+            case "round_end":
+                for operator in self.operators.values():
+                    operator.round_ends(ran.detail)
+                    self._send(operator, outputs)
+            case "release_round" | "release_result":
+                head = self.operators[self.task.id.name]
+                head.release("body" if ran.what == "release_round" else "result")
+                self._send(head, outputs)
+            case "end":
+                for operator in self.operators.values():
+                    operator.ends()
+                    self._send(operator, outputs)
+            case "timer":
+                for operator in self.operators.values():
+                    operator.fire(ran.now_ms)
+                    self._send(operator, outputs)
+            case "answer" if ran.payload is not None:
+                self._answer(pickle.loads(ran.payload), outputs)
+            case _:
+                raise ValueError(f"there is no entry {ran.what!r}, or it lacks something: {ran}")
+        return outputs
+
+    def take_measured(self, iteration: str) -> Any | None:
+        """What went back into an iteration since this was last taken."""
+        totals = [of.pop(iteration) for of in self.measured.values() if iteration in of]
+        if not totals:
+            return None
+        total = totals[0]
+        for other in totals[1:]:
+            total = rule_of(self.deployment.plan, iteration).reduce(total, other)
+        return total
+
+    def take_written(self) -> dict[str, list[Any]]:
+        """What the sinks got since this was last taken."""
+        written = {name: operator.written for name, operator in self.operators.items() if operator.written}
+        for name in written:
+            self.operators[name].written = []
+        return written
+
+    def _produce(self, records_max: int, outputs: Outputs) -> None:
+        for name, positions in self.positions.items():
+            for split, position in positions.items():
+                index, count = map(int, split.split("-of-"))
+                records = self.inputs[name][index::count][position : position + records_max]
+                if records:
+                    positions[split] = position + len(records)
+                    for record in records:
+                        self.operators[name].emit("out", record, 0)
+                    break
+            self._send(self.operators[name], outputs)
+
+    def _answer(self, record: Any, outputs: Outputs) -> None:
+        for operator in self.operators.values():
+            asked = next((one for one in operator.waiting if one.record == record), None)
+            if operator.operator.kind.calls_max and asked is not None:
+                operator.answer(asked)
+                self._send(operator, outputs)
+                return
+        raise LookupError(f"task {self.task.id} asked nobody about {record!r}")
+
+    def _receive(self, edge: Edge, arrived: Sequence[Hop], outputs: Outputs) -> None:
+        operator = self.operators[edge.receiver]
+        operator.receive(edge, arrived)
+        self._send(operator, outputs)
+
+    def _send(self, operator: PlainOperator, outputs: Outputs) -> None:
+        for output, sent in operator.take_emitted():
+            for edge, one in self.wires.follow(operator.name, output, sent):
+                if edge.loop == edge.receiver:
+                    self._measure(operator.name, edge.receiver, one.record)
+                if edge.receiver in self.operators and edge.receiver != self.task.id.name:
+                    self._receive(edge, [one], outputs)
+                    continue
+                for target in self._targets(edge, one.record):
+                    outputs[edge.name, target, frozen(one.record), one.hops] += 1
+
+    def _targets(self, edge: Edge, record: Any) -> Iterator[int]:
+        count = self.deployment.parallelism[edge.receiver]
+        match edge.routing:
+            case Routing.FORWARD:
+                yield self.task.id.index
+            case Routing.REBALANCE:
+                yield ANY_TARGET
+            case Routing.BROADCAST:
+                yield from range(count)
+            case Routing.ROUTE if callable(edge.by):
+                yield edge.by(record) % count
+            case _:
+                key = record[edge.by] if isinstance(edge.by, str) else edge.by(record) if edge.by else None
+                yield task_of_group(key_group(key), count)
+
+    def _measure(self, sender: str, iteration: str, record: Any) -> None:
+        rule = rule_of(self.deployment.plan, iteration)
+        value = rule.measured(record)
+        measured = self.measured[sender]
+        measured[iteration] = rule.reduce(measured[iteration], value) if iteration in measured else value
+
+
+def outputs_in(channel: ChannelId, edge: Edge, payload: bytes) -> Outputs:
+    """The content of a sent batch, for comparison with the expected output."""
+    target = ANY_TARGET if edge.routing is Routing.REBALANCE else channel.receiver.index
+    return Counter((edge.name, target, frozen(one.record), one.hops) for one in hops_in(payload))
+
+
+def rest_of(payload: bytes, skip: int) -> bytes:
+    """An encoded batch without its first `skip` records."""
+    if not skip:
+        return payload
+    rest = hops_in(payload)[skip:]
+    return pickle.dumps(([one.record for one in rest], [one.hops for one in rest]), 5)
+
+
+def hops_in(payload: bytes) -> list[Hop]:
+    """The records of an encoded batch, each with its hops."""
+    records, hops = _rows(payload) if payload[:1] == COLUMNS else pickle.loads(payload)
+    each: list[int] = [hops] * len(records) if isinstance(hops, int) else hops
+    return [Hop(record, hop) for record, hop in zip(records, each, strict=True)]
+
+
+def _rows(payload: bytes) -> tuple[list[Any], int]:
+    """The rows of columns, and their hops: behind 16 bytes, the last 8 of which are the hops, is an Arrow stream."""
+    pyarrow: Any = import_module("pyarrow")
+    batch = pyarrow.ipc.open_stream(payload[16:]).read_next_batch()
+    columns = [list(c.to_numpy_ndarray()) if hasattr(c, "to_numpy_ndarray") else c.to_pylist() for c in batch.columns]
+    names = batch.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)], int.from_bytes(
+        payload[8:16], "little"
+    )
+
+
+def decoded(state: OperatorState) -> PlainState:
+    """What an encoded state says: an entry of two is a value, one of three a timer.
+
+    A delta says all there is of a key that it holds; one of one says that the key has no value.
+    """
+    values: dict[Any, Any] = {}
+    timers: Counter[tuple[int, Any, int]] = Counter()
+    for parts in layers(state):
+        entries = entries_of(parts)
+        if not entries:
+            continue
+        of_delta = {one_nan(entry[0]) for entry in entries}
+        values = {key: value for key, value in values.items() if key not in of_delta}
+        timers = Counter({timer: count for timer, count in timers.items() if timer[1] not in of_delta})
+        for entry in entries:
+            if len(entry) == 2:
+                values[one_nan(entry[0])] = entry[1]
+            elif len(entry) == 3:
+                timers[entry[1], one_nan(entry[0]), entry[2]] += 1
+    whole = _whole(state)
+    if "value" in whole:
+        values[NO_KEY] = whole["value"]
+    for at_ms, hops in whole.get("timers", ()):
+        timers[at_ms, NO_KEY, hops] += 1
+    waiting = [pickle.loads(payload)[:2] for payload in state.pending]
+    return PlainState(
+        values,
+        timers,
+        Counter((frozen(record), hops) for record, hops in waiting),
+        {split: pickle.loads(position) for split, position in state.splits.items()},
+        dict(whole.get("measures", {})),
+        whole.get("own"),
+    )
+
+
+def _whole(state: OperatorState) -> dict[str, Any]:
+    return {} if state.whole is None else pickle.loads(state.whole)

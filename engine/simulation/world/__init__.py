@@ -1,0 +1,1 @@
+"""The simulated world: processes, network, store, and what goes wrong with them."""

@@ -1,0 +1,1 @@
+"""Vertex programs: in rounds, free-running, and on graphs that change."""
