@@ -5,8 +5,8 @@ in place. So while a capture is open, the live state replaces a mutable value by
 method decides which values are copied: `must_copy`.
 
 Encoded state is in parts whose entries have a key group each, so that groups can be moved without decoding them
-(`keyed_parts.py`). (key, value) is a value, (key, at_ms, hops) a timer. Plain values stay as they are, in columns; any
-other entry is pickled on its own.
+(`recovery/cut/keyed_parts.py`). (key, value) is a value, (key, at_ms, hops) a timer. Plain values stay as they are, in
+columns; any other entry is pickled on its own.
 
 A capture holds the whole state, or a delta: the changes since an earlier capture, its base. The unit of change is the
 key, with its value and all its timers. Every touch counts as a change, even if it only reads a mutable value. Code that

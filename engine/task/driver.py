@@ -1,7 +1,8 @@
 """Drives the core of one task: carries out its effects, runs user code, decides what to take, read, split and spill.
 
 It is the same on a cluster and in the simulator; the world around it is behind ports (`ports.py`). It makes no
-decision about the protocol: what an item means, when to capture and what to log is the core's (`task.py`).
+decision about the protocol: what an item means, when to capture and what to log is the core's
+(`recovery/protocol/task.py`).
 
 - The driver processes a batch, sends its output, and only then lets the core look at what is behind the batch. So the
   output of a slice leaves before any capture.

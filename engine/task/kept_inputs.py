@@ -1,4 +1,4 @@
-"""Keeps what a task gets and what it makes of it, so that `replay.py` can run it again from a cut.
+"""Keeps what a task gets and what it makes of it, so that `engine/replay/replay.py` can run it again from a cut.
 
 Kept are the calls of `TaskRuntime` in their order, with the time that the user's functions saw: batches with the edge
 that they came from, what a source has read, due timers, answers of calls, ends of rounds and decisions, the end. With

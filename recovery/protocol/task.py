@@ -1,8 +1,8 @@
 """The core of one task: its reaction to batches, barriers, END, triggers and aborts. No clock, no I/O, no randomness.
 
 It combines the sub-machines: `alignment.py` decides when to capture, `channel_log.py` logs channels, `rounds.py` and
-`iteration.py` handle markers, `channels.py` counts, `task_inputs.py` says what may be processed next, and
-`task_life.py` what the life cycle is. This file says how they interact:
+`iteration.py` handle markers, `channels.py` counts, `inputs.py` says what may be processed next, and `life.py` what the
+life cycle is. This file says how they interact:
 
 - Receiving and processing are separate: `on_...` receives; `take` takes what `ready` and `front` offer.
 - Nothing is received before `start`; the driver keeps earlier arrivals.

@@ -3,8 +3,8 @@
 Rows are in blocks of `BLOCK_ROWS`, and a block belongs to one key group. So a row keeps its number, and what is written
 needs no sorting. A capture shares the blocks with the live table and takes them piece by piece (`table_captures.py`).
 Each row is marked with the number of the last capture before its last change, so a delta has the rows that changed
-since its base, whichever capture that is. (`touched_keys.py` has the rules for deltas, which are the same here: an
-abort drops nothing, and a capture that does not find its base writes everything.) No row is ever removed.
+since its base, whichever capture that is. (`engine/state/touched_keys.py` has the rules for deltas, which are the same
+here: an abort drops nothing, and a capture that does not find its base writes everything.) No row is ever removed.
 """
 
 from __future__ import annotations
