@@ -6,5 +6,5 @@ in the simulator and in a cluster; `task/driver.py` passes the effects of one pa
 
 From the inside out: `batches/` are records that travel together, `state/` is what operators keep by key, `operators/`
 has one operator per file and `vertices/` vertex programs, `io/` has sources and sinks. `task/` drives a task and `run/`
-a run. On top of these are three that know nothing of each other: `simulation/`, `replay/` and `on_ray/`.
+a run. On top of these are `simulation/`, `replay/` and `on_ray/`.
 """

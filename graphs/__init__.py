@@ -1,4 +1,4 @@
-"""backedge.graphs: what a dataflow is. Nothing here runs anything.
+"""backedge.graphs: what a dataflow is. Nothing here runs one.
 
 A user builds a graph with `Flow`. Streams are tails: outputs of operators, each with a routing (`draft.py`). Operators
 that are applied to a stream (`stream.py`) join the flow's draft. A loop (`loop.py`) is a stream that is consumed before

@@ -5,4 +5,6 @@ builds flows of every topology from the user code in `generated_steps.py`, and `
 
 `python -m proof explore` walks every schedule of the graphs in `tiny_graphs.py`, with every single crash point. Start
 reading with `explorer.py`.
+
+`python -m proof transcript NAME` prints a short run in which one thing happens (`transcripts.py`).
 """

@@ -21,8 +21,8 @@ matter what happens by which round, only the best ones on it send in a round, va
 travel, and own vertices that they reach may send in the same round, too. A round with a list is followed by another
 one, even if nothing else is sent. Few values travel as a row for each, with its position in `ids` and the `value`.
 
-State is filed by key group, under three keys of the group: the values; the vertices with their edges, which are written
-once, because deltas leave out what did not change; and what is known of the senders.
+At a capture, the state is filed by key group, under keys of the group: the values; the vertices with their edges, in
+pieces, so that a delta has only the pieces that are new; and what is known of the senders.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Judges a simulated run by what it leaves behind, and shares no code with what it judges."""
+"""Judges a simulated run by what it leaves behind. It shares data classes with what it judges, no decisions."""
