@@ -61,6 +61,7 @@ from backedge.recovery.cut.keyed_parts import (
     fits,
     is_plain,
 )
+from backedge.recovery.stores.store_errors import SnapshotCorruptError
 
 PACKED_AT_ONCE_MAX = 200_000
 """Packing this many entries takes 3 ms; packing a million would delay the task."""
@@ -544,11 +545,20 @@ def keyed_entries(state: OperatorState) -> KeyedEntries:
     return found
 
 
+FIELDS: Mapping[Kind, int] = {"value": 2, "timer": 3, "gone": 1}
+"""How many parts an entry of each kind has."""
+
+
 def _decoded(part: KeyedPart) -> tuple[Kind, Iterable[tuple[Any, ...]]]:
     """The entries of a part, which are of one kind."""
     if not isinstance(part, Pickles):
         return "value", entries_in(part)
     entries = list(entries_in(part))
+    if any(len(entry) != FIELDS[part.kind] for entry in entries):
+        raise SnapshotCorruptError(
+            f"an entry of a state that is filed as {part.kind!r} has another form: its file was written by a program "
+            "that is wrong, or forged; resume from an older cut"
+        )
     if {type(entry[0]) for entry in entries} <= NEVER_NAN:
         return part.kind, entries
     return part.kind, [(canonical_key(entry[0]), *entry[1:]) for entry in entries]

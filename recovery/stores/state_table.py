@@ -224,8 +224,9 @@ def _sizes(keyed: Iterable[KeyedPart]) -> list[int]:
         match part:
             case Pickles(_, groups, starts):
                 sizes = np.diff(starts) + _ENTRY_BYTES
-            case Pairs(groups, keys, [str() | bytes(), *_] as values):
-                sizes = np.fromiter(map(len, values), np.int64, len(keys)) + _ENTRY_BYTES
+            case Pairs(groups, keys, values):
+                texts = [each for each in (keys, values) if isinstance(each[0], str | bytes)]
+                sizes = sum(map(_lengths, texts), np.full(len(keys), _ENTRY_BYTES))
             case _:
                 # Counting one by one would hold Python's lock: 15 ms for ten million entries.
                 starts = np.searchsorted(part.groups, np.arange(KEY_GROUPS + 1, dtype=part.groups.dtype))
@@ -233,6 +234,12 @@ def _sizes(keyed: Iterable[KeyedPart]) -> list[int]:
                 continue
         found += np.bincount(groups, sizes, KEY_GROUPS)
     return found.astype(np.int64).tolist()
+
+
+def _lengths(texts: Any) -> Any:
+    """How many bytes each of many texts, or values of bytes, takes in a file."""
+    encoded = (text if type(text) is bytes or text.isascii() else text.encode() for text in texts)
+    return np.fromiter(map(len, encoded), np.int64, len(texts))
 
 
 def _table_part(rows: Sequence[Rows], span: tuple[int, int]) -> Part:

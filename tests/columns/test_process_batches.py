@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backedge import BadOptionError, Flow, Items, draw, tasks_of_keys
+from backedge import BadOptionError, Collect, Flow, Items, ScheduleError, Stream, draw, simulate, tasks_of_keys
 from backedge.engine.batches.columns import Columns
 from backedge.graphs.task_errors import MisuseError
 from tests.columns.given import columns, flow_of, sent
 from tests.runtime.tasks import Tasks, records_of
 
 Arrays = dict[str, Any]
+State = tuple[Any, Any]
+NODES = 12
+EDGES = [{"id": (n * 5) % NODES, "to": (n * n + 1) % NODES} for n in range(30)]
+STARTS = [{"id": node, "n": node + 1} for node in range(NODES)]
 
 
 class Halves:
@@ -145,6 +149,124 @@ class Same:
         ctx.emit_batch(batch)
 
 
+class Hand:
+    """By node its number and its edges: in each round it hands the number to those it links to, as sums."""
+
+    keeps = True
+
+    def __init__(self) -> None:
+        self.edges = np.zeros((2, 0), np.int64)
+        self.nodes = np.zeros((2, 0), np.int64)
+
+    def on_batch(self, ctx: Any, input: str, batch: Arrays) -> None:
+        if input == "edges":
+            self.edges = np.concatenate([self.edges, [batch["id"], batch["to"]]], axis=1)
+        else:
+            self.nodes = np.concatenate([self.nodes, [batch["id"], batch["n"]]], axis=1)
+
+    def on_round_end(self, ctx: Any) -> None:
+        ids, numbers = self.nodes
+        of = np.zeros(NODES, np.int64)
+        of[ids] = numbers
+        sources, targets = self.edges
+        ctx.emit_batch({"id": np.concatenate([ids, targets]), "n": np.concatenate([ids * 0, of[sources]])})
+        self.nodes = np.zeros((2, 0), np.int64)
+
+    def capture(self) -> Any:
+        return (self.edges, self.nodes) if self.keeps else None
+
+    def restore(self, state: Any) -> None:
+        if state is not None:
+            self.edges, self.nodes = state
+
+    @staticmethod
+    def merge(states: Any) -> Any:
+        return tuple(np.concatenate(parts, axis=1) for parts in zip(*states, strict=True))
+
+    @staticmethod
+    def split(state: Any, parts: int) -> Any:
+        tasks = [tasks_of_keys(of[0], parts) for of in state]
+        return [tuple(of[:, at == task] for of, at in zip(state, tasks, strict=True)) for task in range(parts)]
+
+
+class Forgets(Hand):
+    keeps = False
+
+
+class Add:
+    """Adds up what a node was given in the round."""
+
+    def __init__(self) -> None:
+        self.sums = np.zeros((2, 0), np.int64)
+
+    def on_batch(self, ctx: Any, batch: Arrays) -> None:
+        both = np.concatenate([self.sums, [batch["id"], batch["n"]]], axis=1)
+        ids, rows = np.unique(both[0], return_inverse=True)
+        sums = np.zeros(len(ids), np.int64)
+        np.add.at(sums, rows, both[1])
+        self.sums = np.stack([ids, sums % 1009])
+
+    def on_round_end(self, ctx: Any) -> None:
+        ctx.emit_batch({"id": self.sums[0], "n": self.sums[1]})
+        self.sums = np.zeros((2, 0), np.int64)
+
+    def capture(self) -> Any:
+        return self.sums
+
+    def restore(self, state: Any) -> None:
+        self.sums = state
+
+    @staticmethod
+    def merge(states: Any) -> Any:
+        return np.concatenate(states, axis=1)
+
+    @staticmethod
+    def split(state: Any, parts: int) -> Any:
+        tasks = tasks_of_keys(state[0], parts)
+        return [state[:, tasks == task] for task in range(parts)]
+
+
+class HandRecords:
+    """The same on records."""
+
+    def on_record(self, ctx: Any, input: str, record: Any) -> None:
+        number, targets = ctx.state.get((None, ()))
+        ctx.state.set((number, (*targets, record["to"])) if input == "edges" else (record["n"], targets))
+
+    def on_round_end(self, ctx: Any) -> None:
+        for node in ctx.keys():  # noqa: SIM118
+            number, targets = ctx.state.get()
+            ctx.emit({"id": node, "n": 0})
+            for target in targets:
+                ctx.emit({"id": target, "n": number})
+
+
+class AddRecords:
+    """The same on records."""
+
+    def on_record(self, ctx: Any, record: Any) -> None:
+        ctx.state.set(ctx.state.get(0) + record["n"])
+
+    def on_round_end(self, ctx: Any) -> None:
+        for node in ctx.keys():  # noqa: SIM118
+            ctx.emit({"id": node, "n": ctx.state.get() % 1009})
+            ctx.state.clear()
+
+
+def handing(hand: type[Any], add: type[Any], batch_format: Any = "numpy") -> Flow:
+    """Three rounds over a graph."""
+    flow = Flow("handing")
+    edges = flow.read(Items(EDGES), name="edges").key_by("id")
+
+    def body(numbers: Stream[Any]) -> Stream[Any]:
+        given = flow.process(hand, batch_format=batch_format, edges=edges, numbers=numbers.key_by("id"), name="hand")
+        return given.key_by("id").process(add, batch_format=batch_format, name="add")
+
+    rounds = flow.iterate(flow.read(Items(STARTS), name="starts"), body, rounds=3, name="rounds")
+    rounds.write(Collect(), name="out")
+    return flow
+
+
 def test_keys_of_batches_are_refused():
     class Keys(Same):
         def on_end(self, ctx: Any) -> None:
@@ -153,6 +275,23 @@ def test_keys_of_batches_are_refused():
     tasks = Tasks(flow_of(lambda s: s.key_by("n").process(Keys, batch_format="numpy", name="op")))
     with pytest.raises(MisuseError, match=r"ctx\.keys\(\).*ctx\.table\.scan"):
         tasks.home("op").end(now_ms=0)
+
+
+@pytest.mark.slow
+def test_columns_and_records_give_the_same_in_rounds_under_crashes():
+    ours = simulate(handing(Hand, Add), seeds=range(20), parallelism=(1, 2))
+    records = simulate(handing(HandRecords, AddRecords, None), seeds=range(2))
+    assert ours.crashes > 5
+    assert ours.rescaled
+    by_node = [sorted((row["id"], row["n"]) for row in result.outputs["out"]) for result in (ours, records)]
+    assert by_node[0] == by_node[1]
+    assert len(by_node[0]) == NODES
+
+
+@pytest.mark.slow
+def test_a_class_that_captures_nothing_is_found():
+    with pytest.raises(ScheduleError):
+        simulate(handing(Forgets, Add), seeds=range(20), parallelism=(2,))
 
 
 def test_columns_stay_columns_across_a_key_by():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Range, RequestFailedError
+from backedge import Collect, Flow, JsonLines, Range, RequestFailedError
 from backedge.command import main
 from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.stores.cut_store import CutStore
@@ -26,10 +26,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 NAMES = ("left", "right")
 
 
-def pair(count: int, gate: Gate) -> Flow:
-    """Two loops behind a gate that exchange nothing."""
+def pair(count: int, gate: Gate, out: Path | None = None, names: Sequence[str] = NAMES) -> Flow:
+    """Two loops behind a gate that exchange nothing. They write files into folders below `out`, if it is given."""
     flow = Flow("pair")
-    for name in NAMES:
+    for name in names:
         again = flow.loop(f"{name} again")
         numbers = flow.read(Gated(Range(count), gate, count // 4), name=name)
         begun = numbers.map(lambda number: (number, 0), name=f"{name} begin")
@@ -37,7 +37,8 @@ def pair(count: int, gate: Gate) -> Flow:
         grown = keyed.stateful_map(held_back(gate), initial=0, name=f"{name} grow")
         done, rest = grown.rebalance().split(lambda record: record[1] >= 5, name=f"{name} enough")
         again.feed(rest.rebalance())
-        done.write(Collect(), name=f"{name} done")
+        sink = Collect() if out is None else JsonLines(str(out / name), roll_bytes=50, roll_s=None)
+        done.write(sink, name=f"{name} done")
     return flow
 
 
@@ -161,3 +162,38 @@ def test_a_pipeline_that_fails_for_good_ends_the_run_and_the_other_one(tmp_path:
     with pytest.raises(Exception, match="divide"):
         job.wait()
     assert job.result is not None and job.result.state == "failed"
+
+
+def test_pipelines_that_replace_their_output_leave_each_record_in_their_files_once(tmp_path: Path):
+    """Each goes back to its own cut, and removes the later output of its own sink."""
+    gate, cuts, out = Gate(tmp_path / "gate"), tmp_path / "cuts", tmp_path / "out"
+    flow = pair(100, gate, out)
+    job = begin(flow, snapshots=cuts, every=0.1, keep=1_000)
+    until(job, lambda _: all(list((out / name).glob("*.jsonl")) for name in NAMES), "both have a file")
+    epoch = job.savepoint("mine")
+    there = {name: len(list((out / name).glob("*.jsonl"))) for name in NAMES}
+    gate.let(50)
+    until(job, lambda _: all(len(list((out / n).glob("*.jsonl"))) > there[n] for n in NAMES), "both have more")
+    job.cancel()
+    named = cuts_named(cuts, "mine")
+    gate.open()
+    _, result = finish(flow, snapshots=cuts, every=0.1, resume=epoch, replace_output=True)
+    assert sorted(restore["epoch"] for restore in result.restores) == sorted(named.values())
+    for name in NAMES:
+        files = (out / name).glob("*.jsonl")
+        found = Counter(tuple(json.loads(line)) for file in files for line in file.read_text().splitlines())
+        assert found == Counter(trips_made(100)), name
+
+
+def test_a_pipeline_that_was_dropped_once_begins_from_the_beginning_when_it_is_back(tmp_path: Path):
+    gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
+    right = [name for name in pair(1, gate).plan().operators if name.startswith("right")]
+    for names, drop in ((NAMES, []), (["left"], right), (["left"], []), (NAMES, [])):
+        job = begin(pair(100, gate, names=names), snapshots=cuts, resume="latest", drop=drop)
+        job.stop()
+    restored: dict[str | None, list[int | None]] = {}
+    for entry in CutStore(str(cuts), "pair").chain():
+        if isinstance(entry, AttemptStart):
+            restored.setdefault(entry.pipeline, []).append(entry.restored)
+    assert restored["right"] == [None, None]
+    assert len(restored["left"]) == 4 and None not in restored["left"][1:]

@@ -19,6 +19,7 @@ from backedge import (
     CutView,
     FencedError,
     Flow,
+    Items,
     JsonLines,
     NoSuchCutError,
     Range,
@@ -259,3 +260,17 @@ def test_a_savepoint_is_kept_by_its_name_beside_the_cuts_that_are_dropped(tmp_pa
     assert not {before, *later} & set(store.cuts())
     _, result = finish(flow, snapshots=cuts, actors="slice", resume=at)
     assert set(result.outputs["done"]) == set(trips_made(100))
+
+
+@pytest.mark.parametrize("items", [[1, 2], [1, 2, 3, 4]])
+def test_a_list_of_which_nothing_more_is_read_may_change(tmp_path: Path, items: list[int]):
+    """Its task has ended with the run before."""
+
+    def listed(items: list[int]) -> Flow:
+        flow = Flow("listed")
+        flow.read(Items(items), name="items").rebalance().write(Collect(), name="done")
+        return flow
+
+    finish(listed([1, 2, 3]), snapshots=tmp_path)
+    _, result = finish(listed(items), snapshots=tmp_path, resume="latest")
+    assert sorted(result.outputs["done"]) == [1, 2, 3]

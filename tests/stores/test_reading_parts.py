@@ -7,18 +7,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from backedge.engine.state.keyed_state import keyed_entries
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.routing import groups_of_task, key_group
 from backedge.recovery.cut.cut import Cut, OperatorState, TaskSnapshot
-from backedge.recovery.cut.keyed_parts import entries_of
+from backedge.recovery.cut.keyed_parts import Kind, Pickles, entries_of
 from backedge.recovery.restore.outline import outline_of
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder import Folder
+from backedge.recovery.stores.manifests import CODECS, description_in
 from backedge.recovery.stores.names import Parts
 from backedge.recovery.stores.parquet_tables import decode
+from backedge.recovery.stores.state_table import state_parts
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
 from backedge.recovery.stores.task_files import StoredFile, TaskFiles
 from backedge.recovery.stores.task_tables import StoredCut
@@ -225,3 +229,34 @@ def test_a_file_is_read_only_when_its_key_groups_are_restored(tmp_path: Path, mo
     assert 0 < len(next(parts).groups) < 100
     with pytest.raises(SnapshotCorruptError, match=rf"{last} is missing"):
         list(parts)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {f"{number:04}{'k' * 1_000}": number for number in range(300)},
+        {f"{number:04}{'k' * 1_000}": "v" for number in range(300)},
+        dict.fromkeys(range(300), "😀" * 250),
+    ],
+    ids=["long keys of numbers", "long keys of texts", "texts of four bytes a character"],
+)
+def test_a_file_has_few_bytes_whatever_the_keys_and_values_are(entries: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("backedge.recovery.stores.state_table.PART_BYTES", 20_000)
+    sizes = [part.rows.nbytes for part in state_parts(OperatorState(held(entries)))]
+    assert len(sizes) >= 15
+    assert max(sizes) < 25_000
+
+
+@pytest.mark.parametrize(("kind", "entry"), [("value", ("a", 5, 0)), ("gone", ("a", [1])), ("timer", ("a", [1]))])
+def test_an_entry_that_is_filed_as_another_kind_is_refused(kind: Kind, entry: Any):
+    """A digest is right of what a wrong program has written, too."""
+    data = pickle.dumps(entry)
+    part = Pickles(kind, np.array([3]), np.array([0, len(data)]), data)
+    with pytest.raises(SnapshotCorruptError, match=kind):
+        keyed_entries(OperatorState([part]))
+
+
+def test_a_manifest_does_not_say_whether_files_are_settled():
+    document = {"codecs": CODECS, "tasks": [{"is_settled": False}]}
+    with pytest.raises(SnapshotCorruptError, match="is_settled"):
+        description_in(document, "manifest.json")
