@@ -50,6 +50,7 @@ from backedge.graphs.routing import NEVER_NAN, canonical_key
 from backedge.graphs.task_errors import RecordSerializationError, describe, serialization_error, show, unreadable_error
 from backedge.recovery.cut.cut import OperatorState, layers
 from backedge.recovery.cut.keyed_parts import (
+    ITEMS,
     PLAIN_KEYS,
     PLAIN_VALUES,
     Column,
@@ -545,16 +546,12 @@ def keyed_entries(state: OperatorState) -> KeyedEntries:
     return found
 
 
-FIELDS: Mapping[Kind, int] = {"value": 2, "timer": 3, "gone": 1}
-"""How many parts an entry of each kind has."""
-
-
 def _decoded(part: KeyedPart) -> tuple[Kind, Iterable[tuple[Any, ...]]]:
     """The entries of a part, which are of one kind."""
     if not isinstance(part, Pickles):
         return "value", entries_in(part)
     entries = list(entries_in(part))
-    if any(len(entry) != FIELDS[part.kind] for entry in entries):
+    if not {*map(len, entries)} <= {ITEMS[part.kind]}:
         raise SnapshotCorruptError(
             f"an entry of a state that is filed as {part.kind!r} has another form: its file was written by a program "
             "that is wrong, or forged; resume from an older cut"

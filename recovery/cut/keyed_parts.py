@@ -21,6 +21,9 @@ Column = npt.NDArray[Any]
 Kind = Literal["value", "timer", "gone"]
 """What an entry is: (key, value), (key, at_ms, hops), or (key,) for a key that has no value any more."""
 
+ITEMS: Mapping[str, int] = {"value": 2, "timer": 3, "gone": 1}
+"""The number of items in an entry of each kind."""
+
 
 class Numbers(NamedTuple):
     """Integers with numbers. `code` is the type of the values: "i" for integers, "f" for floats."""

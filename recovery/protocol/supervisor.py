@@ -120,7 +120,7 @@ A run that begins has not had the job: what others append before its first claim
 
 class Beginning(NamedTuple):
     """What a run was asked to begin with: to go back to a cut (None: where the chain ends), and to remove the output
-    after it. `anew`: not to take over another run's job.
+    after it. `anew`: refuse to take over the job of another run.
     """
 
     epoch: Epoch | None = None

@@ -238,8 +238,8 @@ def _sizes(keyed: Iterable[KeyedPart]) -> list[int]:
 
 def _lengths(texts: Any) -> Any:
     """How many bytes each of many texts, or values of bytes, takes in a file."""
-    encoded = (text if type(text) is bytes or text.isascii() else text.encode() for text in texts)
-    return np.fromiter(map(len, encoded), np.int64, len(texts))
+    data = texts if type(texts[0]) is bytes else map(str.encode, texts)
+    return np.fromiter(map(len, data), np.int64, len(texts))
 
 
 def _table_part(rows: Sequence[Rows], span: tuple[int, int]) -> Part:

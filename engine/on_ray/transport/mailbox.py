@@ -119,7 +119,7 @@ class _OneKey:
 class _ZmqBox:
     """The ZeroMQ socket of a mailbox, for the supervisor and other hosts, and what connects to others.
 
-    - has_more: whether it has messages. Its descriptor only tells when that changes.
+    - has_more: whether it has messages. Its descriptor becomes readable only when that changes.
     """
 
     def __init__(self, local: str, host: str | None, keys: Keys) -> None:

@@ -130,29 +130,28 @@ class World(WorldPorts):
         except (FencedError, OSError, OutputReplacedError):
             if not self._loses_stale(event):
                 raise
+        if (host := self._host_of(event)) is not None:
+            host.core.check()
+        self._settle()
+
+    def _host_of(self, event: Happening) -> Host | None:
+        """The host of the task that an event names, by itself or by a channel to it; None if there is none."""
         match event:
             case (_, (TaskId() | ChannelId()) as found, *_):
-                host = self.hosts.get(found.receiver if isinstance(found, ChannelId) else found)
-                if host is not None:
-                    host.core.check()
+                return self.hosts.get(found.receiver if isinstance(found, ChannelId) else found)
             case _:
-                pass
-        self._settle()
+                return None
 
     def _loses_stale(self, event: Happening) -> bool:
         """Remove the task at which an event happened if its attempt is over. Returns whether it was."""
-        match event:
-            case ("zombie", index, _):
-                del self.zombies[index]
-                return True
-            case (_, (TaskId() | ChannelId()) as found, *_):
-                task = found.receiver if isinstance(found, ChannelId) else found
-                if task in self.hosts and self.hosts[task].attempt < self.supervisor.attempt:
-                    del self.hosts[task]
-                    return True
-            case _:
-                pass
-        return False
+        if event[0] == "zombie":
+            del self.zombies[event[1]]
+            return True
+        host = self._host_of(event)
+        if host is None or host.attempt >= self.supervisor.attempt:
+            return False
+        del self.hosts[host.id]
+        return True
 
     def obey(self, orders: Sequence[Order]) -> None:
         """Have the run's driver carry out orders."""

@@ -20,7 +20,8 @@ import numpy.typing as npt
 from backedge.graphs.graph_errors import UnkeyableError
 from backedge.graphs.routing import groups_of_keys, key_group, key_groups
 from backedge.graphs.wording import counted
-from backedge.recovery.spark.cut_tables.decoding import PARTS, identity_of
+from backedge.recovery.cut.keyed_parts import ITEMS
+from backedge.recovery.spark.cut_tables.decoding import identity_of
 from backedge.recovery.spark.cut_tables.plain_pickles import (
     OPCODES_MAX,
     BrokenPickleError,
@@ -229,7 +230,7 @@ class _State:
                 continue
             except BrokenPickleError:
                 continue
-            if row != pickled_row(group, data) or (entry is not None and len(entry) != PARTS[kind]):
+            if row != pickled_row(group, data) or (entry is not None and len(entry) != ITEMS[kind]):
                 self._find("row that differs from its pickle", shown)
                 continue
             identity = None if entry is None else identity_of(entry[0], group, len(data))

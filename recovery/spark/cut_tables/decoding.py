@@ -33,7 +33,7 @@ import numpy as np
 from backedge.graphs.graph_errors import UnkeyableError
 from backedge.graphs.other_keys import code_of
 from backedge.graphs.routing import key_group
-from backedge.recovery.cut.keyed_parts import fits
+from backedge.recovery.cut.keyed_parts import ITEMS, fits
 from backedge.recovery.spark.cut_tables.plain_pickles import Named, UnreadablePickleError, load
 from backedge.recovery.stores.parquet_tables import pa
 from backedge.recovery.stores.record_tables import columns_in
@@ -117,16 +117,12 @@ def pair_of(kind: str, data: bytes) -> Pair:
     Pair(key='"a"', value='[1,2]')
     """
     found, budget = _loaded(data), Budget(len(data))
-    if kind in PARTS:
+    if kind in ITEMS:
         parts = list(cast("tuple[Any, ...]", found)) if type(found) is tuple else []
-        if len(parts) != PARTS[kind]:
+        if len(parts) != ITEMS[kind]:
             return Pair(None, None)
         return Pair(json_of(parts[0], budget), None if len(parts) == 1 else json_of(parts[1], budget))
     return Pair(None, json_of(found, budget))
-
-
-PARTS = {"value": 2, "timer": 3, "gone": 1}
-"""The number of items in an entry of each kind."""
 
 
 def identity_in(kind: str, group: int | None, data: bytes) -> str | None:
@@ -144,7 +140,7 @@ def identity_in(kind: str, group: int | None, data: bytes) -> str | None:
     '<datetime.date>"2024-01-01"'
     """
     found = _loaded(data)
-    if type(found) is not tuple or len(cast("Any", found)) != PARTS.get(kind):
+    if type(found) is not tuple or len(cast("Any", found)) != ITEMS.get(kind):
         return None
     return identity_of(cast("tuple[Any, ...]", found)[0], group, len(data))
 
