@@ -387,10 +387,16 @@ def test_a_compressed_batch_of_columns_is_not_decoded(as_dictionary: bool):
         stream.write_batch(rows)
     payload = b"A" + bytes(15) + sink.getvalue().to_pybytes()
     assert len(payload) < 64 << 10
-    before = pa.total_allocated_bytes()
-    assert records_of(payload) == [Record(None, None)]
-    assert records_in_batch(payload) is None
-    assert pa.default_memory_pool().max_memory() < before + (80 << 20), "nothing was decompressed beside the original"
+    usual, counted = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(counted)
+    try:
+        assert records_of(payload) == [Record(None, None)]
+        assert records_in_batch(payload) is None
+        assert counted.max_memory() < 1 << 20, "nothing was decompressed"
+        pa.ipc.open_stream(sink.getvalue()).read_all()
+        assert counted.max_memory() > 64 << 20, "what is decompressed is counted"
+    finally:
+        pa.set_memory_pool(usual)
 
 
 def test_a_key_that_repeats_itself_without_end_has_no_identity():
