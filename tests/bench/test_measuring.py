@@ -130,6 +130,7 @@ def test_a_slow_simulator_misses_the_limit():
     assert any(claim.startswith("simulated step: ") for claim in missed(TaskCore, step_us=1e6))
 
 
+@pytest.mark.slow
 def test_a_schedule_that_violates_the_protocol_is_not_timed(monkeypatch: pytest.MonkeyPatch):
     run_case = schedules.run_case
     monkeypatch.setattr(schedules, "run_case", lambda *case: run_case(*case, rule="no-loop-log"))

@@ -11,20 +11,7 @@ import pytest
 from backedge.engine.on_ray.api.job_handle import RunResult
 from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.engine.on_ray.transport.control_messages import Counts
-from bench import (
-    audit,
-    count,
-    hop,
-    increments,
-    loop,
-    ours,
-    recover,
-    rescale,
-    restore,
-    snapshot,
-    start,
-    superstep,
-)
+from bench import audit, count, hop, increments, loop, ours, recover, rescale, restore, snapshot, start, superstep
 from bench.increments_on_ray import CutWindow
 from bench.measuring import Report, Samples
 from bench.ours import BenchError, Look, Window
@@ -123,10 +110,7 @@ MISSED: list[tuple[str, Figures, Figures, list[str]]] = [
         *("increments", {}, {"windows": (CUTS, replace(CUTS, window=replace(CUTS.window, epochs=97)))}),
         ["215 of 240 cuts completed"],
     ),
-    (
-        *("increments", {}, {"windows": (CUTS, replace(CUTS, deltas=30, whole=10))}),
-        ["70 of 80 cuts hold what changed"],
-    ),
+    (*("increments", {}, {"windows": (CUTS, replace(CUTS, deltas=30, whole=10))}), ["70 of 80 cuts hold what changed"]),
 ]
 
 

@@ -36,12 +36,12 @@ def test_the_free_loop_gives_what_the_page_says():
 
 
 def test_the_rounds_give_what_the_page_says():
-    outputs = simulate(made_by_example("loops", 1)["flow"], seeds=range(10), crashes=1).outputs
+    outputs = simulate(made_by_example("loops", 1)["flow"], seeds=range(2), crashes=1).outputs
     assert sorted(outputs["halved"]) == [1.0, 1.5]
 
 
 def test_the_calls_give_what_the_page_says():
-    outputs = simulate(made_by_example("calls")["flow"], seeds=range(5), crashes=1).outputs
+    outputs = simulate(made_by_example("calls")["flow"], seeds=range(2), crashes=1).outputs
     assert {question["text"] for question in outputs["answers"]} == {"why", "how long"}
     assert [question["tries"] for question in outputs["given_up"]] == [4]
     assert outputs["failed"] == []
@@ -62,7 +62,7 @@ def test_the_client_of_the_page_fetches_pages():
     runner, address = in_event_loop(serve()).result()
     try:
         flow = made_by_example("calls", 1)["pages"]([f"{address}/a", f"{address}/b", "http://127.0.0.1:1/"])
-        outputs = simulate(flow, seeds=range(5), crashes=1).outputs
+        outputs = simulate(flow, seeds=range(2), crashes=1).outputs
     finally:
         in_event_loop(runner.cleanup()).result()
     assert sorted((page["status"], page["text"]) for page in outputs["pages"]) == [(200, "page /a"), (404, "page /b")]

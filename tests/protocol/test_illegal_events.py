@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from functools import partial
+from itertools import product
+from typing import Any
 
 import pytest
 
@@ -19,41 +21,27 @@ from tests.protocol.bench_of_cores import Bench, graph, task_id
 JOIN = graph("left -> join", "right -> join", "join -> out")
 LOOP = graph("items -> head", "head -> body", "body => head")
 REPEAT = graph("items -> repeat", "repeat -> body", "body => repeat", "repeat -> out", iterations=["repeat"])
+NOT_READY = r"\w+\.\w+->\w+\.\w+ .* is not ready"
+NO_STEP = "no step of a round was running"
+
+Event = Callable[[Bench, Any], object]
 
 
-class Illegal(NamedTuple):
-    """What was done before, at which task, the event, and what its error says."""
-
-    before: Callable[[], Bench]
-    task: str
-    event: Callable[[Bench, Any], object]
-    says: str
+def receives(channel: str, item: Item) -> Event:
+    return lambda bench, core: core.receive(bench.channel(channel), bench.attempt, item)
 
 
-def receives(channel: str, item: Item | Callable[[Bench], Item]) -> Callable[[Bench, Any], object]:
-    def event(bench: Bench, core: Any) -> object:
-        return core.receive(bench.channel(channel), bench.attempt, item(bench) if callable(item) else item)
-
-    return event
-
-
-def takes(channel: str) -> Callable[[Bench, Any], object]:
-    return lambda bench, core: core.take(bench.channel(channel))
+def calls(method: str, *arguments: Any) -> Event:
+    """A call of the core; texts are names of channels."""
+    return lambda bench, core: getattr(core, method)(
+        *(bench.channel(given) if isinstance(given, str) else given for given in arguments)
+    )
 
 
 # -- what was done before --------------------------------------------------------------------------------------------
 
 
-def join() -> Bench:
-    return Bench(JOIN)
-
-
-def loop() -> Bench:
-    return Bench(LOOP)
-
-
-def repeat() -> Bench:
-    return Bench(REPEAT)
+join, loop, repeat = (partial(Bench, deployment) for deployment in (JOIN, LOOP, REPEAT))
 
 
 def with_one_queued() -> Bench:
@@ -113,15 +101,12 @@ def with_ended_head() -> Bench:
     return bench
 
 
-def with_marker_of_round(number: int) -> Callable[[], Bench]:
-    def before() -> Bench:
-        bench = Bench(REPEAT)
-        marker = Marker((number,))
-        outlet = bench.core("repeat").outlets[bench.channel("repeat->body")]
-        bench.receive("repeat->body", outlet.number(encode_marker(marker), marker))
-        return bench
-
-    return before
+def with_marker_of_round_1() -> Bench:
+    bench = Bench(REPEAT)
+    marker = Marker((1,))
+    outlet = bench.core("repeat").outlets[bench.channel("repeat->body")]
+    bench.receive("repeat->body", outlet.number(encode_marker(marker), marker))
+    return bench
 
 
 class _StoppedDriver(TaskDriver):
@@ -153,157 +138,90 @@ def with_end_hooks_running() -> Bench:
     return bench
 
 
-BAD_DIGEST = 12345
+def batch(seq: int) -> Data:
+    return Data(seq, b"", None)
 
-ILLEGAL: dict[str, Illegal] = {
+
+def barrier(epoch: int, batches: int, mode: Mode = Mode.ALIGNED, digest: int = 0) -> Barrier:
+    return Barrier(Epoch(epoch), mode, batches, digest)
+
+
+ANOTHER_DIGEST = 0x3039
+
+ILLEGAL: dict[str, tuple[Callable[[], Bench], str, Event, str]] = {
     # receipt
-    "a channel of somebody else": Illegal(
-        join, "join", receives("join->out", Data(1, b"", None)), "join/0 has no input channel"
-    ),
-    "a batch too many": Illegal(
-        with_one_queued, "join", receives("left->join", Data(3, b"", None)), "batch 3 arrived instead of 2"
-    ),
-    "a batch again": Illegal(
-        with_one_queued, "join", receives("left->join", Data(1, b"", None)), "batch 1 arrived instead of 2"
-    ),
-    "a batch after END": Illegal(
-        with_left_ended, "join", receives("left->join", Data(2, b"", None)), "batch 2 arrived after END"
-    ),
-    "a barrier after END": Illegal(
-        with_left_ended,
-        "join",
-        receives("left->join", Barrier(Epoch(1), Mode.ALIGNED, 1, 0)),
-        "Barrier arrived after END",
-    ),
-    "END after END": Illegal(with_left_ended, "join", receives("left->join", End(1, 0)), "End arrived after END"),
-    "a barrier again": Illegal(
-        with_barrier_3,
-        "join",
-        receives("left->join", Barrier(Epoch(3), Mode.ALIGNED, 0, 0)),
-        "barrier 3 arrived after barrier 3",
-    ),
-    "a barrier of an earlier epoch": Illegal(
-        with_barrier_3,
-        "join",
-        receives("left->join", Barrier(Epoch(2), Mode.ALIGNED, 0, 0)),
-        "barrier 2 arrived after barrier 3",
-    ),
-    "a barrier with another count": Illegal(
-        with_one_queued,
-        "join",
-        receives("left->join", Barrier(Epoch(1), Mode.ALIGNED, 2, 0)),
-        "Barrier says 2 batches",
-    ),
-    "an unaligned barrier with another digest": Illegal(
-        with_one_queued,
-        "join",
-        receives("left->join", Barrier(Epoch(1), Mode.UNALIGNED, 1, BAD_DIGEST)),
+    "a channel of somebody else": (join, "join", receives("join->out", batch(1)), "join/0 has no input channel"),
+    "a batch too many": (with_one_queued, "join", receives("left->join", batch(3)), "batch 3 arrived instead of 2"),
+    "a batch again": (with_one_queued, "join", receives("left->join", batch(1)), "batch 1 arrived instead of 2"),
+    "a batch after END": (with_left_ended, "join", receives("left->join", batch(2)), "batch 2 arrived after END"),
+    "a barrier after END": (with_left_ended, "join", receives("left->join", barrier(1, 1)), "Barrier .* after END"),
+    "END after END": (with_left_ended, "join", receives("left->join", End(1, 0)), "End arrived after END"),
+    "a barrier again": (with_barrier_3, "join", receives("left->join", barrier(3, 0)), "3 arrived after barrier 3"),
+    "a barrier of an earlier epoch": (with_barrier_3, "join", receives("left->join", barrier(2, 0)), "2 .* barrier 3"),
+    "a barrier with another count": (with_one_queued, "join", receives("left->join", barrier(1, 2)), "says 2 batches"),
+    "an unaligned barrier with another digest": (
+        *(with_one_queued, "join", receives("left->join", barrier(1, 1, Mode.UNALIGNED, ANOTHER_DIGEST))),
         "0x00003039",
     ),
-    "END with another digest": Illegal(
-        with_one_queued, "join", receives("left->join", End(1, BAD_DIGEST)), "0x00003039"
-    ),
-    "something new in a restored channel": Illegal(
-        with_restored_log,
-        "head",
-        receives("body->head (restored)", Data(2, b"", None)),
+    "END with another digest": (with_one_queued, "join", receives("left->join", End(1, ANOTHER_DIGEST)), "0x00003039"),
+    "something new in a restored channel": (
+        *(with_restored_log, "head", receives("body->head (restored)", batch(2))),
         r"\(restored\): batch 2 arrived after END",
     ),
     # processing
-    "take from nowhere": Illegal(join, "join", takes("join->out"), "has no input channel"),
-    "take nothing": Illegal(join, "join", takes("left->join"), r"left\..*->join\..* is not ready"),
-    "take a barrier": Illegal(with_barrier_3, "join", takes("left->join"), r"left\..*->join\..* is not ready"),
-    "take what is held": Illegal(
-        with_a_batch_behind_a_barrier, "join", takes("left->join"), r"left\..*->join\..* is not ready"
+    "take from nowhere": (join, "join", calls("take", "join->out"), "has no input channel"),
+    "take nothing": (join, "join", calls("take", "left->join"), NOT_READY),
+    "take a barrier": (with_barrier_3, "join", calls("take", "left->join"), NOT_READY),
+    "take what is held": (with_a_batch_behind_a_barrier, "join", calls("take", "left->join"), NOT_READY),
+    "take what waits behind a restored channel": (with_restored_log, "head", calls("take", "body->head"), NOT_READY),
+    "take after the end": (with_ended_head, "head", calls("take", "body->head"), NOT_READY),
+    "take nothing in an iteration": (repeat, "body", calls("take", "repeat->body"), NOT_READY),
+    "a marker of a later round": (
+        *(with_marker_of_round_1, "body", calls("take", "repeat->body")),
+        r"marker \(1,\) while the task is in round \(0,\)",
     ),
-    "take what waits behind a restored channel": Illegal(
-        with_restored_log, "head", takes("body->head"), "body.*->head.* is not ready"
-    ),
-    "take after the end": Illegal(with_ended_head, "head", takes("body->head"), "body.*->head.* is not ready"),
-    "take nothing in an iteration": Illegal(repeat, "body", takes("repeat->body"), "repeat.*->body.* is not ready"),
-    "a marker of a later round": Illegal(
-        with_marker_of_round(1), "body", takes("repeat->body"), r"marker \(1,\) while the task is in round \(0,\)"
-    ),
-    "processed what it never had": Illegal(
-        join, "join", lambda bench, core: core.on_processed(bench.channel("join->out")), "has no input channel"
-    ),
-    "send into a channel of somebody else": Illegal(
-        join, "join", lambda bench, core: core.sent(bench.channel("left->join"), b""), "join/0 may not send"
-    ),
-    "send after END": Illegal(
-        with_ended_head, "head", lambda bench, core: core.sent(bench.channel("head->body"), b""), "head/0 may not send"
-    ),
+    "processed what it never had": (join, "join", calls("on_processed", "join->out"), "has no input channel"),
+    "send into a channel of somebody else": (join, "join", calls("sent", "left->join", b""), "join/0 may not send"),
+    "send after END": (with_ended_head, "head", calls("sent", "head->body", b""), "head/0 may not send"),
     # epochs
-    "start again": Illegal(join, "join", lambda bench, core: core.start(busy=False), "join/0 is already running"),
-    "start again after the end": Illegal(
-        with_left_ended, "left", lambda b, core: core.start(busy=False), "is already running"
+    "start again": (join, "join", lambda bench, core: core.start(busy=False), "join/0 is already running"),
+    "start again after the end": (with_left_ended, "left", lambda b, core: core.start(busy=False), "already running"),
+    "captured an epoch that is not open": (join, "left", calls("on_captured", Epoch(1), ()), "epoch 1 is not open"),
+    "captured a last state without an end": (join, "left", calls("on_captured", None, ()), "left/0 has not ended"),
+    "wrote a last state without an end": (join, "left", calls("on_written", None), "left/0 has not ended"),
+    "failed to write a last state without an end": (
+        *(join, "left", lambda bench, core: core.on_write_failed(None, "full")),
+        "left/0 has not ended",
     ),
-    "captured an epoch that is not open": Illegal(
-        join, "left", lambda bench, core: core.on_captured(Epoch(1), ()), "epoch 1 is not open"
-    ),
-    "captured a last state without an end": Illegal(
-        join, "left", lambda bench, core: core.on_captured(None, ()), "left/0 has not ended"
-    ),
-    "wrote a last state without an end": Illegal(
-        join, "left", lambda bench, core: core.on_written(None), "left/0 has not ended"
-    ),
-    "failed to write a last state without an end": Illegal(
-        join, "left", lambda bench, core: core.on_write_failed(None, "full"), "left/0 has not ended"
-    ),
-    "wrote an epoch whose log is not sealed": Illegal(
-        with_unsealed_log, "head", lambda bench, core: core.on_written(Epoch(1)), "log of epoch 1 is not sealed"
-    ),
+    "wrote an epoch whose log is not sealed": (with_unsealed_log, "head", calls("on_written", Epoch(1)), "not sealed"),
     # ends
-    "exhausted, and no source": Illegal(
-        join, "join", lambda bench, core: core.on_exhausted(), "join/0 is not a source"
-    ),
-    "exhausted twice": Illegal(with_left_ended, "left", lambda bench, core: core.on_exhausted(), "has already ended"),
-    "told to end, and no head": Illegal(
-        loop, "body", lambda bench, core: core.on_told_to_end(), "is not the head of a free loop"
-    ),
-    "told to end, and the head of an iteration": Illegal(
-        repeat, "repeat", lambda bench, core: core.on_told_to_end(), "is not the head of a free loop"
-    ),
-    "end hooks that nobody asked for": Illegal(
-        join, "join", lambda bench, core: core.on_end_hooks_ran(), "join/0 was not running end hooks"
-    ),
-    "end hooks twice": Illegal(
-        with_left_ended, "left", lambda bench, core: core.on_end_hooks_ran(), "left/0 was not running end hooks"
-    ),
-    "exhausted while the end hooks run": Illegal(
-        with_end_hooks_running, "left", lambda bench, core: core.on_exhausted(), "has already ended"
-    ),
+    "exhausted, and no source": (join, "join", calls("on_exhausted"), "join/0 is not a source"),
+    "exhausted twice": (with_left_ended, "left", calls("on_exhausted"), "has already ended"),
+    "exhausted while the end hooks run": (with_end_hooks_running, "left", calls("on_exhausted"), "has already ended"),
+    "told to end, and no head": (loop, "body", calls("on_told_to_end"), "is not the head of a free loop"),
+    "told to end, and the head of an iteration": (repeat, "repeat", calls("on_told_to_end"), "not the head of a free"),
+    "end hooks that nobody asked for": (join, "join", calls("on_end_hooks_ran"), "join/0 was not running end hooks"),
+    "end hooks twice": (with_left_ended, "left", calls("on_end_hooks_ran"), "left/0 was not running end hooks"),
     # rounds
-    "a step of a round, and in no iteration": Illegal(
-        join, "join", lambda bench, core: core.on_round_hooks_ran(None), "join/0 is not in an iteration"
-    ),
-    "round hooks that nobody asked for": Illegal(
-        repeat, "body", lambda bench, core: core.on_round_hooks_ran(None), "no step of a round was running"
-    ),
-    "a decision that nobody asked for": Illegal(
-        repeat, "repeat", lambda bench, core: core.on_decided(True), "no step of a round was running"
-    ),
-    "a release that nobody asked for": Illegal(
-        repeat, "repeat", lambda bench, core: core.on_round_released(), "no step of a round was running"
-    ),
-    "a result that nobody asked for": Illegal(
-        repeat, "repeat", lambda bench, core: core.on_result_released(None), "no step of a round was running"
-    ),
-    "a decision where hooks were asked for": Illegal(
-        with_round_hooks_running, "body", lambda bench, core: core.on_decided(True), "RunRoundEnd was running"
-    ),
+    "a step of a round, and in no iteration": (join, "join", calls("on_round_hooks_ran", None), "not in an iteration"),
+    "round hooks that nobody asked for": (repeat, "body", calls("on_round_hooks_ran", None), NO_STEP),
+    "a decision that nobody asked for": (repeat, "repeat", calls("on_decided", True), NO_STEP),
+    "a release that nobody asked for": (repeat, "repeat", calls("on_round_released"), NO_STEP),
+    "a result that nobody asked for": (repeat, "repeat", calls("on_result_released", None), NO_STEP),
+    "a decision where hooks were asked for": (with_round_hooks_running, "body", calls("on_decided", True), "RoundEnd"),
 }
+"""What was done before, at which task, the event, and what its error names."""
 
 
 @pytest.mark.parametrize("name", ILLEGAL)
 def test_an_illegal_event_raises_and_changes_nothing(name: str):
-    illegal = ILLEGAL[name]
-    bench = illegal.before()
-    core = bench.core(illegal.task)
-    before = dump(core)
-    with pytest.raises(ProtocolError, match=illegal.says):
-        illegal.event(bench, core)
-    assert dump(core) == before
+    before, task, event, says = ILLEGAL[name]
+    bench = before()
+    core = bench.core(task)
+    unchanged = dump(core)
+    with pytest.raises(ProtocolError, match=says):
+        event(bench, core)
+    assert dump(core) == unchanged
 
 
 def test_damage_and_misuse_are_two_kinds_of_error():
@@ -315,15 +233,14 @@ def test_damage_and_misuse_are_two_kinds_of_error():
     assert not isinstance(misuse.value, ChannelIntegrityError)
 
 
-@pytest.mark.parametrize("before", Life)
-@pytest.mark.parametrize("after", Life)
-def test_a_task_becomes_only_what_the_table_of_its_life_has(before: Life, after: Life):
+def test_a_task_becomes_only_what_the_table_of_its_life_has():
     core = Bench(JOIN).core("join")
-    core.life = before
-    if (before, after) in TRANSITIONS:
-        core._become(after)
-        assert core.life is after
-    else:
-        with pytest.raises(ProtocolError, match="cannot become"):
+    for before, after in product(Life, Life):
+        core.life = before
+        if (before, after) in TRANSITIONS:
             core._become(after)
-        assert core.life is before
+            assert core.life is after
+        else:
+            with pytest.raises(ProtocolError, match="cannot become"):
+                core._become(after)
+            assert core.life is before

@@ -2,59 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.protocol.coordinator import SnapshotOptions
-from backedge.recovery.protocol.messages import Mode
-from backedge.recovery.protocol.orders import (
-    AppendEntry,
-    AttemptStart,
-    Entry,
-    Fenced,
-    FileId,
-    Manifest,
-    Numbered,
-    RestoreTasks,
-    Sweep,
-    Trigger,
-)
+from backedge.recovery.protocol.orders import AppendEntry, AttemptStart, Entry, Fenced, FileId, Numbered, Sweep, Trigger
 from backedge.recovery.protocol.pipelines import Pipeline
-from backedge.recovery.protocol.supervisor import Stage, Supervisor, claimant_of
+from backedge.recovery.protocol.supervisor import Stage, Supervisor
+from tests.protocol import chains
 from tests.protocol.bench_of_cores import graph
+from tests.protocol.chains import OURS, SUCCESSOR, claimed, manifest, numbered
 
-OURS = claimant_of("our run", "first")
-SUCCESSOR = claimant_of("our run", "second")
 ORDERS, PRICES = Pipeline("orders", 0, 2), Pipeline("prices", 1, 2)
 TASK = TaskId("count", 0)
 LOOP = graph("items -> head", "head -> body", "body => head")
 
 
-def numbered(*entries: Entry) -> list[Numbered]:
-    return [Numbered(number, entry) for number, entry in enumerate(entries, 1)]
-
-
 def start(pipeline: Pipeline, attempt: int, restored: int | None = None, claimant: str = OURS) -> AttemptStart:
-    epoch = None if restored is None else Epoch(restored)
-    return AttemptStart(Attempt(attempt), epoch, claimant, pipeline=pipeline.name)
+    return chains.start(attempt, restored, claimant, pipeline=pipeline.name)
 
 
-def cut(pipeline: Pipeline, epoch: int, attempt: int, claimant: str = OURS, kept: tuple[int, ...] | None = None):
-    files = {TASK: Epoch(epoch)}
-    listed = None if kept is None else tuple(map(Epoch, kept))
-    return Manifest(
-        Epoch(epoch), Attempt(attempt), Mode.ALIGNED, files, {}, claimant=claimant, kept=listed, pipeline=pipeline.name
-    )
+def cut(pipeline: Pipeline, epoch: int, attempt: int, claimant: str = OURS):
+    return manifest(epoch, attempt, claimant, files={TASK: Epoch(epoch)}, pipeline=pipeline.name)
 
 
-def running(pipeline: Pipeline, *chain: Entry) -> tuple[Supervisor, Sweep]:
+def running(pipeline: Pipeline, *chain: Entry) -> tuple[Supervisor, Any]:
     """A supervisor behind its claim, and what it has removed."""
-    supervisor = Supervisor(OURS, pipeline=pipeline)
-    (append,) = supervisor.begin(numbered(*chain))
-    assert isinstance(append, AppendEntry)
-    sweep, restore = supervisor.on_appended(append.entry)
-    assert isinstance(sweep, Sweep) and isinstance(restore, RestoreTasks)
+    supervisor, (sweep, _) = claimed([*chain], supervisor=Supervisor(OURS, pipeline=pipeline))
     return supervisor, sweep
+
+
+def appended(supervisor: Supervisor, entry: Entry) -> Any:
+    """The order that creates an entry."""
+    (append,) = supervisor.append(entry)
+    return append
 
 
 def test_each_pipeline_continues_from_its_own_last_entry():
@@ -66,8 +49,8 @@ def test_each_pipeline_continues_from_its_own_last_entry():
 
 def test_an_entry_of_another_pipeline_moves_an_entry_to_the_next_number_and_changes_no_attempt():
     supervisor, _ = running(ORDERS)
-    (append,) = supervisor.append(cut(ORDERS, 2, 1))
-    assert isinstance(append, AppendEntry) and append.number == 2
+    append = appended(supervisor, cut(ORDERS, 2, 1))
+    assert append.number == 2
     chain = numbered(start(ORDERS, 1), start(PRICES, 2), cut(PRICES, 3, 2))
     assert supervisor.on_taken(append, chain) == [AppendEntry(4, append.entry)]
     assert supervisor.attempt == 1 and supervisor.cuts == []
@@ -76,8 +59,7 @@ def test_an_entry_of_another_pipeline_moves_an_entry_to_the_next_number_and_chan
 def test_an_entry_moves_behind_entries_of_another_pipeline_whose_cuts_were_removed():
     """The entries of removed cuts may be missing when the chain is read, but not the last one."""
     supervisor, _ = running(ORDERS)
-    (append,) = supervisor.append(cut(ORDERS, 2, 1))
-    assert isinstance(append, AppendEntry)
+    append = appended(supervisor, cut(ORDERS, 2, 1))
     chain = [Numbered(1, start(ORDERS, 1)), Numbered(4, cut(PRICES, 5, 2))]
     assert supervisor.on_taken(append, chain) == [AppendEntry(5, append.entry)]
 
@@ -103,9 +85,9 @@ def test_of_two_runs_that_race_one_loses_all_pipelines_and_the_other_none():
 
 
 def test_a_successor_continues_what_a_pipeline_has_begun_and_begins_the_others_as_the_run_was_asked_to():
-    chain = [start(ORDERS, 1, claimant="earlier"), start(PRICES, 2, claimant="earlier")]
-    chain = numbered(*chain, cut(ORDERS, 2, 1, "earlier"), cut(PRICES, 3, 2, "earlier"), cut(ORDERS, 4, 1, "earlier"),
-                     cut(PRICES, 5, 2, "earlier"), start(ORDERS, 3, 2), cut(ORDERS, 6, 3))  # fmt: skip
+    earlier = [start(ORDERS, 1), start(PRICES, 2), *(cut(ORDERS, e, 1) for e in (2, 4)), cut(PRICES, 3, 2)]
+    earlier = [replace(entry, claimant="earlier") for entry in (*earlier, cut(PRICES, 5, 2))]
+    chain = numbered(*earlier, start(ORDERS, 3, 2), cut(ORDERS, 6, 3))
     orders = Supervisor(SUCCESSOR, pipeline=ORDERS)
     assert orders.begin(chain, Epoch(2)) == [AppendEntry(9, start(ORDERS, 4, 6, SUCCESSOR))]
     prices = Supervisor(SUCCESSOR, pipeline=PRICES)
@@ -139,8 +121,8 @@ def test_pipelines_are_dealt_the_numbers_of_epochs_in_turns():
         supervisor = Supervisor("", pipeline=pipeline, snapshots=snapshots)
         supervisor.read(chain)
         supervisor.on_started(LOOP, 0)
-        assert supervisor.coordinator is not None
-        orders = [order for now_ms in (10, 20) for order in supervisor.coordinator.on_tick(now_ms)]
+        coordinator: Any = supervisor.coordinator
+        orders = [order for now_ms in (10, 20) for order in coordinator.on_tick(now_ms)]
         triggers = {order.epoch: None for order in orders if isinstance(order, Trigger)}
         numbers[str(pipeline.name)] = list(triggers)
     assert numbers == {"orders": [8, 10], "prices": [9, 11]}
@@ -158,17 +140,14 @@ def test_a_pipeline_that_was_given_up_begins_from_the_beginning_once_a_cut_says_
     only = Supervisor(OURS, pipeline=ORDERS._replace(gives_up=frozenset({"prices"})))
     only.read(numbered(*chain))
     only.attempt = Attempt(2)
-    (append,) = only.append(cut(ORDERS, 4, 2))
-    assert isinstance(append, AppendEntry)
-    named = append.entry
-    assert isinstance(named, Manifest) and named.given_up == ("prices",)
+    named = appended(only, cut(ORDERS, 4, 2)).entry
+    assert named.given_up == ("prices",)
     assert only.sweep().others == {1}, "the run may still fail"
     assert not any(order.others for order in only.on_appended(named) if isinstance(order, Sweep))
     for before, restored in ((chain, 3), ([*chain, named], None)):
         again = Supervisor("another run", pipeline=PRICES)
-        assert again.begin(numbered(*before)) == [
-            AppendEntry(len(before) + 1, start(PRICES, 3, restored, "another run"))
-        ]
+        claim = AppendEntry(len(before) + 1, start(PRICES, 3, restored, "another run"))
+        assert again.begin(numbered(*before)) == [claim]
         assert again.cuts == ([] if restored is None else [3])
 
 
@@ -177,9 +156,10 @@ def test_every_later_run_names_a_pipeline_that_was_given_up_until_it_begins_agai
     later = Supervisor("another run", pipeline=ORDERS)
     later.read(numbered(*chain))
     later.stage = Stage.RUNNING
-    (append,) = later.append(cut(ORDERS, 6, 3))
-    assert isinstance(append, AppendEntry) and append.entry.given_up == ("prices",)
+    append = appended(later, cut(ORDERS, 6, 3))
+    assert append.entry.given_up == ("prices",)
     begun = Numbered(5, start(PRICES, 4, claimant="another run"))
+    moved: Any
     (moved,) = later.on_taken(append, [*numbered(*chain), begun])
-    assert isinstance(moved, AppendEntry) and moved.entry.given_up == ()
+    assert moved.entry.given_up == ()
     assert later.sweep().others == {4}

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
-from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.ids import Epoch
 from backedge.recovery.protocol.coordinator import RETRY_PAUSE_MS, Coordinator
 from backedge.recovery.protocol.effects import AcknowledgeEnd, Committed
 from backedge.recovery.protocol.messages import Mode
-from backedge.recovery.protocol.orders import (
-    AppendEntry,
-    AttemptStart,
-    DropCut,
-    FailAttempt,
-    FailRun,
-    Fenced,
-    Finished,
-    Manifest,
-    Numbered,
-)
+from backedge.recovery.protocol.orders import AppendEntry, DropCut, FailAttempt, FailRun, Fenced, Finished, Manifest
 from backedge.recovery.protocol.requests import TRIES_MAX, Asked, Reply, Request, RequestKind, Requests, combined
-from backedge.recovery.protocol.supervisor import RestartOptions, Supervisor
+from backedge.recovery.protocol.supervisor import RestartOptions, Supervisor, claimant_of
+from tests.protocol import chains
 from tests.protocol.bench_of_cores import graph
+from tests.protocol.chains import OURS, SUCCESSOR, claimed, numbered, start
 from tests.protocol.desk import Desk, kinds, manifest_in, report
 
 LOOP = graph("items -> head", "head -> body", "body => head")
@@ -41,8 +35,14 @@ def desk_with(*requests: Request, **options: int) -> Desk:
     return desk
 
 
-def answer_of(desk: Desk, request: Request) -> Reply | None:
+def answer_of(desk: Desk, request: Request) -> Any:
     return desk.coordinator.requests.ask(request)
+
+
+def refused(reply: Any, *words: str, is_for_good: bool | None = None) -> bool:
+    """Whether this is an error that has these words."""
+    assert is_for_good is None or reply.is_for_good == is_for_good
+    return reply.epoch is None and all(each in reply.error for each in words)
 
 
 def test_a_request_is_answered_when_its_manifest_is_written_and_not_before():
@@ -96,10 +96,7 @@ def test_a_request_that_fails_too_often_gets_an_error_with_the_last_reason():
         assert answer_of(desk, MINE) is None
         desk.decline("head", epoch)
         desk.wait(10)
-    answer = answer_of(desk, MINE)
-    assert answer is not None and answer.epoch is None
-    assert answer.error is not None and "savepoint 'mine' failed 10 times" in answer.error
-    assert "the disk is full" in answer.error
+    assert refused(answer_of(desk, MINE), f"'mine' failed {TRIES_MAX} times", "the disk is full")
     assert desk.open_epochs() == []
 
 
@@ -120,9 +117,7 @@ def test_a_stop_supersedes_a_savepoint_that_waits_and_answers_another_stop():
         desk.coordinator.requests.ask(request)
     desk.wait(10)
     desk.complete(1)
-    answer = answer_of(desk, MINE)
-    assert answer is not None and answer.error is not None and "was superseded by a stop" in answer.error
-    assert answer.is_for_good
+    assert refused(answer_of(desk, MINE), "superseded by a stop", is_for_good=True)
     assert answer_of(desk, again) == answer_of(desk, CUT) == Reply(Epoch(1))
 
 
@@ -141,20 +136,8 @@ def test_the_final_cut_stands_for_savepoints_and_stops_that_wait():
 # -- beyond one attempt --------------------------------------------------------------------------------------------
 
 
-def manifest(epoch: int, request: str | None = None, attempt: int = 1) -> Manifest:
-    named = None if request is None else "mine"
-    return Manifest(Epoch(epoch), Attempt(attempt), Mode.ALIGNED, {}, {}, named, request=request, claimant="ours")
-
-
-def chain(*entries: AttemptStart | Manifest) -> list[Numbered]:
-    return [Numbered(number, entry) for number, entry in enumerate(entries, 1)]
-
-
-def running() -> Supervisor:
-    supervisor = Supervisor("ours")
-    supervisor.begin([])
-    supervisor.on_appended(AttemptStart(Attempt(1), None))
-    return supervisor
+def manifest(epoch: int, request: str | None = None, claimant: str = OURS, **more: Any) -> Manifest:
+    return chains.manifest(epoch, 1, claimant, request=request, savepoint=None if request is None else "mine", **more)
 
 
 def coordinator_of(supervisor: Supervisor) -> Coordinator:
@@ -164,10 +147,10 @@ def coordinator_of(supervisor: Supervisor) -> Coordinator:
 
 
 def test_an_open_request_waits_again_when_its_attempt_fails():
-    supervisor = running()
+    supervisor, _ = claimed([])
     supervisor.requests.ask(MINE)
     coordinator_of(supervisor).on_tick(10)
-    supervisor.on_failure("a process died", chain(AttemptStart(Attempt(1), None)), 0)
+    supervisor.on_failure("a process died", numbered(start(1, None, OURS)), 0)
     assert list(supervisor.requests.unanswered) == ["a1"]
     coordinator = coordinator_of(supervisor)
     coordinator.on_tick(10)
@@ -175,30 +158,30 @@ def test_an_open_request_waits_again_when_its_attempt_fails():
 
 
 def test_another_supervisor_finds_the_cut_of_a_repeated_request_in_the_chain():
-    supervisor = Supervisor("ours")
-    supervisor.begin(chain(AttemptStart(Attempt(1), None), manifest(1, "a1"), manifest(2)))
+    supervisor, _ = claimed([start(1, None, OURS), manifest(1, "a1"), manifest(2)])
     assert supervisor.requests.ask(MINE) == Reply(Epoch(1))
 
 
-def stopped(run: str) -> Manifest:
-    return replace(manifest(1, "s1"), claimant=f"{run}.former", stops=True)
+STOPPED = manifest(1, "s1", stops=True)
+
+
+def successor(*later: Manifest, claimant: str = SUCCESSOR) -> Supervisor:
+    """A supervisor that takes over a run of which a cut, the first of these, has stopped it."""
+    return claimed([start(1, None, OURS), STOPPED, *later], supervisor=Supervisor(claimant))[0]
 
 
 @pytest.mark.parametrize("is_asked_again", [True, False])
 def test_a_successor_ends_the_run_with_the_cut_of_a_stop_that_its_predecessor_answered(is_asked_again: bool):
-    supervisor = Supervisor("run.ours")
-    supervisor.begin(chain(AttemptStart(Attempt(1), None, "run.former"), stopped("run")))
+    supervisor = successor()
     assert supervisor.restored_from == 1
     if is_asked_again:
         supervisor.requests.ask(STOP)
-    coordinator = coordinator_of(supervisor)
-    assert coordinator.on_tick(10) == [Finished(Epoch(1), is_stopped=True)]
+    assert coordinator_of(supervisor).on_tick(10) == [Finished(Epoch(1), is_stopped=True)]
     assert supervisor.requests.ask(STOP) == Reply(Epoch(1))
 
 
 def test_a_stop_that_found_all_tasks_at_their_ends_is_no_less_one():
-    supervisor = Supervisor("run.ours")
-    supervisor.begin(chain(AttemptStart(Attempt(1), None, "run.former"), stopped("run")))
+    supervisor = successor()
     coordinator = coordinator_of(supervisor)
     for task in LOOP.tasks:
         coordinator.on_report(task, supervisor.attempt, AcknowledgeEnd(report(), Epoch(1), Epoch(0)), 1)
@@ -206,38 +189,29 @@ def test_a_stop_that_found_all_tasks_at_their_ends_is_no_less_one():
 
 
 def test_a_stop_ends_the_run_with_a_later_cut_that_completed_beside_it():
-    supervisor = Supervisor("run.ours")
-    later = replace(manifest(2), claimant="run.former")
-    supervisor.begin(chain(AttemptStart(Attempt(1), None, "run.former"), stopped("run"), later))
-    assert coordinator_of(supervisor).on_tick(10) == [Finished(Epoch(2), is_stopped=True)]
+    coordinator = coordinator_of(successor(manifest(2)))
+    assert coordinator.on_tick(10) == [Finished(Epoch(2), is_stopped=True)]
 
 
 def test_a_run_that_is_stopped_by_its_request_does_not_stop_the_run_that_goes_on_from_there():
-    supervisor = Supervisor("later.ours")
-    supervisor.begin(chain(AttemptStart(Attempt(1), None, "run.former"), stopped("run")))
-    coordinator = coordinator_of(supervisor)
+    coordinator = coordinator_of(successor(claimant=claimant_of("later", "1")))
     assert not kinds(coordinator.on_tick(10), Finished)
 
 
 @pytest.mark.parametrize("request_", [MINE, STOP])
-def test_a_run_that_fails_answers_with_its_error(request_: Request):
-    supervisor = Supervisor("ours", RestartOptions(restarts_max=0))
+def test_a_run_that_fails_answers_with_its_error_and_takes_no_cut_any_more(request_: Request):
+    supervisor = Supervisor(OURS, RestartOptions(restarts_max=0))
     supervisor.begin([])
     supervisor.requests.ask(request_)
     assert isinstance(supervisor.on_failure("out of memory", [], 0)[0], FailRun)
-    answer = supervisor.requests.ask(request_)
-    assert answer is not None and answer.error is not None and "out of memory" in answer.error
-    assert answer.is_for_good, "this run takes no cut any more"
+    assert refused(supervisor.requests.ask(request_), "out of memory", is_for_good=True)
 
 
 def test_a_run_that_is_fenced_answers_that_another_has_the_job():
-    supervisor = running()
+    supervisor, _ = claimed([])
     supervisor.requests.ask(MINE)
-    assert supervisor.on_taken(
-        AppendEntry(2, AttemptStart(Attempt(1), None)), chain(AttemptStart(Attempt(2), None))
-    ) == [Fenced(2)]
-    answer = supervisor.requests.ask(MINE)
-    assert answer is not None and answer.error is not None and "another run has taken over" in answer.error
+    assert supervisor.on_taken(AppendEntry(2, start(1)), numbered(start(1, None, OURS), start(2))) == [Fenced(2)]
+    assert refused(supervisor.requests.ask(MINE), "another run has taken over")
 
 
 def of_two_pipelines() -> tuple[Requests, Requests]:
@@ -282,8 +256,7 @@ def test_a_rescale_of_a_pipeline_that_has_ended_is_refused_though_another_goes_o
     finite, living = of_two_pipelines()
     rescale = Request("r1", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, (("count", 3),))
     replies = [finite.ask(rescale), living.ask(replace(rescale, asked=()))]
-    reply = combined([reply for reply in replies if reply is not None])
-    assert reply.error is not None and reply.is_for_good and "41" in reply.error
+    assert refused(combined([reply for reply in replies if reply is not None]), "41", is_for_good=True)
 
 
 def test_a_savepoint_that_a_stop_superseded_in_one_pipeline_is_refused():
@@ -291,8 +264,7 @@ def test_a_savepoint_that_a_stop_superseded_in_one_pipeline_is_refused():
     stopped_one.on_finished(Epoch(41), is_stopped=True)
     living.ask(MINE)
     living.on_recorded(MINE.id, Epoch(14))
-    reply = answered(MINE, stopped_one, living)
-    assert reply.error is not None and "stop" in reply.error
+    assert refused(answered(MINE, stopped_one, living), "stop")
 
 
 def test_the_first_end_of_a_run_counts():
@@ -321,5 +293,4 @@ def test_a_cut_between_two_rounds_that_is_declined_waits_a_moment_and_is_no_fail
         desk.wait(10)
         assert desk.open_epochs() == [epoch + 1]
     desk.decline("body", TRIES_MAX)
-    answer = answer_of(desk, between)
-    assert answer is not None and f"failed {TRIES_MAX} times" in str(answer.error)
+    assert refused(answer_of(desk, between), f"failed {TRIES_MAX} times")

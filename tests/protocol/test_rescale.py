@@ -275,10 +275,7 @@ def with_an_end_hook() -> tuple[Plan, TaskId]:
 
 @pytest.mark.parametrize(
     ("plan", "ended", "why"),
-    [
-        (*with_an_end_hook(), "'last' acts when its input has ended"),
-        (PLAN, TaskId("count", 0), "it is in a loop"),
-    ],
+    [(*with_an_end_hook(), "'last' acts when its input has ended"), (PLAN, TaskId("count", 0), "it is in a loop")],
 )
 def test_an_operator_that_has_ended_in_part_is_refused_by_name_where_that_would_show(
     plan: Plan, ended: TaskId, why: str

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.coordinator import Coordinator, SnapshotOptions
 from backedge.recovery.protocol.messages import Mode
-from backedge.recovery.protocol.orders import (
-    AppendEntry,
-    AttemptStart,
-    Fenced,
-    Manifest,
-    Numbered,
-    Order,
-    Rescale,
-)
+from backedge.recovery.protocol.orders import AppendEntry, AttemptStart, Entry, Fenced, Manifest, Rescale
 from backedge.recovery.protocol.requests import Reply, Request, RequestKind, Sizes
 from backedge.recovery.protocol.supervisor import Supervisor, claimant_of
+from tests.protocol import chains
 from tests.protocol.bench_of_cores import graph
+from tests.protocol.chains import OURS, SUCCESSOR, claimed, numbered
 from tests.protocol.desk import Desk, kinds, manifest_in
 
 LOOP = graph("items -> head", "head -> body", "body => head")
 NOW: Sizes = tuple(LOOP.parallelism.items())
 WIDER: Sizes = tuple((name, 3) for name, _ in NOW)
 ASKED = Request("r1", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, WIDER)
-OURS, THEIRS = claimant_of("run", "first"), claimant_of("run", "second")
 
 
 def desk_with(*requests: Request) -> Desk:
@@ -36,23 +31,17 @@ def desk_with(*requests: Request) -> Desk:
     return desk
 
 
-def chain(*entries: AttemptStart | Manifest) -> list[Numbered]:
-    return [Numbered(number, entry) for number, entry in enumerate(entries, 1)]
-
-
 def start(attempt: int, restored: int | None = None, claimant: str = OURS, sizes: Sizes = ()) -> AttemptStart:
-    epoch = None if restored is None else Epoch(restored)
-    return AttemptStart(Attempt(attempt), epoch, claimant, sizes, begun=NOW if sizes else ())
+    return chains.start(attempt, restored, claimant, sizes=sizes, begun=NOW if sizes else ())
 
 
 def manifest(epoch: int, claimant: str = OURS) -> Manifest:
-    return Manifest(Epoch(epoch), Attempt(1), Mode.BETWEEN_ROUNDS, {}, {}, claimant=claimant, request="r1")
+    return chains.manifest(epoch, 1, claimant, mode=Mode.BETWEEN_ROUNDS, request="r1")
 
 
-def claim(orders: list[Order]) -> AttemptStart:
+def claim(orders: list[Any]) -> AttemptStart:
     """The claim that a supervisor makes."""
     (order,) = orders
-    assert isinstance(order, AppendEntry) and isinstance(order.entry, AttemptStart)
     return order.entry
 
 
@@ -76,8 +65,8 @@ def test_a_rescale_is_superseded_by_the_end_of_the_run():
     desk = desk_with(stop)
     desk.coordinator.requests.ask(ASKED)
     desk.complete(1)
-    answer = desk.coordinator.requests.ask(ASKED)
-    assert answer is not None and answer.error is not None and "superseded by the end of the run" in answer.error
+    answer: Any = desk.coordinator.requests.ask(ASKED)
+    assert "superseded by the end of the run" in answer.error
 
 
 def test_a_rescale_whose_cut_completes_while_the_run_ends_does_not_go_on():
@@ -88,16 +77,14 @@ def test_a_rescale_whose_cut_completes_while_the_run_ends_does_not_go_on():
 
 
 def test_the_next_attempt_restores_the_cut_of_the_rescale_and_its_claim_has_the_numbers_of_tasks():
-    supervisor = Supervisor(OURS, begun=NOW)
-    supervisor.begin([])
-    supervisor.on_appended(start(1))
+    supervisor, _ = claimed([], supervisor=Supervisor(OURS, begun=NOW))
     supervisor.requests.ask(ASKED)
     supervisor.on_started(LOOP, 0)
     assert supervisor.coordinator is not None
     supervisor.coordinator.on_tick(10)
     assert Rescale(ASKED, Epoch(1), WIDER) in supervisor.on_appended(manifest(1))
     supervisor.leave()
-    orders = supervisor.on_rescale(chain(start(1), manifest(1)))
+    orders = supervisor.on_rescale(numbered(start(1), manifest(1)))
     assert claim(orders) == start(2, 1, sizes=WIDER)
     assert supervisor.restarts == 0, "it is no failure"
     assert list(supervisor.requests.unanswered) == ["r1"], "until an attempt has these tasks"
@@ -116,7 +103,7 @@ def test_rescales_of_different_operators_do_not_undo_each_other():
     supervisor.on_appended(start(1))
     supervisor.on_appended(manifest(1))
     supervisor.rescale(first, Epoch(1), LOOP.parallelism)
-    then = dict(claim(supervisor.on_rescale(chain(start(1), manifest(1)))).sizes)
+    then = dict(claim(supervisor.on_rescale(numbered(start(1), manifest(1)))).sizes)
     assert then == {**LOOP.parallelism, "head": 3} and first.is_met_by(then) and not second.is_met_by(then)
     assert dict(second.sizes_in(then)) == {**LOOP.parallelism, "head": 3, "body": 3}
 
@@ -129,7 +116,7 @@ def restoring() -> Supervisor:
     for entry in (start(1), manifest(1)):
         supervisor.on_appended(entry)
     supervisor.rescale(ASKED, Epoch(1), LOOP.parallelism)
-    supervisor.on_rescale(chain(start(1), manifest(1)))
+    supervisor.on_rescale(numbered(start(1), manifest(1)))
     supervisor.on_appended(start(2, 1, sizes=WIDER))
     return supervisor
 
@@ -139,9 +126,8 @@ def test_a_rescale_that_cannot_be_restored_is_refused_and_the_next_attempt_has_t
     other = Request("r2", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, asked=NOW)
     supervisor.requests.ask(other)
     assert supervisor.gives_up_rescale("merge has raised")
-    answer = supervisor.requests.ask(ASKED)
-    assert answer is not None and answer.error is not None and "goes on as before: merge has raised" in answer.error
-    assert answer.is_for_good
+    answer: Any = supervisor.requests.ask(ASKED)
+    assert "goes on as before: merge has raised" in answer.error and answer.is_for_good
     assert supervisor.requests.ask(other) is None
     assert claim(supervisor.on_failure("merge has raised", [], 0)) == start(3, 1, sizes=NOW)
     supervisor.on_appended(start(3, 1, sizes=NOW))
@@ -158,52 +144,41 @@ def test_an_attempt_that_cannot_be_restored_with_the_tasks_of_its_cut_is_no_resc
 
 
 def test_a_rescale_of_a_run_that_has_lost_the_job_is_fenced():
-    supervisor = Supervisor(OURS)
-    supervisor.begin([])
-    supervisor.on_appended(start(1))
+    supervisor, _ = claimed([])
     supervisor.on_appended(manifest(1))
-    lost = chain(start(1), manifest(1), start(2, 1, THEIRS))
+    lost = numbered(start(1), manifest(1), start(2, 1, SUCCESSOR))
     assert supervisor.on_rescale(lost) == [Fenced(3)]
 
 
-def test_a_successor_continues_with_the_numbers_of_tasks_of_the_last_claim():
-    successor = Supervisor(THEIRS, begun=NOW)
-    entries = chain(start(1), manifest(1), start(2, 1, sizes=WIDER))
-    assert claim(successor.begin(entries)) == start(3, 1, THEIRS, WIDER)
+LATER, THIRD = claimant_of("another run", "first"), claimant_of("a third run", "first")
+RESCALED = (start(1), manifest(1), start(2, 1, sizes=WIDER))
+WITH_A_CUT = (*RESCALED, manifest(2))
+CONTINUED: dict[str, tuple[str, Sizes, tuple[Entry, ...], Epoch | None, AttemptStart]] = {
+    "a successor has those of the last claim": (SUCCESSOR, NOW, RESCALED, None, start(3, 1, SUCCESSOR, WIDER)),
+    # Otherwise a cut in the middle of a round, which only the same tasks can restore, would be refused.
+    "the same command again": (LATER, NOW, WITH_A_CUT, None, start(3, 2, LATER, WIDER)),
+    "the same command a third time": (
+        *(THIRD, NOW, (*WITH_A_CUT, start(3, 2, LATER, WIDER)), None),
+        start(4, 2, THIRD, WIDER),
+    ),
+    # The new tasks may not have come to life: a function of the user's may raise where state is split.
+    "the same command again, and the rescale has no cut yet": (LATER, NOW, RESCALED, None, start(3, 1, LATER)),
+    "other options": (LATER, WIDER, WITH_A_CUT, None, start(3, 2, LATER)),
+    "other operators": (LATER, NOW[:1], WITH_A_CUT, None, start(3, 2, LATER)),
+    "no options": (LATER, (), WITH_A_CUT, None, start(3, 2, LATER)),
+    "the former options again: the last cut counts": (
+        *(THIRD, NOW, (*WITH_A_CUT, start(3, 2, LATER), manifest(3, LATER)), None),
+        start(4, 3, THIRD),
+    ),
+    "one that goes back": (LATER, NOW, WITH_A_CUT, Epoch(1), start(3, 1, LATER)),
+}
 
 
-LATER = claimant_of("another run", "first")
-
-
-def test_the_same_command_again_continues_with_the_tasks_of_the_rescale():
-    """Otherwise a cut in the middle of a round, which only the same tasks can restore, would be refused."""
-    later = Supervisor(LATER, begun=NOW)
-    entries = chain(start(1), manifest(1), start(2, 1, sizes=WIDER), manifest(2))
-    assert claim(later.begin(entries)) == start(3, 2, LATER, WIDER)
-    third = Supervisor(claimant_of("a third run", "first"), begun=NOW)
-    assert claim(third.begin([*entries, Numbered(5, start(3, 2, LATER, WIDER))])).sizes == WIDER
-
-
-def test_the_same_command_again_begins_as_before_a_rescale_that_has_no_cut_yet():
-    """The new tasks may not have come to life: a function of the user's may raise where state is split."""
-    later = Supervisor(LATER, begun=NOW)
-    assert claim(later.begin(chain(start(1), manifest(1), start(2, 1, sizes=WIDER)))) == start(3, 1, LATER)
-
-
-@pytest.mark.parametrize("begun", [WIDER, NOW[:1], ()])
-def test_a_later_run_with_other_options_begins_with_its_own_numbers_of_tasks(begun: Sizes):
-    later = Supervisor(LATER, begun=begun)
-    entries = chain(start(1), manifest(1), start(2, 1, sizes=WIDER), manifest(2))
-    assert claim(later.begin(entries)) == start(3, 2, LATER)
-    again = Supervisor(claimant_of("a third run", "first"), begun=NOW)
-    then = [*entries, Numbered(5, start(3, 2, LATER)), Numbered(6, manifest(3, LATER))]
-    assert claim(again.begin(then)).sizes == (), "the last cut counts"
-
-
-def test_a_later_run_that_goes_back_begins_with_its_own_numbers_of_tasks():
-    later = Supervisor(LATER, begun=NOW)
-    entries = chain(start(1), manifest(1), start(2, 1, sizes=WIDER), manifest(2))
-    assert claim(later.begin(entries, Epoch(1))) == start(3, 1, LATER)
+@pytest.mark.parametrize(("claimant", "begun", "chain", "epoch", "claims"), CONTINUED.values(), ids=CONTINUED)
+def test_a_later_run_has_the_tasks_of_a_rescale_or_its_own(
+    claimant: str, begun: Sizes, chain: tuple[Entry, ...], epoch: Epoch | None, claims: AttemptStart
+):
+    assert claim(Supervisor(claimant, begun=begun).begin(numbered(*chain), epoch)) == claims
 
 
 @pytest.mark.parametrize("sizes", [NOW, WIDER])

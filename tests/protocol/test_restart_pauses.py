@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.protocol.messages import Mode
-from backedge.recovery.protocol.orders import (
-    AppendEntry,
-    AttemptStart,
-    Entry,
-    FailRun,
-    Fenced,
-    Manifest,
-    Numbered,
-    PauseRestart,
-)
+from typing import Any
+
+import pytest
+
+from backedge.recovery.protocol.orders import Entry, FailRun, Fenced, Numbered, PauseRestart
 from backedge.recovery.protocol.supervisor import RestartOptions, Stage, Supervisor
+from tests.protocol.chains import manifest, start
 
 SECOND_MS = 1_000
 
@@ -28,9 +22,8 @@ class Failing:
         self.now_ms = 0
         self._claim(self.supervisor.begin([]))
 
-    def _claim(self, orders: list[object]) -> None:
+    def _claim(self, orders: list[Any]) -> None:
         (append,) = orders
-        assert isinstance(append, AppendEntry)
         self._append(append.entry)
 
     def _append(self, entry: Entry) -> None:
@@ -38,7 +31,7 @@ class Failing:
         self.supervisor.on_appended(entry)
 
     def complete(self, epoch: int) -> None:
-        self._append(Manifest(Epoch(epoch), self.supervisor.attempt, Mode.ALIGNED, {}, {}))
+        self._append(manifest(epoch, self.supervisor.attempt))
 
     def fail(self) -> int | None:
         """One failure; the pause before the next attempt, which is then claimed. None if the run has failed."""
@@ -88,12 +81,15 @@ def test_ten_deaths_in_a_month_do_not_end_a_run():
         run.now_ms += 31 * SECOND_MS
 
 
-def test_more_deaths_than_allowed_within_the_window_end_it():
-    run = Failing(restarts_max=2, window_ms=60 * SECOND_MS)
+@pytest.mark.parametrize(("window_ms", "between_ms"), [(60 * SECOND_MS, 10 * SECOND_MS), (None, 10**9)])
+def test_more_deaths_than_allowed_within_the_window_end_it_and_without_one_none_is_forgotten(
+    window_ms: int | None, between_ms: int
+):
+    run = Failing(restarts_max=2, window_ms=window_ms)
     for epoch in (1, 2):
         assert run.fail() == 0
         run.complete(epoch)
-        run.now_ms += 10 * SECOND_MS
+        run.now_ms += between_ms
     assert run.fail() is None
     assert run.supervisor.stage is Stage.OVER
 
@@ -103,18 +99,9 @@ def test_a_fixed_pause_comes_before_each_restart_the_first_one_too():
     assert [run.fail() for _ in range(5)] == [250] * 5
 
 
-def test_without_a_window_no_failure_is_forgotten():
-    run = Failing(restarts_max=2, window_ms=None)
-    for epoch in (1, 2):
-        assert run.fail() == 0
-        run.complete(epoch)
-        run.now_ms += 10**9
-    assert run.fail() is None
-
-
 def test_a_run_that_is_taken_over_during_a_pause_does_not_take_the_job_back():
     run = Failing()
     run.fail()
     assert isinstance(run.supervisor.on_failure("no space left", run.chain, run.now_ms)[0], PauseRestart)
-    later = Numbered(len(run.chain) + 1, AttemptStart(Attempt(9), None))
+    later = Numbered(len(run.chain) + 1, start(9))
     assert run.supervisor.resume([*run.chain, later]) == [Fenced(later.number)]

@@ -1,10 +1,14 @@
-"""The life of a run: attempts are claimed in a numbered chain, and nothing runs before everything is restored."""
+"""The life of a run: attempts are claimed in a numbered chain, and nothing runs before everything is restored.
+
+A supervisor dies, and a successor of its run takes over; or it only slept, and finds that out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import pytest
 from msgspec.structs import replace
 
 from backedge.engine.io.output_sweep import LaterOutput
@@ -14,7 +18,6 @@ from backedge.recovery.protocol.effects import Acknowledge
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import (
     AppendEntry,
-    AttemptStart,
     Entry,
     FailRun,
     Fenced,
@@ -29,37 +32,15 @@ from backedge.recovery.protocol.orders import (
 from backedge.recovery.protocol.supervisor import RestartOptions, Stage, Supervisor
 from backedge.recovery.restore.outline import CutOutline, OperatorOutline, TaskOutline
 from tests.protocol.bench_of_cores import graph
+from tests.protocol.chains import OURS, SUCCESSOR, THEIRS, claimed, manifest, numbered, start
 from tests.protocol.desk import report
 
 A, B = TaskId("a", 0), TaskId("b", 0)
-OURS, THEIRS = "ours", "theirs"
+TWO_CUTS = (start(1), manifest(3), manifest(5))
 
 
-def manifest(epoch: int, attempt: int = 1, claimant: str = THEIRS) -> Manifest:
-    return Manifest(Epoch(epoch), Attempt(attempt), Mode.ALIGNED, {}, {}, claimant=claimant)
-
-
-def start(attempt: int, restored: int | None = None, claimant: str = THEIRS) -> AttemptStart:
-    return AttemptStart(Attempt(attempt), None if restored is None else Epoch(restored), claimant)
-
-
-def ours(entry: Entry) -> Entry:
-    return replace(entry, claimant=OURS)
-
-
-def numbered(entries: Iterable[Entry]) -> list[Numbered]:
-    return [Numbered(number, entry) for number, entry in enumerate(entries, 1)]
-
-
-def claimed(chain: list[Entry]) -> tuple[Supervisor, list[Order]]:
-    """A supervisor that has just won its attempt."""
-    supervisor = Supervisor(OURS)
-    (append,) = supervisor.begin(numbered(chain))
-    assert isinstance(append, AppendEntry) and append.number == len(chain) + 1
-    chain.append(append.entry)
-    sweep, *orders = supervisor.on_appended(append.entry)
-    assert isinstance(sweep, Sweep)
-    return supervisor, orders
+def claim(number: int, attempt: int, restored: int | None = None, claimant: str = OURS) -> list[Order]:
+    return [AppendEntry(number, start(attempt, restored, claimant))]
 
 
 def running(chain: list[Entry]) -> Supervisor:
@@ -71,77 +52,97 @@ def running(chain: list[Entry]) -> Supervisor:
     return supervisor
 
 
-def test_a_claim_is_an_entry_of_the_chain_and_names_the_cut_it_starts_from():
-    chain: list[Entry] = [start(1), manifest(3), manifest(5)]
-    assert Supervisor(OURS).begin(numbered(chain)) == [AppendEntry(4, ours(start(2, restored=5)))]
+OF_FIRST = (start(1), manifest(2), start(2, 2, OURS), manifest(5, 2, OURS))
+CLAIMS: dict[str, tuple[str, tuple[Entry, ...], dict[str, Any], list[Order]]] = {
+    "from the latest cut": (OURS, TWO_CUTS, {}, claim(4, 2, 5)),
+    "from an earlier cut if it is asked for": (OURS, TWO_CUTS, {"epoch": Epoch(3)}, claim(4, 2, 3)),
+    "beyond all attempts of the chain": (OURS, (start(4), start(9), manifest(2, 4)), {}, claim(4, 10, 2)),
+    "of the first run": (OURS, (), {"anew": True}, claim(1, 1)),
+    "not of a run that was to begin anew where another one was faster": (
+        *(OURS, (start(1),), {"anew": True}),
+        [Fenced(1)],
+    ),
+    "of a successor of a run that was to begin anew": (
+        *(SUCCESSOR, (start(1, None, OURS), manifest(4, 1, OURS)), {"anew": True}),
+        claim(3, 2, 4, SUCCESSOR),
+    ),
+    "of a successor, which does not go back again to the cut that its run began with": (
+        *(SUCCESSOR, OF_FIRST, {"epoch": Epoch(2)}),
+        claim(5, 3, 5, SUCCESSOR),
+    ),
+    "of a successor of a supervisor that died unclaimed, as the run was asked to": (
+        *(SUCCESSOR, TWO_CUTS, {"epoch": Epoch(3)}),
+        claim(4, 2, 3, SUCCESSOR),
+    ),
+    "not of such a successor of a run that was to begin anew": (SUCCESSOR, TWO_CUTS, {"anew": True}, [Fenced(1)]),
+    "not of a successor whose run has lost the job": (
+        *(SUCCESSOR, (start(1, None, OURS), manifest(1, 1, OURS), start(2, 1)), {}),
+        [Fenced(3)],
+    ),
+}
 
 
-def test_an_earlier_cut_is_restored_if_it_is_asked_for_and_numbers_still_grow():
-    supervisor = Supervisor(OURS)
-    assert supervisor.begin(numbered([start(1), manifest(3), manifest(5)]), Epoch(3)) == [
-        AppendEntry(4, ours(start(2, restored=3)))
-    ]
-    assert supervisor.next_epoch == 6
+@pytest.mark.parametrize(("claimant", "chain", "wishes", "orders"), CLAIMS.values(), ids=CLAIMS)
+def test_a_claim_is_an_entry_of_the_chain_and_names_the_cut_it_starts_from(
+    claimant: str, chain: tuple[Entry, ...], wishes: dict[str, Any], orders: list[Order]
+):
+    supervisor = Supervisor(claimant)
+    assert supervisor.begin(numbered(*chain), **wishes) == orders
+    assert (supervisor.stage is Stage.OVER) == isinstance(orders[0], Fenced)
 
 
-def check_refused(chain: list[Entry], epoch: Epoch, there: str) -> None:
-    """A run that is to begin from a cut that is gone ends in words, and claims nothing."""
-    supervisor = Supervisor(OURS)
-    (fail,) = supervisor.begin(numbered(chain), epoch)
-    assert isinstance(fail, FailRun) and f"epoch {epoch} " in fail.reason and there in fail.reason
-    assert supervisor.stage is Stage.OVER
+@pytest.mark.parametrize("happens", ["taken", "failure", "resume"])
+def test_a_supervisor_that_slept_through_a_takeover_is_fenced_by_its_successor(happens: str):
+    sleeper, _ = claimed([])
+    chain = numbered(start(1, None, OURS), start(2, None, SUCCESSOR))
+    orders: Callable[[], Any] = {
+        "taken": lambda: sleeper.on_taken(AppendEntry(2, start(1, None, OURS)), chain),
+        "failure": lambda: sleeper.on_failure("a process died", chain, 0),
+        "resume": lambda: sleeper.resume(chain),
+    }[happens]
+    assert orders() == [Fenced(2)] and sleeper.stage is Stage.OVER
 
 
-def went_back(chain: list[Entry], *, dropped: Iterable[str] = ()) -> tuple[Supervisor, list[Order]]:
-    """A supervisor that has claimed an attempt from cut 3, and what it orders."""
-    supervisor = Supervisor(OURS, dropped=frozenset(dropped))
-    (append,) = supervisor.begin(numbered(chain), Epoch(3))
-    assert isinstance(append, AppendEntry)
-    chain.append(append.entry)
-    return supervisor, supervisor.on_appended(append.entry)
+def test_a_claim_of_a_dead_predecessor_that_lands_late_is_continued():
+    """The predecessor's claim was under way when the successor read the chain."""
+    successor = Supervisor(SUCCESSOR)
+    successor.begin(numbered(*TWO_CUTS), Epoch(3))
+    landed = numbered(*TWO_CUTS, start(2, 3, OURS))
+    assert successor.on_taken(AppendEntry(4, start(1)), landed) == claim(5, 3, 3, SUCCESSOR)
 
 
 def test_a_run_that_fails_before_a_task_ran_does_not_change_what_is_latest():
-    chain: list[Entry] = [start(1), manifest(3), manifest(5)]
-    supervisor, _ = went_back(chain)
-    (again,) = supervisor.on_failure("a process died", numbered(chain), 0)
-    assert again == AppendEntry(5, ours(start(3, restored=3))), "the run itself keeps to its cut"
-    chain.append(ours(start(3, restored=3)))
+    chain: list[Entry] = [*TWO_CUTS]
+    supervisor, _ = claimed(chain, 3)
+    assert supervisor.on_failure("a process died", numbered(*chain), 0) == claim(5, 3, 3), "it keeps to its cut"
+    chain.append(start(3, 3, OURS))
     supervisor.on_appended(chain[-1])
-    (append,) = supervisor.hand_back()
-    assert append == AppendEntry(6, ours(start(4, restored=5)))
-    chain.append(ours(start(4, restored=5)))
-    assert Supervisor("the next").begin(numbered(chain)) == [
-        AppendEntry(7, replace(start(5, restored=5), claimant="the next"))
-    ]
+    assert supervisor.hand_back() == claim(6, 4, 5)
+    chain.append(start(4, 5, OURS))
+    assert Supervisor("the next").begin(numbered(*chain)) == claim(7, 5, 5, "the next")
 
 
 def test_a_run_whose_tasks_ran_goes_back_again_if_it_is_continued():
-    chain: list[Entry] = [start(1), manifest(3), manifest(5)]
-    supervisor, _ = went_back(chain)
+    supervisor, _ = claimed([*TWO_CUTS], 3)
     supervisor.on_placed([A])
     supervisor.on_restored(A, supervisor.attempt)
     assert supervisor.hand_back() == []
 
 
 def test_a_run_hands_nothing_back_that_it_did_not_move():
-    latest, _ = claimed([start(1), manifest(3), manifest(5)])
-    assert latest.hand_back() == [] and claimed([])[0].hand_back() == []
     unclaimed = Supervisor(OURS)
-    unclaimed.begin(numbered([start(1), manifest(3), manifest(5)]), Epoch(3))
-    assert unclaimed.hand_back() == []
-    replacing = Supervisor(OURS)
-    (append,) = replacing.begin(numbered([start(1), manifest(3), manifest(5)]), Epoch(3), replaces_output=True)
-    assert isinstance(append, AppendEntry)
-    replacing.on_appended(append.entry)
-    assert replacing.hand_back() == [], "the later cut is dead"
+    unclaimed.begin(numbered(*TWO_CUTS), Epoch(3))
+    # The later cut of the last one is dead.
+    replacing, _ = claimed([*TWO_CUTS], 3, replaces_output=True)
+    for supervisor in (claimed([*TWO_CUTS])[0], claimed([])[0], unclaimed, replacing):
+        assert supervisor.hand_back() == []
 
 
 def test_output_of_the_latest_cut_is_published_first_unless_its_sink_is_dropped():
     listed = {A: ("kept.0.attempt-1.epoch-5", "also.0.attempt-1.epoch-5")}
     for dropped in ([], ["also"]):
-        chain: list[Entry] = [start(1), manifest(3), replace(manifest(5), transactions=listed)]
-        supervisor, orders = went_back(chain, dropped=dropped)
+        chain: list[Entry] = [start(1), manifest(3), manifest(5, transactions=listed)]
+        supervisor, orders = claimed(chain, 3, supervisor=Supervisor(OURS, dropped=frozenset(dropped)))
         assert supervisor.published_before(Epoch(3)).keys() == {"kept", "also"}
         assert supervisor.published_before(Epoch(5)) == {}
         names = sorted(name for name in listed[A] if name.split(".")[0] not in dropped)
@@ -157,129 +158,153 @@ def test_no_task_runs_before_all_are_restored():
     assert supervisor.on_restored(B, Attempt(1)) == [StartTasks(Attempt(1))]
 
 
+# -- claims that fail, or whose place is taken ---------------------------------------------------------------------
+
+
 def test_a_claim_whose_place_is_taken_is_tried_behind_it():
     supervisor = Supervisor(OURS)
-    supervisor.begin(numbered([start(1)]))
-    orders = supervisor.on_taken(AppendEntry(2, start(1)), numbered([start(1), start(2), manifest(1, attempt=2)]))
-    assert orders == [AppendEntry(4, ours(start(3, restored=1)))]
+    supervisor.begin(numbered(start(1)))
+    taken = numbered(start(1), start(2), manifest(1, attempt=2))
+    assert supervisor.on_taken(AppendEntry(2, start(1)), taken) == claim(4, 3, 1)
 
 
 def test_a_run_that_is_to_begin_anew_does_not_take_over_one_that_was_faster():
     supervisor = Supervisor(OURS)
-    assert supervisor.begin(numbered([]), anew=True) == [AppendEntry(1, ours(start(1)))]
-    assert supervisor.on_taken(AppendEntry(1, start(1)), numbered([start(1)])) == [Fenced(1)]
+    supervisor.begin([], anew=True)
+    assert supervisor.on_taken(AppendEntry(1, start(1)), numbered(start(1))) == [Fenced(1)]
     assert supervisor.stage is Stage.OVER
-    assert Supervisor(OURS).begin(numbered([start(1)]), anew=True) == [Fenced(1)], "nor where it sees that at once"
 
 
-def test_a_claim_from_an_earlier_cut_that_is_tried_again_keeps_to_that_cut():
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_claim_from_an_earlier_cut_that_is_tried_again_keeps_to_that_cut(is_taken: bool):
     supervisor = Supervisor(OURS)
-    chain: list[Entry] = [start(1), manifest(3), manifest(5)]
-    supervisor.begin(numbered(chain), Epoch(3))
-    assert supervisor.on_taken(AppendEntry(4, start(1)), numbered([*chain, start(2, 5)])) == [
-        AppendEntry(5, ours(start(3, restored=3)))
-    ]
+    supervisor.begin(numbered(*TWO_CUTS), Epoch(3))
+    if is_taken:
+        again = supervisor.on_taken(AppendEntry(4, start(1)), numbered(*TWO_CUTS, start(2, 5)))
+    else:
+        again = supervisor.on_failure("the disk is full", numbered(*TWO_CUTS), 0)
+    assert again == claim(5 if is_taken else 4, 3, 3)
 
 
-def test_a_run_that_begins_is_not_fenced_by_what_others_append_while_its_claim_fails():
+@pytest.mark.parametrize(
+    ("later", "orders"),
+    [
+        ((start(1), manifest(1)), claim(3, 3, 1)),
+        # Its own claim is there, and others have built on it.
+        ((start(1), start(2, None, OURS), start(3)), [Fenced(3)]),
+    ],
+    ids=["a claim that failed", "a claim that was created unnoticed"],
+)
+def test_a_run_that_begins_is_fenced_by_what_others_append_behind_its_claim_alone(
+    later: tuple[Entry, ...], orders: list[Order]
+):
     supervisor = Supervisor(OURS)
-    supervisor.begin(numbered([start(1)]))
-    late = numbered([start(1), manifest(1)])
-    assert supervisor.on_failure("the disk was full", late, 0) == [AppendEntry(3, ours(start(3, restored=1)))]
+    supervisor.begin(numbered(start(1)))
+    assert supervisor.on_failure("no reply came", numbered(*later), 0) == orders
 
 
-def test_a_run_whose_claim_was_created_unnoticed_is_fenced_by_what_others_append_behind_it():
+def test_a_claim_of_its_own_that_landed_late_does_not_keep_a_run_from_beginning_anew():
     supervisor = Supervisor(OURS)
-    supervisor.begin(numbered([start(1)]))
-    taken_over = numbered([start(1), ours(start(2)), start(3)])
-    assert supervisor.on_failure("no reply came", taken_over, 0) == [Fenced(3)]
+    supervisor.begin([], anew=True)
+    landed = numbered(start(1, None, OURS))
+    assert supervisor.on_failure("the claim could not be recorded", landed, 0) == claim(2, 2)
+
+
+def test_an_equal_claim_of_another_supervisor_is_not_taken_for_ours():
+    """Both want the start of attempt 2 from cut 1: but for the claimant their entries would be equal bytes."""
+    ours, theirs = (
+        Supervisor(claimant).begin(numbered(start(1, None, "first"), manifest(1, 1, "first")))
+        for claimant in (OURS, THEIRS)
+    )
+    assert (ours, theirs) == (claim(3, 2, 1), claim(3, 2, 1, THEIRS))
 
 
 def test_a_manifest_whose_creation_was_never_confirmed_is_seen_by_the_next_attempt():
     chain: list[Entry] = []
     supervisor = running(chain)
-    chain.append(ours(manifest(8)))
-    assert supervisor.on_failure("a process died", numbered(chain), 0) == [AppendEntry(3, ours(start(2, restored=8)))]
+    chain.append(manifest(8, 1, OURS))
+    assert supervisor.on_failure("a process died", numbered(*chain), 0) == claim(3, 2, 8)
+
+
+def test_a_run_that_went_back_continues_from_its_own_cuts_once_it_has_some():
+    chain: list[Entry] = [*TWO_CUTS]
+    supervisor, _ = claimed(chain, 3)
+    assert supervisor.next_epoch == 6
+    chain.append(manifest(6, 2, OURS))
+    supervisor.on_appended(chain[-1])
+    assert supervisor.on_failure("a process died", numbered(*chain), 0) == claim(6, 3, 6)
 
 
 def test_too_many_deaths_fail_the_run_with_the_last_reason():
-    chain: list[Entry] = []
     supervisor = Supervisor(OURS, RestartOptions(restarts_max=2, window_ms=60_000))
-    supervisor.begin(numbered(chain))
+    supervisor.begin([])
     for _ in range(2):
-        assert not any(
-            isinstance(order, FailRun) for order in supervisor.on_failure("a process died", numbered(chain), 0)
-        )
-    assert supervisor.on_failure("out of memory", numbered(chain), 0) == [
+        (order,) = supervisor.on_failure("a process died", [], 0)
+        assert not isinstance(order, FailRun)
+    assert supervisor.on_failure("out of memory", [], 0) == [
         FailRun("restarted 2 times within 60 s, as often as max_restarts allows, and then: out of memory")
     ]
     assert supervisor.stage is Stage.OVER
 
 
-def test_attempt_numbers_grow_beyond_all_that_the_chain_knows():
-    assert Supervisor(OURS).begin(numbered([start(4), start(9), manifest(2, attempt=4)])) == [
-        AppendEntry(4, ours(start(10, restored=2)))
-    ]
-
-
 def test_entries_that_are_gone_keep_their_numbers():
     chain = [Numbered(1, start(1)), Numbered(40, manifest(30)), Numbered(41, manifest(31))]
     supervisor = Supervisor(OURS)
-    assert supervisor.begin(chain) == [AppendEntry(42, ours(start(2, restored=31)))]
+    assert supervisor.begin(chain) == claim(42, 2, 31)
     assert supervisor.next_epoch == 32
-    supervisor.on_appended(ours(start(2, restored=31)))
+    supervisor.on_appended(start(2, 31, OURS))
     # Others have gone on, and most of what they did is gone, too.
-    assert supervisor.on_failure(
-        "its files were gone", [*chain, Numbered(50, start(3)), Numbered(99, manifest(80, 3))], 0
-    )
+    gone_on = [*chain, Numbered(50, start(3)), Numbered(99, manifest(80, 3))]
+    assert supervisor.on_failure("its files were gone", gone_on, 0)
     assert supervisor.stage is Stage.OVER
 
 
+# -- which cuts there are ------------------------------------------------------------------------------------------
+
+
+def check_fails(orders: list[Order], epoch: int, there: str) -> None:
+    """A run that is to begin from a cut that is gone ends in words, and claims nothing."""
+    (fail,) = orders
+    assert isinstance(fail, FailRun) and f"epoch {epoch} " in fail.reason and there in fail.reason
+
+
 def test_only_the_cuts_that_the_last_manifest_keeps_can_be_restored():
-    chain: list[Entry] = [start(1), manifest(3), manifest(5), replace(manifest(7), kept=(Epoch(5), Epoch(7)))]
-    supervisor = running(chain)
-    assert supervisor.cuts == [5, 7]
-    check_refused(chain, Epoch(3), there="(5, 7)")
-
-
-def test_a_manifest_keeps_the_savepoints_of_earlier_attempts():
-    chain: list[Entry] = [start(1), replace(manifest(2), savepoint="mine"), manifest(3)]
-    supervisor = running(chain)
-    supervisor.snapshots = SnapshotOptions(keep=1)
-    supervisor.on_started(graph("a -> b"), 0)
-    coordinator = supervisor.coordinator
-    assert coordinator is not None
-    coordinator.request(Mode.ALIGNED, 0)
-    written = Acknowledge(Epoch(4), report())
-    (append,) = [order for task in (A, B) for order in coordinator.on_report(task, supervisor.attempt, written, 0)]
-    assert isinstance(append, AppendEntry) and isinstance(append.entry, Manifest)
-    assert append.entry.kept == (2, 4)
+    chain: list[Entry] = [*TWO_CUTS, manifest(7, kept=(Epoch(5), Epoch(7)))]
+    assert running(chain).cuts == [5, 7]
+    refused = Supervisor(OURS)
+    check_fails(refused.begin(numbered(*chain), Epoch(3)), 3, "(5, 7)")
+    assert refused.stage is Stage.OVER
 
 
 def test_a_cut_that_another_run_drops_while_it_is_asked_for_fails_the_run_in_words():
-    chain: list[Entry] = [start(1), manifest(2), manifest(6)]
     supervisor = Supervisor(OURS)
-    supervisor.begin(numbered(chain), Epoch(2))
-    chain += [start(2, restored=6), replace(manifest(7, attempt=2), kept=(Epoch(7),))]
-    (fail,) = supervisor.on_taken(AppendEntry(4, start(1)), numbered(chain))
-    assert isinstance(fail, FailRun) and "epoch 2 " in fail.reason and "(7)" in fail.reason
+    supervisor.begin(numbered(*TWO_CUTS), Epoch(3))
+    later = numbered(*TWO_CUTS, start(2, 5), manifest(7, attempt=2, kept=(Epoch(7),)))
+    check_fails(supervisor.on_taken(AppendEntry(4, start(1)), later), 3, "(7)")
+
+
+def test_a_manifest_keeps_the_savepoints_of_earlier_attempts():
+    supervisor = running([start(1), manifest(2, savepoint="mine"), manifest(3)])
+    supervisor.snapshots = SnapshotOptions(keep=1)
+    supervisor.on_started(graph("a -> b"), 0)
+    coordinator: Any = supervisor.coordinator
+    coordinator.request(Mode.ALIGNED, 0)
+    written = Acknowledge(Epoch(4), report())
+    (append,) = [order for task in (A, B) for order in coordinator.on_report(task, supervisor.attempt, written, 0)]
+    assert append.entry.kept == (2, 4)
 
 
 # -- what is removed ---------------------------------------------------------------------------------------------
 
 
-def listing(epoch: int, *names: str, attempt: int = 1, kept: tuple[int, ...] | None = None) -> Manifest:
+def listing(epoch: int, *names: str, kept: tuple[int, ...] | None = None) -> Manifest:
     """A cut that lists transactions."""
-    cuts = None if kept is None else tuple(map(Epoch, kept))
-    return replace(manifest(epoch, attempt), transactions={A: names}, kept=cuts)
+    return manifest(epoch, transactions={A: names}, kept=None if kept is None else tuple(map(Epoch, kept)))
 
 
 def swept(chain: list[Entry], epoch: int | None = None) -> tuple[Sweep, RestoreTasks]:
     """What a supervisor has removed that begins, and what it restores."""
-    supervisor = Supervisor(OURS)
-    (append,) = supervisor.begin(numbered(chain), None if epoch is None else Epoch(epoch))
-    assert isinstance(append, AppendEntry)
-    sweep, restore = supervisor.on_appended(append.entry)
+    _, (sweep, restore) = claimed([*chain], epoch)
     assert isinstance(sweep, Sweep) and isinstance(restore, RestoreTasks)
     return sweep, restore
 
@@ -290,11 +315,9 @@ def test_a_supervisor_removes_nothing_of_later_attempts_however_late_it_does():
     later = Attempt(3)
     assert not sweep.removes_epoch(Epoch(2), later)
     assert not sweep.removes_last_states(later)
-    assert not sweep.removes_open(later)
-    assert not sweep.removes_prepared("done.0.attempt-3.epoch-2", later)
     assert not sweep.removes_note("done.0.attempt-3.epoch-2", later, Epoch(2))
-    over = replace(sweep, is_over=True)
-    assert not over.removes_open(later) and not over.removes_prepared("done.0.attempt-3.epoch-2", later)
+    for late in (sweep, replace(sweep, is_over=True)):
+        assert not late.removes_open(later) and not late.removes_prepared("done.0.attempt-3.epoch-2", later)
 
 
 def test_a_supervisor_removes_what_earlier_attempts_left_and_no_cut_names():
@@ -308,12 +331,14 @@ def test_a_supervisor_removes_what_earlier_attempts_left_and_no_cut_names():
     assert replace(sweep, is_over=True).removes_open(own)
 
 
-def test_of_its_own_epochs_an_attempt_removes_those_that_can_no_longer_complete():
+def test_of_its_own_epochs_and_notes_an_attempt_removes_those_that_no_later_cut_can_name():
     supervisor = running([start(1)])
-    supervisor.on_appended(ours(manifest(5, attempt=2)))
-    sweep = supervisor.sweep()
-    assert sweep.removes_epoch(Epoch(4), Attempt(2))
-    assert not sweep.removes_epoch(Epoch(5), Attempt(2)) and not sweep.removes_epoch(Epoch(6), Attempt(2))
+    supervisor.on_appended(manifest(5, 2, OURS))
+    sweep, own = supervisor.sweep(), Attempt(2)
+    assert [sweep.removes_epoch(Epoch(epoch), own) for epoch in (4, 5, 6)] == [True, False, False]
+    # Epoch 0: what a task wrote that has ended.
+    notes = [sweep.removes_note(f"done.0.attempt-2.epoch-{epoch}", own, Epoch(epoch)) for epoch in (5, 6, 0)]
+    assert notes == [True, False, False]
 
 
 def test_a_note_stays_as_long_as_a_cut_that_can_be_restored_lists_its_transaction():
@@ -325,63 +350,40 @@ def test_a_note_stays_as_long_as_a_cut_that_can_be_restored_lists_its_transactio
     assert sweep.noted == {new} and sweep.removes_note(old, Attempt(1), Epoch(1))
 
 
-def test_of_its_own_notes_an_attempt_removes_none_that_a_later_cut_may_list():
-    supervisor = running([start(1)])
-    supervisor.on_appended(ours(manifest(5, attempt=2)))
-    sweep, own = supervisor.sweep(), Attempt(2)
-    assert sweep.removes_note("done.0.attempt-2.epoch-5", own, Epoch(5))
-    assert not sweep.removes_note("done.0.attempt-2.epoch-6", own, Epoch(6))
-    assert not sweep.removes_note("done.0.attempt-2.epoch-0", own, Epoch(0)), "what a task wrote that has ended"
-
-
 def test_a_run_that_goes_back_publishes_first_what_the_last_cut_lists():
     old, new = "done.0.attempt-1.epoch-1", "done.0.attempt-1.epoch-2"
     chain: list[Entry] = [start(1), listing(1, old), listing(2, new)]
     sweep, restore = swept(chain, 1)
     assert restore == RestoreTasks(Attempt(2), Epoch(1), (new,))
     assert sweep.prepared == {old, new}
-    chain.append(replace(start(2, restored=1), claimant="died"))
-    _, restore = swept(chain)
+    _, restore = swept([*chain, start(2, 1, "died")])
     assert restore == RestoreTasks(Attempt(3), Epoch(1), (new,)), "the one before may not have come to it"
-    sweep, restore = swept(chain[:3])
+    sweep, restore = swept(chain)
     assert restore == RestoreTasks(Attempt(2), Epoch(2)) and sweep.prepared == {new}
 
 
 # -- replaced output ---------------------------------------------------------------------------------------------
 
 
-def replacing(chain: list[Entry], epoch: int) -> tuple[Supervisor, list[Order]]:
-    """A supervisor that goes back and replaces output, and what it orders when it has its claim."""
-    supervisor = Supervisor(OURS)
-    (append,) = supervisor.begin(numbered(chain), Epoch(epoch), replaces_output=True)
-    assert isinstance(append, AppendEntry)
-    chain.append(append.entry)
-    return supervisor, supervisor.on_appended(append.entry)
-
-
 def test_a_run_that_replaces_output_says_so_in_its_claim_and_removes_it_before_anything_is_swept_or_restored():
     old, new = "done.0.attempt-1.epoch-1", "done.0.attempt-1.epoch-2"
     chain: list[Entry] = [start(1), listing(1, old), listing(2, new)]
-    supervisor, (replace_output, sweep, restore) = replacing(chain, 1)
-    assert chain[-1] == ours(replace(start(2, restored=1), replaces=Epoch(1)))
+    orders: Any
+    supervisor, orders = claimed(chain, 1, replaces_output=True)
+    replace_output, sweep, restore = orders
+    assert chain[-1] == start(2, 1, OURS, replaces=Epoch(1))
     assert replace_output == ReplaceOutput(Attempt(2), Epoch(1))
-    assert (
-        isinstance(sweep, Sweep)
-        and sweep.removes_prepared(new, Attempt(1))
-        and not sweep.removes_prepared(old, Attempt(1))
-    )
+    assert [sweep.removes_prepared(name, Attempt(1)) for name in (old, new)] == [False, True]
     assert restore == RestoreTasks(Attempt(2), Epoch(1)), "nothing of the later cut is published"
     assert supervisor.cuts == [1] and supervisor.next_epoch == 3
 
 
 def test_another_run_finishes_what_the_one_that_replaced_output_has_begun():
     chain: list[Entry] = [start(1), manifest(2), manifest(4), manifest(6)]
-    replacing(chain, 4)
-    other = Supervisor("another")
-    (append,) = other.begin(numbered(chain), Epoch(2))
-    assert isinstance(append, AppendEntry)
-    assert append.entry == replace(start(3, restored=2, claimant="another"), replaces=Epoch(4))
-    assert other.on_appended(append.entry)[0] == ReplaceOutput(Attempt(3), Epoch(4))
+    claimed(chain, 4, replaces_output=True)
+    _, orders = claimed(chain, 2, supervisor=Supervisor("another"))
+    assert chain[-1] == start(3, 2, "another", replaces=Epoch(4))
+    assert orders[0] == ReplaceOutput(Attempt(3), Epoch(4))
 
 
 class TakenCut(NamedTuple):
@@ -399,62 +401,16 @@ def test_what_tasks_published_that_ended_before_a_rescale_is_not_later_than_a_cu
 
 def test_what_says_which_output_can_be_removed_stays_as_long_as_a_run_can_go_back_to_before_it():
     supervisor = running([start(1), manifest(2), manifest(6)])
-    sweep = supervisor.sweep()
-    assert sweep.is_settled(Epoch(2), Attempt(1)) and not sweep.is_settled(Epoch(3), Attempt(1))
-    assert not sweep.is_settled(Epoch(0), Attempt(1)), "what a task wrote that has ended"
-    (same,) = supervisor.on_appended(ours(manifest(7, attempt=2)))
-    assert isinstance(same, Sweep) and not same.settles, "the first cut is still the same"
-    (later,) = supervisor.on_appended(ours(replace(manifest(8, attempt=2), kept=(Epoch(7), Epoch(8)))))
-    assert (
-        isinstance(later, Sweep)
-        and later.is_settled(Epoch(7), Attempt(1))
-        and not later.is_settled(Epoch(8), Attempt(1))
-    )
-    (over,) = supervisor.on_finished(is_restorable=False)
-    assert isinstance(over, Sweep) and over.is_settled(Epoch(7), Attempt(1)) and over.is_settled(Epoch(0), Attempt(1))
 
+    def settled(sweep: Sweep, *epochs: int) -> list[bool]:
+        return [sweep.is_settled(Epoch(epoch), Attempt(1)) for epoch in epochs]
 
-def test_a_claim_of_its_own_that_landed_late_does_not_keep_a_run_from_beginning_anew():
-    supervisor = Supervisor(OURS)
-    assert supervisor.begin([], anew=True) == [AppendEntry(1, ours(start(1)))]
-    landed = numbered([ours(start(1))])
-    assert supervisor.on_failure("the claim could not be recorded", landed, 0) == [AppendEntry(2, ours(start(2)))]
-
-
-def test_an_equal_claim_of_another_supervisor_is_not_taken_for_ours():
-    """Both want the start of attempt 2 from cut 1: but for the claimant their entries would be equal bytes."""
-    mine, other = Supervisor(OURS), Supervisor(THEIRS)
-    chain = numbered([start(1, claimant="first"), manifest(1, claimant="first")])
-    (append,), (theirs,) = mine.begin(chain), other.begin(chain)
-    assert isinstance(append, AppendEntry) and isinstance(theirs, AppendEntry)
-    assert append != theirs and replace(append.entry, claimant=THEIRS) == theirs.entry
-
-
-# -- where a run continues ---------------------------------------------------------------------------------------
-
-
-def resumed(epoch: int, chain: list[Entry]) -> Supervisor:
-    """A supervisor that was asked to go back to a cut, and has its claim."""
-    supervisor = Supervisor(OURS)
-    (append,) = supervisor.begin(numbered(chain), Epoch(epoch))
-    assert isinstance(append, AppendEntry)
-    chain.append(append.entry)
-    supervisor.on_appended(append.entry)
-    return supervisor
-
-
-def test_a_run_that_went_back_continues_from_its_own_cuts_once_it_has_some():
-    chain: list[Entry] = [start(1), manifest(2), manifest(6)]
-    supervisor = resumed(2, chain)
-    assert supervisor.next_epoch == 7
-    chain.append(ours(manifest(7, attempt=2)))
-    supervisor.on_appended(chain[-1])
-    (append,) = supervisor.on_failure("a process died", numbered(chain), 0)
-    assert append == AppendEntry(6, ours(start(3, restored=7)))
-
-
-def test_a_wish_for_an_older_cut_outlives_a_claim_that_could_not_be_recorded():
-    chain = numbered([start(1), manifest(2), manifest(6)])
-    supervisor = Supervisor(OURS)
-    supervisor.begin(chain, Epoch(2))
-    assert supervisor.on_failure("the disk is full", chain, 0) == [AppendEntry(4, ours(start(3, restored=2)))]
+    # Epoch 0: what a task wrote that has ended.
+    assert settled(supervisor.sweep(), 2, 3, 0) == [True, False, False]
+    order: Any
+    (order,) = supervisor.on_appended(manifest(7, 2, OURS))
+    assert not order.settles, "the first cut is still the same"
+    (order,) = supervisor.on_appended(manifest(8, 2, OURS, kept=(Epoch(7), Epoch(8))))
+    assert settled(order, 7, 8) == [True, False]
+    (order,) = supervisor.on_finished(is_restorable=False)
+    assert settled(order, 7, 0) == [True, True]

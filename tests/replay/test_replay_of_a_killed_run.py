@@ -33,17 +33,7 @@ def replayed(capsys: pytest.CaptureFixture[str], cuts: Path, *words: str) -> dic
 
 def test_replays_of_a_run_that_was_killed_send_what_it_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     cuts, gate = tmp_path / "cuts", Gate(tmp_path / "gate")
-    flow = [
-        f"{__name__}:gated_trips",
-        "--set",
-        f"gate={gate}",
-        "--actors",
-        "slice",
-        "--every",
-        "0.3",
-        "--keep",
-        "99",
-    ]
+    flow = [f"{__name__}:gated_trips", "--set", f"gate={gate}", "--actors", "slice", "--every", "0.3", "--keep", "99"]
     kept = ["--keep-inputs", "enough", "--keep-inputs", "grow", "--keep-inputs", "numbers", "--keep-inputs", "done"]
     with opened_after(2, gate, cuts, "trips"):
         assert main(["run", *flow, *kept, "--snapshots", str(cuts), "--kill", "head@epoch=3"]) == 0

@@ -39,7 +39,7 @@ def test_state_of_other_keys_survives_crashes_and_another_number_of_tasks():
     flow = Flow("keys")
     keyed = flow.read(Items(KEYS * 3), name="keys", parallelism=1).key_by(lambda key: key)
     keyed.stateful_map(count, initial=0, name="count").write(Collect(), name="out")
-    result = simulate(flow, seeds=range(8), parallelism=(1, 2))
+    result = simulate(flow, seeds=range(2), parallelism=(1, 2))
     assert sorted(result.outputs["out"]) == sorted((str(key), n) for key in KEYS for n in (1, 2, 3))
     assert result.restores and result.rescaled
 

@@ -244,10 +244,7 @@ def restored_record(consumed: int = 0) -> Record:
         (OutputRecord(BACK, len(sent), digest(*sent)),),
     )
     source = source_snapshot(2, attempt=SECOND, sent=False)
-    record.cuts = {
-        Epoch(1): record.cuts[Epoch(1)],
-        Epoch(2): cut_of(2, source, loop, attempt=SECOND),
-    }
+    record.cuts = {Epoch(1): record.cuts[Epoch(1)], Epoch(2): cut_of(2, source, loop, attempt=SECOND)}
     record.committed, record.finished = {}, False
     return record
 

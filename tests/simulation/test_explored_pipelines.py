@@ -25,6 +25,7 @@ def test_a_broken_rule_of_pipelines_is_found_with_its_story(rule: str):
     assert found.violations and "step first.one" in found.violations[0]
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_was_given_up_and_continues_is_found():
     found = explore_pipelines(GIVEN_UP, PIPELINES["given-up-pipeline-continues"].parts().supervisor)
     assert found.violations and "of b from 1" in found.violations[0]

@@ -39,6 +39,7 @@ def test_epochs_and_attempts_of_two_pipelines_never_have_the_same_number():
     assert apart(ran[0].world.store.history) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [rule for rule in PIPELINES if rule != "given-up-pipeline-continues"])
 def test_a_broken_rule_of_pipelines_is_found(rule: str):
     assert any(one.outcome.violations for seed in range(6) for one in run_pipelines(seed, 3, rule))

@@ -90,10 +90,7 @@ def rank(epoch: int, attempt: int = 1) -> TaskSnapshot:
         task=RANK,
         epoch=Epoch(epoch),
         attempt=Attempt(attempt),
-        operators={
-            "rank": state,
-            "counts": OperatorState(keyed=held({n: n * n for n in range(-500, 500)})),
-        },
+        operators={"rank": state, "counts": OperatorState(keyed=held({n: n * n for n in range(-500, 500)}))},
         inputs=(
             InputRecord(IN, False, 3, 0xDEADBEEF, ended=True),
             InputRecord(restored, True, 0, 0, log_of(batch_of("old"))),

@@ -39,8 +39,9 @@ def grow(job: Fuzzed, kind: str) -> None:
             file.truncate(SPARSE_BYTES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["job.json", "chain"])
-@pytest.mark.parametrize("command", [pytest.param("list", marks=pytest.mark.slow), "show"])
+@pytest.mark.parametrize("command", ["list", "show"])
 def test_a_sparse_document_is_refused_without_being_read(
     kind: str, command: str, job: Fuzzed, capsys: pytest.CaptureFixture[str]
 ):

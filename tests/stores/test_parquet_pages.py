@@ -174,7 +174,7 @@ def drawn(size: int, seed: int = 1) -> bytes:
 MIXED = {
     "zeros behind bytes that do not shrink": [drawn(70_000), *[bytes(60_000)] * 50],
     "zeros before bytes that do not shrink": [*[bytes(60_000)] * 50, drawn(70_000)],
-    "small ones that are equal": [b"many times the same"] * 100_000,
+    "small ones that are equal": [b"many times the same, and longer than a word or two"] * 25_000,
     "zeros behind the head of each": [drawn(4_096, n) + bytes(60_000) for n in range(128)],
     "halves": [drawn(9_000, n) + bytes(9_000) for n in range(100)],
 }

@@ -166,7 +166,7 @@ def test_no_file_is_written_after_many_others_were_encoded(tmp_path: Path, monke
     assert encoded == [1] * len(described.files)
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 3, 40])
+@pytest.mark.parametrize("parallelism", [1, 3, pytest.param(40, marks=pytest.mark.slow)])
 def test_of_a_state_in_several_files_only_those_that_hold_the_groups_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parallelism: int
 ):

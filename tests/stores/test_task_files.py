@@ -293,13 +293,7 @@ def test_logs_of_the_other_edges_of_a_loop_count_for_it_as_those_of_its_back_edg
     entering, onward, back = [edge.name for edge in plan.edges if edge.receiver in ("head", "body")]
     body = TaskId("body", 0)
     inputs = tuple(
-        InputRecord(
-            ChannelId(edge, TaskId("any", 0), body),
-            edge == back,
-            0,
-            0,
-            made.log_of(made.batch_of("x", "y")),
-        )
+        InputRecord(ChannelId(edge, TaskId("any", 0), body), edge == back, 0, 0, made.log_of(made.batch_of("x", "y")))
         for edge in (entering, onward, back)
     )
     snapshot = TaskSnapshot(body, Epoch(1), Attempt(1), {}, inputs, ())
