@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from backedge.engine.batches.batch import Batch, decode, encode
 from backedge.engine.batches.columns import Columns, to_columns
 from backedge.engine.batches.repeated_keys import RepeatedKeys
 from tests.runtime.tasks import Tasks
+
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def columns(**values: Any) -> Columns:

@@ -41,14 +41,11 @@ def test_each_row_is_the_sum_of_what_its_edges_carry(lengths: list[int], kind: s
 
 
 def test_what_is_filled_up_adds_nothing_even_to_infinite_sums():
-    sources, starts, degrees = of_lengths([1, 2, 3])
-    found = EdgeSums(sources, starts, degrees).of(np.full(50, np.inf))
-    assert found.tolist() == [np.inf] * 3
+    assert EdgeSums(*of_lengths([1, 2, 3])).of(np.full(50, np.inf)).tolist() == [np.inf] * 3
 
 
 def test_the_results_of_two_rounds_are_two_arrays():
-    sources, starts, degrees = of_lengths([2, 1])
-    sums = EdgeSums(sources, starts, degrees)
+    sums = EdgeSums(*of_lengths([2, 1]))
     first = sums.of(np.ones(50))
     sums.of(np.zeros(50))
     assert first.tolist() == [2.0, 1.0]
@@ -90,15 +87,20 @@ def test_sums_of_integers_that_exceed_their_type_are_refused_and_others_are_exac
 
 
 @pytest.mark.parametrize("edges_min", [1, 501])
+def sums_are_those_of_numpy(sent: Any) -> None:
+    edges = edges_between(60, 500)
+    _, sums = edges.combined(sent, None, "sum", None)
+    assert sums.tolist() == edges.all_combined(sent, None, "sum", None).tolist()
+
+
+@pytest.mark.parametrize("edges_min", [1, 501])
 def test_sums_need_numba_only_if_there_are_many_edges(monkeypatch: pytest.MonkeyPatch, edges_min: int):
     monkeypatch.setattr(vertex_edges, "EDGES_MIN", edges_min)
     monkeypatch.setattr(vertex_edges, "can_compile", edge_sums.can_compile.__wrapped__)
     if edges_min == 1:
         monkeypatch.setattr(edge_sums, "find_spec", lambda name: None)
     monkeypatch.setattr(edge_sums, "import_module", pytest.fail)
-    edges, sent = edges_between(60, 500), np.arange(60.0)
-    _, sums = edges.combined(sent, None, "sum", None)
-    assert sums.tolist() == edges.all_combined(sent, None, "sum", None).tolist()
+    sums_are_those_of_numpy(np.arange(60.0))
 
 
 def test_a_numba_that_cannot_be_imported_is_reported_and_numpy_is_used(
@@ -110,10 +112,8 @@ def test_a_numba_that_cannot_be_imported_is_reported_and_numpy_is_used(
     monkeypatch.setattr(vertex_edges, "EDGES_MIN", 1)
     monkeypatch.setattr(vertex_edges, "can_compile", edge_sums.can_compile.__wrapped__)
     monkeypatch.setattr(edge_sums, "import_module", fail)
-    edges, sent = edges_between(60, 500), np.arange(60.0)
-    _, sums = edges.combined(sent, None, "sum", None)
-    assert sums.tolist() == edges.all_combined(sent, None, "sum", None).tolist()
-    assert "not compiled: numba cannot be imported: numba needs an older NumPy" in capsys.readouterr().err
+    sums_are_those_of_numpy(np.arange(60.0))
+    assert "numba cannot be imported: numba needs an older NumPy" in capsys.readouterr().err
 
 
 def test_a_numba_that_is_told_to_compile_nothing_is_not_used(monkeypatch: pytest.MonkeyPatch):
@@ -127,13 +127,10 @@ def test_a_numba_that_is_told_to_compile_nothing_is_not_used(monkeypatch: pytest
 def test_numbers_of_other_kinds_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch, kind: str):
     monkeypatch.setattr(vertex_edges, "EDGES_MIN", 1)
     monkeypatch.setattr(EdgeSums, "of", pytest.fail)
-    edges, sent = edges_between(60, 500), np.arange(60).astype(kind)
-    _, sums = edges.combined(sent, None, "sum", None)
-    assert sums.tolist() == edges.all_combined(sent, None, "sum", None).tolist()
+    sums_are_those_of_numpy(np.arange(60).astype(kind))
 
 
 def test_what_is_sent_may_be_read_only_and_strided():
-    sources, starts, degrees = of_lengths([2, 1])
-    sums, sent = EdgeSums(sources, starts, degrees), np.arange(100.0)[::2]
+    sums, sent = EdgeSums(*of_lengths([2, 1])), np.arange(100.0)[::2]
     sent.flags.writeable = False
     assert sums.of(sent).tolist() == sums.of(sent.copy()).tolist()

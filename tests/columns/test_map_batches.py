@@ -156,15 +156,19 @@ def test_operators_that_take_records_get_them_from_columns_and_give_them_to_func
     assert sorted(record["n"] for record in tasks.output("end")) == expected
 
 
-def iterating() -> Tasks:
+def iterating(**options: Any) -> Tasks:
+    """An iteration whose body, in a task of its own, returns the columns that it gets."""
+
     def body(stream: Stream[Any]) -> Stream[Any]:
         return stream.rebalance().map_batches(lambda table: table, batch_format="pyarrow", name="body").rebalance()
 
     flow = Flow("rounds")
     start = flow.read(Items[Any]([]), name="source").rebalance()
-    made = flow.iterate(start, body, name="op", until=lambda total: False, measure=lambda record: record["n"])
-    made.rebalance().write(Collect(), name="sink")
+    flow.iterate(start, body, name="op", **options).rebalance().write(Collect(), name="sink")
     return Tasks(flow)
+
+
+MEASURED: dict[str, Any] = {"until": lambda total: False, "measure": lambda record: record["n"]}
 
 
 def gather(tasks: Tasks, *batches: Batch) -> None:
@@ -179,7 +183,7 @@ def released(tasks: Tasks) -> list[tuple[Any, Any]]:
 
 
 def test_an_iteration_takes_columns_into_its_body_and_gathers_what_comes_back_as_columns():
-    tasks = iterating()
+    tasks = iterating(**MEASURED)
     given = columns(n=[1, 2])
     assert sent(tasks, given) == [("body/0", given, 0)]
     within = tasks.home("body")
@@ -192,19 +196,12 @@ def test_an_iteration_takes_columns_into_its_body_and_gathers_what_comes_back_as
 
 
 def test_an_iteration_whose_batches_differ_gathers_each_as_it_is_in_their_order():
-    tasks = iterating()
+    tasks = iterating(**MEASURED)
     gather(tasks, Batch(columns(n=[1]), 1), Batch([{"n": 2}], 1), Batch(columns(n=[3]), 2))
     assert released(tasks) == [(columns(n=[1]), 1), ([{"n": 2}], 1), (columns(n=[3]), 2)]
 
 
 def test_an_iteration_without_a_measure_counts_the_rows():
-    flow = Flow("rounds")
-    start = flow.read(Items[Any]([]), name="source").rebalance()
-
-    def body(stream: Stream[Any]) -> Stream[Any]:
-        return stream.rebalance().map_batches(lambda table: table, batch_format="pyarrow", name="body").rebalance()
-
-    flow.iterate(start, body, name="head", rounds=2).rebalance().write(Collect(), name="sink")
-    within = Tasks(flow).home("body")
+    within = iterating(rounds=2).home("body")
     within.process(within.task.inputs[0], Batch(columns(n=[5, 6, 7])), 0)
-    assert within.take_contributions("head") == 3
+    assert within.take_contributions("op") == 3

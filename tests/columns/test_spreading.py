@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,9 @@ from backedge.graphs.routing import tasks_of_keys
 from backedge.graphs.task_errors import StateSerializationError
 from backedge.graphs.vertex_program import BACKWARDS
 from backedge.recovery.cut.keyed_parts import entries_of
-from tests.columns.given import columns
+from tests.columns.given import columns, slow
 from tests.columns.test_vertex_programs import EDGES, Best, BestWay, flow_of, lowest_by_hand, shortest_by_hand
 from tests.runtime.tasks import States, Tasks, encoded
-
-slow = partial(pytest.param, marks=pytest.mark.slow)
 
 Sent = list[tuple[TaskId, Columns]]
 """The task that has sent, and its batch."""

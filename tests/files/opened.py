@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from backedge import Collect, Sink, SinkPlace, Source
 from backedge.engine.io.files.checks import claim_output
 from backedge.engine.io.files.disk import Disk
-from backedge.engine.io.files.file_formats import FileSink
+from backedge.engine.io.files.file_formats import CSV, FileSink, JsonLines, Parquet
 from backedge.engine.io.files.object_staging import ObjectStaging, Roll
 from backedge.engine.io.files.services import FileServices
 from backedge.engine.io.files.splits import Position, Split
@@ -28,7 +29,12 @@ JOB = "job"
 RUN = "5f3a"
 AT_ONCE: dict[str, Any] = {"roll_bytes": None, "roll_s": None}
 """The options of a sink of files that publishes a file for each cut."""
+BIG: dict[str, Any] = {"roll_bytes": 1 << 20, "roll_s": None}
+"""Those of a sink whose cuts go into one file."""
 SINK = "out"
+KINDS: list[Any] = [JsonLines, CSV, Parquet]
+slow = partial(pytest.param, marks=pytest.mark.slow)
+FEWER_FAST: list[Any] = [slow(JsonLines), CSV, slow(Parquet)]
 
 
 def ignore_records(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +158,41 @@ def rest(reader: Any, records_max: int = 1000) -> list[Any]:
     while not reader.exhausted:
         records += reader.read(records_max)
     return records
+
+
+def files(
+    folder: Path, attempt: int = 1, kind: Any = JsonLines, limits: dict[str, Any] = BIG, disk: Disk | None = None
+) -> Any:
+    """The writer of an attempt to files in a folder."""
+    return writer(kind(str(folder), **limits), opened=services(attempt=Attempt(attempt), disk=disk))
+
+
+def finish(
+    folder: Path, attempt: int, epochs: Iterable[int] = (1, 2, 3), kind: Any = JsonLines, limits: dict[str, Any] = BIG
+) -> None:
+    """The last attempt: it commits what its cut lists, and ends."""
+    last = files(folder, attempt, kind, limits)
+    for epoch in epochs:
+        last.commit(transaction(epoch))
+    last.close()
+
+
+def at_once(folder: Path, kind: Any = JsonLines) -> Any:
+    """The description of a sink that publishes a file for each cut."""
+    return kind(str(folder), **AT_ONCE)
+
+
+def sweep(folder: Path, order: Sweep, kind: Any = JsonLines, limits: dict[str, Any] = BIG) -> None:
+    services().sweep(sink(kind(str(folder), **limits)), order)
+
+
+def batch(*values: int) -> list[Any]:
+    return [{"n": value} for value in values]
+
+
+def numbers(folder: Path, kind: Any = JsonLines) -> list[int]:
+    """The visible records, in the order of files and lines."""
+    return [int(record["n"]) for record in rest(reader(kind(str(folder))))] if visible(folder) else []
 
 
 def fresh(description: Any, range_bytes_max: int) -> dict[Split, Any]:

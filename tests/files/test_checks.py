@@ -13,22 +13,31 @@ from backedge import Call, Collect, Print, Sink, SinkPlace, Source
 from backedge.engine.io.files.checks import check_sink, check_source
 from backedge.engine.io.files.disk import Disk
 from backedge.engine.io.files.file_errors import NoInputError, OutputError
-from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.io.files.file_formats import JsonLines
 from backedge.engine.io.files.names import Turn, name_of, path_name, turn_of
 from backedge.graphs.io import SplitReader
 from tests.files.disks import CrashingDisk
-from tests.files.opened import everything, place, publish, services, sink, source, stage, transaction, writer
+from tests.files.opened import (
+    KINDS,
+    everything,
+    place,
+    publish,
+    services,
+    sink,
+    source,
+    stage,
+    transaction,
+    writer,
+)
 
-FILES = [JsonLines, CSV, Parquet]
 
-
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_folder_of_a_sink_is_made_with_those_above_it_and_stays_empty(tmp_path: Path, kind: Any):
     check_sink(sink(kind(str(tmp_path / "a" / "b"))), place(), fresh=True)
     assert everything(tmp_path) == ["a", "a/b"]
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_sink_whose_folder_is_a_file_is_refused(tmp_path: Path, kind: Any):
     (tmp_path / "out").write_text("mine")
     with pytest.raises(OutputError, match=r"sink 'out'.*/out\b.* file"):

@@ -23,9 +23,7 @@ from backedge.engine.io.files.disk import Disk
 from backedge.engine.io.files.file_errors import UnwritableRecordError
 from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet
 from backedge.engine.io.files.parquet_part import ParquetPart
-from tests.files.opened import AT_ONCE, publish, reader, rest, transaction, visible, writer
-
-FILES = [JsonLines, CSV, Parquet]
+from tests.files.opened import AT_ONCE, KINDS, publish, reader, rest, transaction, visible, writer
 
 
 class Color(Enum):
@@ -43,7 +41,7 @@ def written(folder: Path, kind: Any, *batches: Records) -> Path:
     return folder / name
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_a_sink_writes_a_source_reads(tmp_path: Path, kind: Any):
     records = [{"a": str(n), "b": 'x,"\n' * (n % 3), "é": "ü"} for n in range(10)]
     path = written(tmp_path / "out", kind, records[:4], [], records[4:])
@@ -222,7 +220,7 @@ def test_a_column_of_nothing_takes_the_type_it_had_in_the_file_before(tmp_path: 
     assert schemas == {"string"}
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_record_that_is_changed_after_it_was_written_is_published_as_it_was(tmp_path: Path, kind: Any):
     inner: list[Any] = [1]
     record: dict[str, Any] = {"n": "1", "m": "2" if kind is CSV else inner}

@@ -14,9 +14,9 @@ from backedge.engine.io.output_sweep import LaterOutput
 from backedge.graphs.ids import Attempt, Epoch
 from tests.files.opened import (
     SINK,
+    batch,
+    numbers,
     publish,
-    reader,
-    rest,
     services,
     sink,
     stage,
@@ -42,14 +42,6 @@ def swept(folder: Path, path: str, attempt: int, listed: list[str], run: str = "
     services(folder / CUTS, attempt=Attempt(attempt), run=run).sweep(
         sink(JsonLines(str(folder / path))), swept_by(attempt, listed)
     )
-
-
-def numbers(folder: Path, kind: Any = JsonLines) -> list[int]:
-    return sorted(int(record["n"]) for record in rest(reader(kind(str(folder)))))
-
-
-def batch(*values: int) -> list[Any]:
-    return [{"n": value} for value in values]
 
 
 @pytest.mark.parametrize("has_stopped", [True, False])

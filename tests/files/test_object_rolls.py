@@ -23,11 +23,21 @@ from backedge.engine.operators.services import close_writer
 from backedge.graphs.ids import Attempt
 from backedge.recovery.protocol.orders import Sweep
 from tests.files.disks import Crash
-from tests.files.opened import AT_ONCE, RUN, Clock, ignore_records, reader, rest, services, sink, transaction
+from tests.files.opened import (
+    AT_ONCE,
+    BIG,
+    KINDS,
+    RUN,
+    Clock,
+    ignore_records,
+    reader,
+    rest,
+    services,
+    sink,
+    transaction,
+)
 from tests.files.stepped_objects import SteppedObjects, dies, fails
 
-BIG: dict[str, Any] = {"roll_bytes": 1 << 20, "roll_s": None}
-KINDS = [JsonLines, CSV, Parquet]
 WHERE = "s3://bucket/out"
 
 
@@ -344,6 +354,15 @@ def disturbed(store: ObjectsInMemory, attempt: int, listed: list[str]) -> Iterat
         raise
 
 
+def run_disturbed(process: SteppedObjects, attempt: int, last: list[str], written: list[int]) -> None:
+    """The same until it ends, dies or fails. `last` becomes what the last complete cut lists; `written` gets epochs."""
+    for cut in disturbed(process, attempt, list(last)):
+        if process.happened:
+            return  # another attempt has the job by now, so this cut is never complete
+        last[:] = cut
+        written.append(int(cut[-1].rpartition("-")[2]))
+
+
 class Consumer:
     """Takes every published object that is noted, as the documentation allows."""
 
@@ -363,10 +382,6 @@ class Consumer:
         return sorted(self.taken)
 
 
-def epoch_in(listed: list[str]) -> int:
-    return int(listed[-1].rpartition("-")[2])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("happens", [dies, fails])
@@ -382,9 +397,7 @@ def test_an_attempt_that_stops_at_any_request_loses_and_doubles_nothing(happens:
             for attempt, at in ((1, step), (2, second)):
                 process = SteppedObjects(store, at, happens, is_after=is_after)
                 with suppress(Crash, OSError):
-                    for cut in disturbed(process, attempt, listed):
-                        listed = cut
-                        wanted.append(epoch_in(cut))
+                    run_disturbed(process, attempt, listed, wanted)
                 happened += process.happened
                 consumer.take()
                 output(JsonLines, store, attempt + 1).roll_back(forgotten(attempt + 1, listed))
@@ -414,11 +427,7 @@ def test_a_task_that_sleeps_at_any_request_while_others_go_on_loses_and_doubles_
 
             process = SteppedObjects(store, step, others, is_after=is_after)
             with suppress(OSError, OutputError):  # it finds that it was superseded
-                for cut in disturbed(process, 1, []):
-                    if process.happened:
-                        break  # the other attempt has the job, so this cut is never complete
-                    last[:] = cut
-                    wanted.append(epoch_in(cut))
+                run_disturbed(process, 1, last, wanted)
             slept += process.happened
             found = [*wanted, 20] if process.happened else wanted
             assert consumer.all() == found, (step, is_after)
@@ -441,18 +450,12 @@ def test_a_task_that_sleeps_while_its_successor_stops_at_any_request_loses_and_d
             ) -> None:
                 dying = SteppedObjects(store, stop, dies)
                 with suppress(Crash):
-                    for cut in disturbed(dying, 2, list(last)):
-                        last[:] = cut
-                        wanted.append(epoch_in(cut))
+                    run_disturbed(dying, 2, last, wanted)
                 met.update((kind, died) for died in dying.happened)
 
             process = SteppedObjects(store, step, successor)
             with suppress(OSError, OutputError):  # it finds that it was superseded
-                for cut in disturbed(process, 1, []):
-                    if process.happened:
-                        break
-                    last[:] = cut
-                    wanted.append(epoch_in(cut))
+                run_disturbed(process, 1, last, wanted)
             run_to_the_end(store, 3, list(last))
             assert consumer.all() == sorted([*wanted, 30]), (step, stop)
     assert len(met) > 30

@@ -10,13 +10,14 @@ import pytest
 
 from backedge import Collect
 from backedge.engine.io.files.file_errors import OutputError, UnknownTransactionError
-from backedge.engine.io.files.file_formats import CSV, JsonLines
+from backedge.engine.io.files.file_formats import CSV
 from backedge.engine.io.files.output_folders import release_folder
 from backedge.graphs.ids import Attempt
 from tests.files.disks import Crash, CrashingDisk
 from tests.files.opened import (
     AT_ONCE,
     RUN,
+    at_once,
     claim,
     everything,
     services,
@@ -34,7 +35,7 @@ NOTES = Path("_staging", "job", "out", "published")
 
 def prepared(out: Path, name: str, *, run: str = RUN, value: int = 1, **more: Any) -> Any:
     """A writer that has prepared a transaction of one record."""
-    opened = writer(JsonLines(str(out), **AT_ONCE), opened=services(run=run, **more))
+    opened = writer(at_once(out), opened=services(run=run, **more))
     stage(opened, [{"n": value}], name)
     return opened
 
@@ -63,7 +64,7 @@ def test_a_part_that_was_taken_is_not_published_again_after_a_crash_at_any_step(
         except Crash:
             crashes += 1
         taken = take_away(out) if list((out / NOTES).glob("*")) else []
-        writer(JsonLines(str(out), **AT_ONCE), opened=services(attempt=Attempt(2))).commit(transaction(1))
+        writer(at_once(out), opened=services(attempt=Attempt(2))).commit(transaction(1))
         assert len(taken) + len(visible(out)) == 1
     assert 4 < crashes < 40
 
@@ -80,7 +81,7 @@ def test_nothing_staged_published_or_noted_is_an_error_and_not_done(tmp_path: Pa
 def test_a_note_goes_when_no_cut_lists_its_transaction_and_not_before(tmp_path: Path):
     opened = prepared(tmp_path, transaction(1))
     opened.commit(transaction(1))
-    operator = sink(JsonLines(str(tmp_path), **AT_ONCE))
+    operator = sink(at_once(tmp_path))
     services().sweep(operator, swept(noted={transaction(1)}))
     assert (tmp_path / NOTES / transaction(1)).exists()
     services().sweep(operator, swept())
@@ -122,7 +123,7 @@ def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path):
 
 def test_a_folder_that_another_job_writes_to_is_refused_by_the_name_of_that_job(tmp_path: Path):
     operators = [
-        sink(JsonLines(str(tmp_path / "a"), **AT_ONCE), "a"),
+        sink(at_once(tmp_path / "a"), "a"),
         sink(CSV(str(tmp_path / "b"), **AT_ONCE), "b"),
         sink(Collect(), "c"),
     ]
@@ -136,8 +137,8 @@ def test_a_folder_that_another_job_writes_to_is_refused_by_the_name_of_that_job(
 
 def test_a_run_that_is_refused_one_folder_claims_none(tmp_path: Path):
     mine, theirs = (
-        sink(JsonLines(str(tmp_path / "mine"), **AT_ONCE), "mine"),
-        sink(JsonLines(str(tmp_path / "theirs"), **AT_ONCE), "theirs"),
+        sink(at_once(tmp_path / "mine"), "mine"),
+        sink(at_once(tmp_path / "theirs"), "theirs"),
     )
     claim(theirs, job="other", run="aaaa")
     with pytest.raises(OutputError, match="sink 'theirs'"):
@@ -146,7 +147,7 @@ def test_a_run_that_is_refused_one_folder_claims_none(tmp_path: Path):
 
 
 def test_a_claim_is_given_up_by_the_run_that_has_it_alone(tmp_path: Path):
-    operator = sink(JsonLines(str(tmp_path), **AT_ONCE))
+    operator = sink(at_once(tmp_path))
     claim(operator, job="job", run="aaaa")
     release_folder(tmp_path, "job", "bbbb")
     with pytest.raises(OutputError):
@@ -160,7 +161,7 @@ def test_a_claim_is_given_up_by_the_run_that_has_it_alone(tmp_path: Path):
 
 def test_a_superseded_supervisor_that_wakes_late_removes_nothing_of_its_successors(tmp_path: Path):
     """Attempt 2 has claimed and stalls; attempt 3 takes over and prepares; attempt 2 wakes up and sweeps."""
-    operator = sink(JsonLines(str(tmp_path), **AT_ONCE))
+    operator = sink(at_once(tmp_path))
     old = prepared(tmp_path, transaction(1), attempt=Attempt(1), value=1)
     late = swept_by(2)
     new = prepared(tmp_path, transaction(4, attempt=3), attempt=Attempt(3), value=3)
@@ -187,10 +188,10 @@ def test_a_sweep_goes_on_where_something_cannot_be_removed(tmp_path: Path, monke
 
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(OSError, match="Input/output error"):
-        services().sweep(sink(JsonLines(str(tmp_path), **AT_ONCE)), swept())
+        services().sweep(sink(at_once(tmp_path)), swept())
     assert list(stuck.parent.iterdir()) == [stuck]
     monkeypatch.setattr(Path, "unlink", unlink)
-    services().sweep(sink(JsonLines(str(tmp_path), **AT_ONCE)), swept())
+    services().sweep(sink(at_once(tmp_path)), swept())
     assert everything(tmp_path) == []
 
 
@@ -198,7 +199,7 @@ def test_folders_stay_while_a_run_goes_on(tmp_path: Path):
     """A task may be about to write: the folder that it has just looked at must not go."""
     opened = prepared(tmp_path, transaction(1))
     opened.commit(transaction(1))
-    services().sweep(sink(JsonLines(str(tmp_path), **AT_ONCE)), swept_by(5))
+    services().sweep(sink(at_once(tmp_path)), swept_by(5))
     folders = {path.name for path in (tmp_path / "_staging" / "job" / "out").iterdir()}
     assert folders == {"contents", "open", "prepared", "published"}
 
@@ -207,5 +208,5 @@ def test_a_sweep_leaves_alone_what_is_no_transaction(tmp_path: Path):
     prepared(tmp_path, transaction(1))
     odd = tmp_path / "_staging" / "job" / "out" / "prepared" / ".nfs0001"
     odd.write_text("a file server keeps this until it is closed")
-    services().sweep(sink(JsonLines(str(tmp_path), **AT_ONCE)), swept())
+    services().sweep(sink(at_once(tmp_path)), swept())
     assert list(odd.parent.iterdir()) == [odd]

@@ -17,15 +17,20 @@ from backedge.graphs.ids import Attempt
 from tests.files.disks import Crash, CrashingDisk, FailingDisk, WatchedDisk
 from tests.files.opened import (
     AT_ONCE,
+    BIG,
+    FEWER_FAST,
+    KINDS,
     RUN,
     Clock,
+    batch,
     everything,
+    files,
+    finish,
+    numbers,
     publish,
-    reader,
-    rest,
     services,
-    sink,
     stage,
+    sweep,
     swept,
     swept_by,
     transaction,
@@ -33,20 +38,11 @@ from tests.files.opened import (
     writer,
 )
 
-BIG: dict[str, Any] = {"roll_bytes": 1 << 20, "roll_s": None}
-KINDS = [JsonLines, CSV, Parquet]
-FEWER_FAST = [pytest.param(JsonLines, marks=pytest.mark.slow), CSV, pytest.param(Parquet, marks=pytest.mark.slow)]
-
 
 def write(opened: Any, *epochs: int, attempt: int = 1, **columns: Any) -> None:
     """A transaction of one record for each epoch, committed."""
     for epoch in epochs:
         publish(opened, [{"n": epoch, **columns}], transaction(epoch, attempt))
-
-
-def numbers(folder: Path, kind: Any = JsonLines) -> list[int]:
-    """The visible records, in the order of files and lines."""
-    return [int(record["n"]) for record in rest(reader(kind(str(folder))))] if visible(folder) else []
 
 
 def rolls_in(folder: Path) -> list[Path]:
@@ -58,7 +54,7 @@ def rolls_in(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_transactions_of_several_cuts_become_one_file_in_their_order(tmp_path: Path, kind: Any):
-    opened = writer(kind(str(tmp_path), **BIG))
+    opened = files(tmp_path, kind=kind)
     write(opened, 3, 1, 2)
     assert visible(tmp_path) == []
     opened.close()
@@ -100,7 +96,7 @@ def test_limits_that_make_no_sense_are_refused(limits: dict[str, Any]):
 
 
 def test_a_csv_file_has_one_header_even_one_with_line_ends(tmp_path: Path):
-    opened = writer(CSV(str(tmp_path), **BIG))
+    opened = files(tmp_path, 1, CSV, BIG)
     write(opened, 1, 2, **{'a "long"\nname': "x"})
     opened.close()
     (name,) = visible(tmp_path)
@@ -109,7 +105,7 @@ def test_a_csv_file_has_one_header_even_one_with_line_ends(tmp_path: Path):
 
 @pytest.mark.parametrize("kind", [CSV, Parquet])
 def test_records_with_other_columns_go_into_another_file(tmp_path: Path, kind: Any):
-    opened = writer(kind(str(tmp_path), **BIG))
+    opened = files(tmp_path, kind=kind)
     write(opened, 1, 2)
     write(opened, 3, more="x")
     write(opened, 4)
@@ -118,7 +114,7 @@ def test_records_with_other_columns_go_into_another_file(tmp_path: Path, kind: A
 
 
 def test_the_rows_of_a_parquet_file_share_a_row_group(tmp_path: Path):
-    opened = writer(Parquet(str(tmp_path), **BIG))
+    opened = files(tmp_path, 1, Parquet, BIG)
     write(opened, *range(20))
     opened.close()
     (name,) = visible(tmp_path)
@@ -129,7 +125,7 @@ def test_the_rows_of_a_parquet_file_share_a_row_group(tmp_path: Path):
 
 
 def test_the_next_attempt_publishes_what_a_task_that_died_has_left(tmp_path: Path):
-    write(writer(JsonLines(str(tmp_path), **BIG)), 1, 2)
+    write(files(tmp_path), 1, 2)
     assert visible(tmp_path) == []
     later = writer(JsonLines(str(tmp_path), **BIG), index=5, opened=services(attempt=Attempt(2)))
     assert numbers(tmp_path) == [1, 2] and not rolls_in(tmp_path)
@@ -140,43 +136,42 @@ def test_the_next_attempt_publishes_what_a_task_that_died_has_left(tmp_path: Pat
 
 
 def test_the_next_attempt_publishes_it_also_if_it_does_not_roll_itself(tmp_path: Path):
-    write(writer(JsonLines(str(tmp_path), **BIG)), 1, 2)
-    later = writer(JsonLines(str(tmp_path), **AT_ONCE), opened=services(attempt=Attempt(2)))
-    later.commit(transaction(2))
+    write(files(tmp_path), 1, 2)
+    finish(tmp_path, 2, [2], limits=AT_ONCE)
     assert numbers(tmp_path) == [1, 2]
 
 
 def test_the_end_of_a_run_publishes_what_is_left_and_removes_the_staging(tmp_path: Path):
-    write(writer(JsonLines(str(tmp_path), **BIG)), 1, 2)
-    services().sweep(sink(JsonLines(str(tmp_path), **BIG)), swept())
+    write(files(tmp_path), 1, 2)
+    sweep(tmp_path, swept())
     assert numbers(tmp_path) == [1, 2]
     assert everything(tmp_path) == visible(tmp_path)
 
 
 def test_a_removal_during_the_run_leaves_rolls_alone(tmp_path: Path):
-    opened = writer(JsonLines(str(tmp_path), **BIG))
+    opened = files(tmp_path)
     write(opened, 1)
-    services().sweep(sink(JsonLines(str(tmp_path), **BIG)), swept_by(9))
+    sweep(tmp_path, swept_by(9))
     write(opened, 2)
     opened.close()
     assert numbers(tmp_path) == [1, 2]
 
 
 def test_output_that_cannot_be_published_at_the_end_fails_the_run_and_says_where_it_is(tmp_path: Path):
-    write(writer(JsonLines(str(tmp_path), **BIG)), 1, 2)
+    write(files(tmp_path), 1, 2)
     (roll,) = rolls_in(tmp_path)
     for part in roll.iterdir():
         part.unlink()
         part.mkdir()
     with pytest.raises(OutputError, match=r"'out'.*_staging/job/out.*resume"):
-        services().sweep(sink(JsonLines(str(tmp_path), **BIG)), swept())
+        sweep(tmp_path, swept())
 
 
 def test_a_superseded_task_that_wakes_up_neither_loses_nor_doubles_anything(tmp_path: Path):
-    old = writer(JsonLines(str(tmp_path), **BIG))
+    old = files(tmp_path)
     write(old, 1)
     stage(old, [{"n": 2}], transaction(2))
-    new = writer(JsonLines(str(tmp_path), **BIG), opened=services(attempt=Attempt(2)))
+    new = files(tmp_path, 2)
     old.commit(transaction(2))  # late: its roll was taken over, so it begins another
     new.commit(transaction(2))
     new.commit(transaction(1))
@@ -187,19 +182,18 @@ def test_a_superseded_task_that_wakes_up_neither_loses_nor_doubles_anything(tmp_
 
 
 def test_a_file_that_was_linked_by_an_attempt_that_did_not_roll_is_taken_for_done(tmp_path: Path):
-    disk = CrashingDisk()
-    first = writer(JsonLines(str(tmp_path), **AT_ONCE), opened=services(disk=disk))
-    stage(first, [{"n": 1}], transaction(1))
-    monkey = disk.link
+    first = files(tmp_path, limits=AT_ONCE, disk=(disk := CrashingDisk()))
+    stage(first, batch(1), transaction(1))
+    link = disk.link
 
     def link_and_die(source: Path, target: Path) -> None:
-        monkey(source, target)
+        link(source, target)
         raise Crash
 
     disk.link = link_and_die  # type: ignore[method-assign]
     with pytest.raises(Crash):
         first.commit(transaction(1))
-    later = writer(JsonLines(str(tmp_path), **BIG), opened=services(attempt=Attempt(2)))
+    later = files(tmp_path, 2)
     later.commit(transaction(1))
     write(later, 2, attempt=2)
     later.close()
@@ -215,10 +209,10 @@ def test_what_waits_in_a_former_format_is_published_in_that_format(
     tmp_path: Path, former: Any, now: Any, limits: dict[str, Any]
 ):
     """Two parts in a roll, and one that is only prepared."""
-    old = writer(former(str(tmp_path), **BIG))
+    old = files(tmp_path, 1, former, BIG)
     write(old, 1, 2)
     stage(old, [{"n": 3}], transaction(3))
-    new = writer(now(str(tmp_path), **limits), opened=services(attempt=Attempt(2)))
+    new = files(tmp_path, 2, now, limits)
     for epoch in (1, 2, 3):
         new.commit(transaction(epoch))
     write(new, 4, attempt=2)
@@ -226,24 +220,21 @@ def test_what_waits_in_a_former_format_is_published_in_that_format(
     parts = [f"part-{RUN}.{transaction(n)}{former.ending}" for n in (1, 2, 3)]
     assert visible(tmp_path) == [*parts, f"part-{RUN}.{transaction(4, 2)}{now.ending}"]
     assert numbers(tmp_path, former) == [1, 2, 3] and numbers(tmp_path, now) == [4]
-    services().sweep(sink(now(str(tmp_path), **limits)), swept())
+    sweep(tmp_path, swept(), now, limits)
     assert everything(tmp_path) == visible(tmp_path)
 
 
 def test_a_former_format_that_was_joined_but_not_published_is_published_once(tmp_path: Path):
     for step in range(30):
         out = tmp_path / str(step)
-        old = writer(JsonLines(str(out), **BIG), opened=services(disk=(disk := CrashingDisk())))
+        old = files(out, disk=(disk := CrashingDisk()))
         write(old, 1, 2, 3)
         disk.dies_before = len(disk.steps) + step
         with suppress(Crash):
             old.close()
-        disk = CrashingDisk(dies_before=step // 2)
         with suppress(Crash):
-            writer(Parquet(str(out), **BIG), opened=services(attempt=Attempt(2), disk=disk))
-        new = writer(Parquet(str(out), **BIG), opened=services(attempt=Attempt(3)))
-        for epoch in (1, 2, 3):
-            new.commit(transaction(epoch))
+            files(out, 2, Parquet, disk=CrashingDisk(dies_before=step // 2))
+        finish(out, 3, kind=Parquet)
         assert sorted(numbers(out)) == [1, 2, 3], f"step {step}"
         assert not rolls_in(out)
 
@@ -257,27 +248,19 @@ def test_what_a_consumer_has_taken_is_not_published_again_after_a_crash_at_any_s
     crashes = 0
     for step in range(60 if dies_again else 30):
         out = tmp_path / str(step) / "out"
-        opened = writer(JsonLines(str(out), **BIG), opened=services(disk=(disk := CrashingDisk())))
+        opened = files(out, disk=(disk := CrashingDisk()))
         write(opened, 1, 2, 3)
         disk.dies_before = len(disk.steps) + step % 30
-        taken: list[int] = []
-        attempt = 2
         try:
             opened.close()
         except Crash:
             crashes += 1
-        taken += take_noted(out)
+        taken = take_noted(out)
         if dies_again:
-            disk = CrashingDisk(dies_before=step // 2)
-            try:
-                writer(JsonLines(str(out), **BIG), opened=services(disk=disk, attempt=Attempt(attempt)))
-            except Crash:
-                attempt += 1
+            with suppress(Crash):
+                files(out, 2, disk=CrashingDisk(dies_before=step // 2))
             taken += take_noted(out)
-        last = writer(JsonLines(str(out), **BIG), opened=services(attempt=Attempt(attempt + 1)))
-        for epoch in (1, 2, 3):
-            last.commit(transaction(epoch))
-        last.close()
+        finish(out, 4)
         assert sorted(taken + numbers(out)) == [1, 2, 3], f"step {step}"
         assert not rolls_in(out)
     assert crashes > 15
@@ -285,13 +268,11 @@ def test_what_a_consumer_has_taken_is_not_published_again_after_a_crash_at_any_s
 
 def take_noted(out: Path) -> list[int]:
     """Take every visible file that has a note of its name; return its numbers."""
-    taken = 0
-    notes = out / "_staging" / "job" / "out" / "published"
+    notes, target = out / "_staging" / "job" / "out" / "published", out.parent / "taken"
     found: list[int] = []
     for name in visible(out):
         if (notes / name.removeprefix(f"part-{RUN}.").removesuffix(".jsonl")).exists():
-            target = out.parent / "taken" / f"{taken}"
-            target.mkdir(parents=True, exist_ok=True)
+            target.mkdir(exist_ok=True)
             os.replace(out / name, target / name)
             found += numbers(target)
             (target / name).unlink()
@@ -302,14 +283,14 @@ def test_notes_that_are_forgotten_in_the_middle_do_no_harm(tmp_path: Path):
     """A sweep may remove the notes of a roll before the attempt that takes it over looks."""
     for step in range(30):
         out = tmp_path / str(step)
-        opened = writer(JsonLines(str(out), **BIG), opened=services(disk=(disk := CrashingDisk())))
+        opened = files(out, disk=(disk := CrashingDisk()))
         write(opened, 1, 2)
         disk.dies_before = len(disk.steps) + step
         try:
             opened.close()
         except Crash:
-            services().sweep(sink(JsonLines(str(out), **BIG)), swept_by(2))
-        writer(JsonLines(str(out), **BIG), opened=services(attempt=Attempt(2)))
+            sweep(out, swept_by(2))
+        files(out, 2)
         assert numbers(out) == [1, 2], f"step {step}"
 
 
@@ -323,34 +304,32 @@ def test_a_task_that_sleeps_at_any_step_while_others_go_on_neither_loses_nor_dou
         out = tmp_path / str(step)
 
         def others(out: Path = out) -> None:
-            new = writer(kind(str(out), **BIG), opened=services(attempt=Attempt(2)))
+            new = files(out, 2, kind)
             staged = {name.partition(".epoch-")[2] for name in everything(out) if "/prepared/" in name}
             for epoch in (int(name.partition(".")[0]) for name in staged):
                 new.commit(transaction(epoch))
             write(new, 9, attempt=2)
             new.close()
-            services().sweep(sink(kind(str(out), **BIG)), swept_by(3, [transaction(n) for n in (1, 2, 3)]))
+            sweep(out, swept_by(3, [transaction(n) for n in (1, 2, 3)]), kind)
 
         disk = WatchedDisk(step, others)
-        old = writer(kind(str(out), **BIG), opened=services(disk=disk))
-        committed = 0
-        try:
-            for epoch in (1, 2, 3):
-                stage(old, [{"n": epoch}], transaction(epoch))
-                committed = epoch
-                old.commit(transaction(epoch))
-            old.close()
-        except (OSError, OutputError):  # fenced by what it does not find
-            pass
+        staged: list[int] = []
+        with suppress(OSError, OutputError):  # fenced by what it does not find
+            write_noting(files(out, kind=kind, disk=disk), staged)
         slept += disk.has_called
-        last = writer(kind(str(out), **BIG), opened=services(attempt=Attempt(3)))
-        for epoch in range(1, committed + 1):
-            last.commit(transaction(epoch))
-        last.close()
-        wanted = [*range(1, committed + 1), *([9] if disk.has_called else [])]
-        assert sorted(numbers(out, kind)) == wanted, f"step {step}"
+        finish(out, 3, staged, kind)
+        assert sorted(numbers(out, kind)) == [*staged, *([9] if disk.has_called else [])], f"step {step}"
         assert not rolls_in(out)
     assert slept > 40
+
+
+def write_noting(opened: Any, staged: list[int]) -> None:
+    """Write transactions 1 to 3, and note each that is prepared."""
+    for epoch in (1, 2, 3):
+        stage(opened, batch(epoch), transaction(epoch))
+        staged.append(epoch)
+        opened.commit(transaction(epoch))
+    opened.close()
 
 
 @pytest.mark.parametrize("kind", FEWER_FAST)
@@ -358,21 +337,13 @@ def test_a_step_that_finds_no_room_loses_nothing(tmp_path: Path, kind: Any):
     failures = 0
     for step in range(60):
         out = tmp_path / str(step)
-        opened = writer(kind(str(out), **BIG), opened=services(disk=FailingDisk(step)))
-        prepared = 0
+        staged: list[int] = []
         try:
-            for epoch in (1, 2, 3):
-                stage(opened, [{"n": epoch}], transaction(epoch))
-                prepared = epoch
-                opened.commit(transaction(epoch))
-            opened.close()
+            write_noting(files(out, kind=kind, disk=FailingDisk(step)), staged)
         except OSError:
             failures += 1
-        last = writer(kind(str(out), **BIG), opened=services(attempt=Attempt(2)))
-        for epoch in range(1, prepared + 1):
-            last.commit(transaction(epoch))
-        last.close()
-        assert sorted(numbers(out, kind)) == list(range(1, prepared + 1)), f"step {step}"
+        finish(out, 2, staged, kind)
+        assert sorted(numbers(out, kind)) == staged, f"step {step}"
     assert failures > 40
 
 
@@ -380,9 +351,9 @@ def test_a_part_whose_move_ends_after_its_roll_was_joined_becomes_a_file_of_its_
     """The system looks the folder up, the folder is renamed, and the part arrives in it under its new name."""
     for step in range(30):
         out = tmp_path / str(step)
-        opened = writer(JsonLines(str(out), **BIG))
+        opened = files(out)
         write(opened, 1, 2)
-        stage(opened, [{"n": 3}], transaction(3))
+        stage(opened, batch(3), transaction(3))
         staging = out / "_staging" / "job" / "out"
 
         def arrive(staging: Path = staging) -> None:
@@ -393,9 +364,6 @@ def test_a_part_whose_move_ends_after_its_roll_was_joined_becomes_a_file_of_its_
         disk = WatchedDisk(step, arrive)
         disk.dies_before = step + 1
         with suppress(Crash):
-            writer(JsonLines(str(out), **BIG), opened=services(attempt=Attempt(2), disk=disk))
-        last = writer(JsonLines(str(out), **BIG), opened=services(attempt=Attempt(3)))
-        for epoch in (1, 2, 3):
-            last.commit(transaction(epoch))
-        last.close()
+            files(out, 2, disk=disk)
+        finish(out, 3)
         assert sorted(numbers(out)) == [1, 2, 3], f"step {step}"

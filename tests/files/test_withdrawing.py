@@ -17,12 +17,16 @@ from backedge.recovery.protocol.orders import CutId, Sweep
 from tests.files.disks import Crash, CrashingDisk, FailingDisk, WatchedDisk
 from tests.files.opened import (
     AT_ONCE,
+    BIG,
+    FEWER_FAST,
+    KINDS,
     RUN,
+    batch,
     collected,
     everything,
+    files,
+    finish,
     publish,
-    reader,
-    rest,
     services,
     sink,
     stage,
@@ -30,17 +34,21 @@ from tests.files.opened import (
     visible,
     writer,
 )
+from tests.files.opened import numbers as numbers_in
 
-BIG: dict[str, Any] = {"roll_bytes": 1 << 20, "roll_s": None}
-KINDS = [JsonLines, CSV, Parquet]
-FEWER_FAST = [pytest.param(JsonLines, marks=pytest.mark.slow), CSV, pytest.param(Parquet, marks=pytest.mark.slow)]
 RECORDS = Path("_staging", "job", "out", "contents")
 
 
 def write(opened: Any, *epochs: int, attempt: int = 1) -> None:
     """A transaction of two records for each epoch, committed."""
     for epoch in epochs:
-        publish(opened, [{"n": epoch}, {"n": epoch}], transaction(epoch, attempt))
+        publish(opened, batch(epoch, epoch), transaction(epoch, attempt))
+
+
+def write_all(opened: Any, *epochs: int) -> None:
+    """The same, and end."""
+    write(opened, *epochs)
+    opened.close()
 
 
 def later(epoch: int, attempt: int = 2) -> LaterOutput:
@@ -54,8 +62,7 @@ def withdraw(description: Any, epoch: int, attempt: int = 2, disk: Any = None) -
 
 
 def numbers(folder: Path, kind: Any = JsonLines) -> list[int]:
-    records = rest(reader(kind(str(folder)))) if visible(folder) else []
-    found = sorted(int(record["n"]) for record in records)
+    found = sorted(numbers_in(folder, kind))
     assert found[::2] == found[1::2], "both records of a transaction or none"
     return found[::2]
 
@@ -63,25 +70,19 @@ def numbers(folder: Path, kind: Any = JsonLines) -> list[int]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("limits", [BIG, AT_ONCE], ids=["rolls", "at once"])
 def test_what_was_published_after_the_cut_goes_and_the_rest_stays(tmp_path: Path, kind: Any, limits: dict[str, Any]):
-    opened = writer(kind(str(tmp_path), **limits))
-    write(opened, 1, 2, 3, 4)
-    opened.close()
-    opened = writer(kind(str(tmp_path), **limits))
-    write(opened, 5, 6)
-    opened.close()
+    write_all(files(tmp_path, kind=kind, limits=limits), 1, 2, 3, 4)
+    write_all(files(tmp_path, kind=kind, limits=limits), 5, 6)
     withdraw(kind(str(tmp_path), **limits), 3)
     assert numbers(tmp_path, kind) == [1, 2, 3]
-    files = [1] if limits is BIG else [1, 2, 3]
-    assert visible(tmp_path) == [f"part-{RUN}.{transaction(n)}{kind.ending}" for n in files]
+    firsts = [1] if limits is BIG else [1, 2, 3]
+    assert visible(tmp_path) == [f"part-{RUN}.{transaction(n)}{kind.ending}" for n in firsts]
     assert sorted(path.name for path in (tmp_path / RECORDS).iterdir()) == [
-        f"{transaction(n)}{kind.ending}" for n in files
+        f"{transaction(n)}{kind.ending}" for n in firsts
     ]
 
 
 def test_parts_of_one_file_are_told_apart_whatever_their_order(tmp_path: Path):
-    opened = writer(JsonLines(str(tmp_path), **BIG))
-    write(opened, 6, 1, 5, 2, 4)
-    opened.close()
+    write_all(files(tmp_path), 6, 1, 5, 2, 4)
     withdraw(JsonLines(str(tmp_path), **BIG), 2)
     assert numbers(tmp_path) == [1, 2]
     withdraw(JsonLines(str(tmp_path), **BIG), 1, attempt=3)
@@ -89,7 +90,7 @@ def test_parts_of_one_file_are_told_apart_whatever_their_order(tmp_path: Path):
 
 
 def test_what_waits_to_be_published_goes_too(tmp_path: Path):
-    opened = writer(JsonLines(str(tmp_path), **BIG))
+    opened = files(tmp_path)
     write(opened, 1, 2, 3)
     stage(opened, [{"n": 4}, {"n": 4}], transaction(4))
     withdraw(JsonLines(str(tmp_path), **BIG), 2)
@@ -100,7 +101,7 @@ def test_what_waits_to_be_published_goes_too(tmp_path: Path):
 
 
 def test_nothing_goes_that_no_record_names(tmp_path: Path):
-    opened = writer(JsonLines(str(tmp_path), **AT_ONCE))
+    opened = files(tmp_path, 1, JsonLines, AT_ONCE)
     write(opened, 1, 2)
     copied = tmp_path / f"part-{RUN}.{transaction(9)}.jsonl"
     copied.write_text('{"n":9}\n{"n":9}\n')
@@ -113,17 +114,15 @@ def test_nothing_goes_that_no_record_names(tmp_path: Path):
 
 
 def test_what_later_attempts_have_published_stays(tmp_path: Path):
-    write(writer(JsonLines(str(tmp_path), **AT_ONCE)), 1, 2)
-    write(writer(JsonLines(str(tmp_path), **AT_ONCE), opened=services(attempt=Attempt(2))), 5, attempt=2)
+    write(files(tmp_path, 1, JsonLines, AT_ONCE), 1, 2)
+    write(files(tmp_path, 2, JsonLines, AT_ONCE), 5, attempt=2)
     withdraw(JsonLines(str(tmp_path), **AT_ONCE), 1)  # late: attempt 2 runs already
     assert numbers(tmp_path) == [1, 5]
 
 
 def test_a_file_that_a_consumer_has_taken_does_not_come_back(tmp_path: Path):
     out = tmp_path / "out"
-    opened = writer(JsonLines(str(out), **BIG))
-    write(opened, 1, 2)
-    opened.close()
+    write_all(files(out), 1, 2)
     (name,) = visible(out)
     (out / name).rename(tmp_path / name)
     withdraw(JsonLines(str(out), **BIG), 1)
@@ -131,17 +130,13 @@ def test_a_file_that_a_consumer_has_taken_does_not_come_back(tmp_path: Path):
 
 
 def test_files_of_a_former_format_are_cut_in_that_format(tmp_path: Path):
-    opened = writer(CSV(str(tmp_path), **BIG))
-    write(opened, 1, 2, 3)
-    opened.close()
+    write_all(files(tmp_path, 1, CSV, BIG), 1, 2, 3)
     withdraw(Parquet(str(tmp_path), **BIG), 2)
     assert numbers(tmp_path, CSV) == [1, 2]
 
 
 def test_a_record_that_cannot_be_read_is_named(tmp_path: Path):
-    opened = writer(JsonLines(str(tmp_path), **BIG))
-    write(opened, 1, 2)
-    opened.close()
+    write_all(files(tmp_path), 1, 2)
     (record,) = (tmp_path / RECORDS).iterdir()
     record.write_text("[[1")
     with pytest.raises(DamagedOutputError, match=record.name):
@@ -155,10 +150,8 @@ def test_removing_that_was_broken_off_at_any_step_is_done_again(tmp_path: Path, 
     broken_off = 0
     for step in range(40):
         out = tmp_path / str(step)
-        opened = writer(kind(str(out), **BIG))
-        write(opened, 1, 2, 3)
-        opened.close()
-        write(writer(kind(str(out), **BIG)), 4)
+        write_all(files(out, kind=kind), 1, 2, 3)
+        write(files(out, kind=kind), 4)
         for attempt in (2, 3):
             try:
                 withdraw(kind(str(out), **BIG), 2, attempt, fault(step if attempt == 2 else step // 2))
@@ -178,9 +171,9 @@ def test_a_task_presumed_dead_publishes_nothing_after_its_output_was_removed(tmp
     for step in range(60):
         out = tmp_path / str(step)
         disk = WatchedDisk(1000, lambda out=out: withdraw(JsonLines(str(out), **limits), 2))
-        opened = writer(JsonLines(str(out), **limits), opened=services(disk=disk))
+        opened = files(out, limits=limits, disk=disk)
         for epoch in (1, 2, 3):
-            stage(opened, [{"n": epoch}, {"n": epoch}], transaction(epoch))
+            stage(opened, batch(epoch, epoch), transaction(epoch))
         disk.before = len(disk.steps) + step
         with suppress(OSError, OutputError):
             for epoch in (1, 2, 3):
@@ -189,10 +182,7 @@ def test_a_task_presumed_dead_publishes_nothing_after_its_output_was_removed(tmp
         if not disk.has_called:
             break
         slept += 1
-        last = writer(JsonLines(str(out), **limits), opened=services(attempt=Attempt(3)))
-        for epoch in (1, 2):
-            last.commit(transaction(epoch))
-        last.close()
+        finish(out, 3, (1, 2), limits=limits)
         assert numbers(out) == [1, 2], f"step {step}"
     assert slept > 15
 
@@ -201,13 +191,11 @@ def test_the_one_that_was_removing_and_wakes_up_late_changes_nothing(tmp_path: P
     slept = 0
     for step in range(40):
         out = tmp_path / str(step)
-        opened = writer(JsonLines(str(out), **BIG))
-        write(opened, 1, 2, 3)
-        opened.close()
+        write_all(files(out), 1, 2, 3)
 
         def successor(out: Path = out) -> None:
             withdraw(JsonLines(str(out), **BIG), 1, attempt=3)
-            write(writer(JsonLines(str(out), **AT_ONCE), opened=services(attempt=Attempt(3))), 7, attempt=3)
+            write(files(out, 3, JsonLines, AT_ONCE), 7, attempt=3)
 
         disk = WatchedDisk(step, successor)
         with suppress(OSError):
@@ -219,10 +207,8 @@ def test_the_one_that_was_removing_and_wakes_up_late_changes_nothing(tmp_path: P
 
 
 def test_a_record_stays_as_long_as_a_run_can_go_back_to_before_it(tmp_path: Path):
-    opened = writer(JsonLines(str(tmp_path), **BIG))
-    write(opened, 1, 2)
-    opened.close()
-    write(writer(JsonLines(str(tmp_path), **AT_ONCE)), 3)
+    write_all(files(tmp_path), 1, 2)
+    write(files(tmp_path, 1, JsonLines, AT_ONCE), 3)
 
     def swept(first: int) -> list[str]:
         cuts = frozenset({CutId(Epoch(first), Attempt(1)), CutId(Epoch(9), Attempt(1))})

@@ -30,19 +30,16 @@ def loop_of(flow: Flow, records, name: str, place: int, *, needs: int, limit: in
 
 
 @pytest.mark.slow
-def test_loops_one_behind_the_other_count_apart():
+@pytest.mark.parametrize(
+    ("first_limit", "second_limit", "done", "dead"), [(4, 3, [(5, 4)], []), (9, 2, [], [(5, 3)])], ids=["all", "dead"]
+)
+def test_loops_one_behind_the_other_count_apart_and_have_their_own_dead_letters(
+    first_limit: int, second_limit: int, done: list[Step], dead: list[Step]
+):
     flow = Flow("in_a_row")
-    first = loop_of(flow, flow.read(Items([(0, 0)]), name="start"), "first", 0, needs=4, limit=4)
-    loop_of(flow, first, "second", 1, needs=3, limit=3).write(Collect(), name="done")
-    assert simulate(flow, seeds=range(20)).outputs == {"done": [(5, 4)], "first_dead": [], "second_dead": []}
-
-
-@pytest.mark.slow
-def test_a_record_that_needs_one_round_more_than_its_loop_allows_is_a_dead_letter_of_that_loop():
-    flow = Flow("too_often")
-    first = loop_of(flow, flow.read(Items([(0, 0)]), name="start"), "first", 0, needs=4, limit=9)
-    loop_of(flow, first, "second", 1, needs=3, limit=2).write(Collect(), name="done")
-    assert simulate(flow, seeds=range(20)).outputs == {"done": [], "first_dead": [], "second_dead": [(5, 3)]}
+    first = loop_of(flow, flow.read(Items([(0, 0)]), name="start"), "first", 0, needs=4, limit=first_limit)
+    loop_of(flow, first, "second", 1, needs=3, limit=second_limit).write(Collect(), name="done")
+    assert simulate(flow, seeds=range(20)).outputs == {"done": done, "first_dead": [], "second_dead": dead}
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -43,6 +44,22 @@ def start(**options: Any) -> tuple[Flow, Stream[Any], Loop[Any]]:
     """A flow with a source and a loop that is still open."""
     flow, numbers = flow_of_numbers()
     return flow, numbers, flow.loop("again", **options)
+
+
+def in_circle(step: Callable[[Stream[Any]], Stream[Any]], *, read_by: Any = "circle", **options: Any) -> Flow:
+    """A flow whose loop feeds all that the step makes back; a sink reads what goes round, or the numbers."""
+    flow, numbers, again = start(**options)
+    circle = step(numbers.merge(again))
+    again.feed(circle)
+    (circle if read_by == "circle" else numbers).write(Collect())
+    return flow
+
+
+def iterating(body: Callable[[Flow, Stream[Any], Stream[Any]], Stream[Any]], **options: Any) -> Flow:
+    """A flow with an iteration over its numbers; the body gets the flow, the numbers, and what comes into it."""
+    flow, numbers = flow_of_numbers()
+    flow.iterate(numbers, lambda stream: body(flow, numbers, stream), **options).write(Collect())
+    return flow
 
 
 def plain_plan(*names: str) -> Plan:
@@ -122,9 +139,7 @@ def test_loop_that_nothing_enters():
 
 
 def test_loop_that_nothing_can_leave():
-    flow, numbers, again = start()
-    again.feed(numbers.merge(again).filter(bool))
-    numbers.write(Collect())
+    flow = in_circle(lambda s: s.filter(bool), read_by="numbers")
     refuses(NoWayOutError, flow.plan, "loop 'again'", "max_rounds=", "endless=True")
 
 
@@ -137,19 +152,13 @@ def test_dead_letters_of_failed_calls_are_no_way_out():
 
 
 def test_copies_that_leave_are_no_way_out_for_what_goes_round_for_good():
-    flow, numbers, again = start()
-    circle = numbers.merge(again).map(abs, name="a").map(abs, name="b")
-    again.feed(circle)
-    circle.write(Collect())
+    flow = in_circle(lambda s: s.map(abs, name="a").map(abs, name="b"))
     refuses(NoWayOutError, flow.plan, "loop 'again'", "'a', 'b'", "max_rounds=", "endless=True", "split or filter")
 
 
 @pytest.mark.parametrize("options", [{"max_rounds": 3}, {"max_rounds": 3, "on_limit": "fail"}, {"endless": True}])
 def test_limit_is_a_way_out_and_an_endless_loop_needs_none(options: dict[str, Any]):
-    flow, numbers, again = start(**options)
-    again.feed(numbers.merge(again).map(abs))
-    numbers.write(Collect())
-    assert flow.plan().edges
+    assert in_circle(lambda s: s.map(abs), read_by="numbers", **options).plan().edges
 
 
 def test_way_out_of_the_outer_loop_is_none_for_the_inner_one():
@@ -198,22 +207,18 @@ def test_iteration_behind_an_endless_loop():
 
 
 def test_unbounded_source_beside_the_start_of_an_iteration():
-    flow, numbers = flow_of_numbers()
-    ticks = flow.read(Generate(abs), name="ticks")
-    flow.iterate(numbers, lambda s: s.merge(ticks).filter(bool), name="i").write(Collect())
+    flow = iterating(lambda flow, _, s: s.merge(flow.read(Generate(abs), name="ticks")).filter(bool), name="i")
     refuses(IterationError, flow.plan, "iteration 'i'", "source 'ticks'", "unbounded")
 
 
 def test_free_loop_inside_the_body_of_an_iteration():
-    flow = Flow("flow")
-
-    def body(stream: Stream[int]) -> Stream[int]:
+    def body(flow: Flow, _: Stream[Any], stream: Stream[Any]) -> Stream[Any]:
         again = flow.loop("again")
-        done, more = stream.merge(again).split(lambda n: n > 0)
+        done, more = stream.merge(again).split(bool)
         again.feed(more)
         return done
 
-    flow.iterate(flow.read(Items([1])), body, rounds=2, name="i").write(Collect())
+    flow = iterating(body, rounds=2, name="i")
     refuses(IterationError, flow.plan, "loop 'again'", "inside the body", "iteration 'i'", "flow.iterate")
 
 
@@ -227,29 +232,23 @@ def test_iteration_inside_a_free_loop():
 
 
 def test_inner_iteration_that_starts_from_outside():
-    flow, numbers = flow_of_numbers()
-
-    def body(stream: Stream[int]) -> Stream[int]:
-        inner = flow.iterate(numbers, lambda s: s.filter(bool), name="inner")
-        return stream.merge(inner).filter(bool)
-
-    flow.iterate(numbers, body, name="outer").write(Collect())
+    flow = iterating(
+        lambda flow, numbers, s: s.merge(flow.iterate(numbers, lambda s: s.filter(bool), name="inner")).filter(bool),
+        name="outer",
+    )
     refuses(IterationError, flow.plan, "iteration 'inner'", "'outer'", "'numbers'", "body's argument")
 
 
 def test_inner_iteration_that_starts_from_outside_and_runs_inside():
-    flow, numbers = flow_of_numbers()
-
-    def body(stream: Stream[int]) -> Stream[int]:
-        return flow.iterate(numbers, lambda s: s.merge(stream).filter(bool), name="inner")
-
-    flow.iterate(numbers, body, name="outer").write(Collect())
+    flow = iterating(
+        lambda flow, numbers, s: flow.iterate(numbers, lambda inner: inner.merge(s).filter(bool), name="inner"),
+        name="outer",
+    )
     refuses(IterationError, flow.plan, "iterations 'outer' and 'inner'", "body's argument")
 
 
 def test_body_that_returns_a_stream_from_outside():
-    flow, numbers = flow_of_numbers()
-    flow.iterate(numbers, lambda s: numbers.filter(bool, name="f"), name="i").write(Collect())
+    flow = iterating(lambda flow, numbers, s: numbers.filter(bool, name="f"), name="i")
     refuses(NoCycleError, flow.plan, "iteration 'i'", "'f'", "body's argument")
 
 
@@ -261,8 +260,7 @@ def test_body_that_returns_nothing_or_an_open_end():
 
 
 def test_iteration_without_a_rule_whose_rounds_are_never_empty():
-    flow, numbers = flow_of_numbers()
-    flow.iterate(numbers, lambda s: s.map(abs, name="a"), name="i").write(Collect())
+    flow = iterating(lambda flow, numbers, s: s.map(abs, name="a"), name="i")
     refuses(NoWayOutError, flow.plan, "loop 'i'", "'i', 'a'", "rounds=", "until=", "split or filter")
 
 
