@@ -88,12 +88,10 @@ def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def imports(source: str) -> list[Found]:
-    """Every import, wherever in the file it stands."""
     return parsed(source)[0]
 
 
 def imported(source: str) -> Iterator[tuple[int, str]]:
-    """The line and full name of every absolute import."""
     for found in imports(source):
         match found:
             case ast.Import(names=names):

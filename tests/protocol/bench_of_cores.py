@@ -165,7 +165,6 @@ class BenchRuntime:
         return BenchCapture({self.id.name: OperatorState(whole=self.dump())})
 
     def dump(self) -> bytes:
-        """The state at this moment."""
         return pickle.dumps((self.bench.states[self.id], self.bench.gathered[self.id]))
 
     def commit(self, names: Sequence[str]) -> None:
@@ -341,7 +340,6 @@ class Bench:
         self.happen(id.receiver, partial(self.drivers[id.receiver].take, id, records, in_parts=True))
 
     def tick(self, task: str, now_ms: int) -> None:
-        """The driver of the task tells the time."""
         self.perform(task_id(task), self.core(task).on_tick(now_ms))
 
     def pass_over(self, channel: str) -> None:
@@ -396,7 +394,6 @@ class Bench:
             getattr(self, name)(channel)
 
     def perform(self, id: TaskId, effects: Iterable[Effect]) -> None:
-        """Have a task's driver do what its core says."""
         self.happen(id, self.drivers[id].carry_out, effects)
 
     def on_end(self, id: TaskId) -> None:
@@ -405,7 +402,6 @@ class Bench:
     # -- what is left --------------------------------------------------------------------------------------------
 
     def seen(self, task: str) -> list[Any]:
-        """The records that user code of this task has seen."""
         return self.processed[task_id(task)]
 
     def on_wire(self, channel: str) -> list[Any]:

@@ -61,7 +61,6 @@ class Desk:
         return self.report(task_id(task), end, attempt)
 
     def acknowledge_all(self, epoch: int) -> list[Order]:
-        """Every task that has not ended acknowledges."""
         orders: list[Order] = []
         for task in self.deployment.tasks:
             if task not in self.coordinator.ended:

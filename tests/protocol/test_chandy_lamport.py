@@ -1,4 +1,4 @@
-"""The examples of Chandy and Lamport's paper of 1985, on every schedule there is.
+"""The single token of Chandy and Lamport's paper of 1985, on every schedule there is.
 
 Two processes P and Q with a channel each way. Q's channel to P is the back edge here.
 """
@@ -17,8 +17,6 @@ from tests.protocol.schedules import Move, every_state
 PAIR = graph("P -> Q", "Q => P")
 P, Q = TaskId("P", 0), TaskId("Q", 0)
 OTHER = {P: "Q", Q: "P"}
-
-# -- the single token ------------------------------------------------------------------------------------------------
 
 
 def receive_token(state: dict[str, int], hops: int) -> Sends:
@@ -73,76 +71,3 @@ def test_every_cut_of_every_schedule_holds_the_single_token_once(
             assert len(tokens) == 1
             found.update(tokens)
     assert found == places
-
-
-# -- the system that is not deterministic ----------------------------------------------------------------------------
-# P is in state A or B: in A it may send M and goes to B; in B it may receive M' and goes to A.
-# Q is in state C or D: in C it may send M' and goes to D; in D it may receive M and goes to C.
-
-Global = tuple[str, str, tuple[str, ...], tuple[str, ...]]
-
-
-def switch(state: dict[str, str], message: str) -> Sends:
-    state["at"] = {"M'": "A", "M": "C"}[message]
-    return []
-
-
-def speak(bench: Bench, who: TaskId) -> None:
-    """P sends M, or Q sends M'."""
-    bench.states[who]["at"] = {P: "B", Q: "D"}[who]
-    bench.emit(f"{who.name}->{OTHER[who]}", {P: "M", Q: "M'"}[who])
-
-
-def next_globals(at: Global) -> list[Global]:
-    """What may follow this global state, by the plain reading of the system."""
-    p, q, to_q, to_p = at
-    found: list[Global] = []
-    if p == "A":
-        found.append(("B", q, (*to_q, "M"), to_p))
-    if q == "C":
-        found.append((p, "D", to_q, (*to_p, "M'")))
-    if p == "B" and to_p:
-        found.append(("A", q, to_q, to_p[1:]))
-    if q == "D" and to_q:
-        found.append((p, "C", to_q[1:], to_p))
-    return found
-
-
-def is_reachable(start: Global, goal: Global, steps: int = 4) -> bool:
-    front = {start}
-    for _ in range(steps):
-        if goal in front:
-            return True
-        front = {after for before in front for after in next_globals(before)}
-    return goal in front
-
-
-def global_state(bench: Bench) -> Global:
-    """Where everything is now: what was received and not processed is in its channel still."""
-
-    def under_way(channel: str) -> tuple[str, ...]:
-        return tuple(item for item in bench.queued(channel) + bench.on_wire(channel) if item in ("M", "M'"))
-
-    return bench.states[P]["at"], bench.states[Q]["at"], under_way("P->Q"), under_way("Q->P")
-
-
-def test_a_recorded_state_that_never_occurred_is_reachable_and_leads_to_the_end():
-    bench = Bench(PAIR, {"P": switch, "Q": switch}, {"P": {"at": "A"}, "Q": {"at": "C"}})
-    occurred = [global_state(bench)]
-    bench.trigger("P", 1, Mode.UNALIGNED)
-    for step in (lambda: speak(bench, P), lambda: speak(bench, Q), lambda: bench.pass_over("Q->P")):
-        step()
-        occurred.append(global_state(bench))
-    assert occurred == [("A", "C", (), ()), ("B", "C", ("M",), ()), ("B", "D", ("M",), ("M'",)), ("A", "D", ("M",), ())]
-    bench.deliver("P->Q")
-    bench.deliver("Q->P")
-    recorded = (
-        bench.state(1, "P")["at"],
-        bench.state(1, "Q")["at"],
-        tuple(bench.log(1, "P->Q")),
-        tuple(bench.log(1, "Q->P")),
-    )
-    assert recorded == ("A", "D", (), ("M'",))
-    assert recorded not in occurred
-    assert is_reachable(occurred[0], recorded)
-    assert is_reachable(recorded, occurred[-1])

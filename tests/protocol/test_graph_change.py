@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from backedge import Collect, Flow, GraphMismatchError, Items, UserFunctionError
+from backedge import Collect, Flow, GraphMismatchError, Items
 from backedge.engine.batches.batch import Batch, decode, encode
 from backedge.engine.operators.rerouting import reroute
 from backedge.engine.state.capture import load_whole
@@ -511,13 +511,3 @@ def test_the_difference_names_the_versions_that_are_upgraded():
     assert difference(outline_of(cut_of(former)), keeping(Kept), change_of(former)).upgraded == {"kept": (2, 3)}
     later = difference(outline_of(cut_of(former)), keeping(Kept), change_of(former, drop=("kept",)))
     assert not later.upgraded
-
-
-def test_an_upgrade_that_raises_names_the_operator_the_key_and_the_version():
-    class Failing(Kept):
-        @staticmethod
-        def upgrade(value: Any, version: int) -> Any:
-            return value["no such"]
-
-    with pytest.raises(UserFunctionError, match=r"(?s)'kept' raised TypeError.*upgrade from version 2.*key: [12]"):
-        upgraded_part(keeping(Failing), {})

@@ -141,6 +141,40 @@ def test_an_end_seals_the_log_as_a_barrier_does():
     assert bench.log(1, "first->head") == ["in flight"]
 
 
+# -- two overlapping logs --------------------------------------------------------------------------------------------
+
+
+def return_barrier(bench: Bench) -> None:
+    """The oldest barrier that waits before the body goes through it and arrives at the head."""
+    bench.deliver("head->body")
+    bench.deliver("body->head")
+
+
+def test_two_overlapping_logs_hold_what_came_during_each():
+    bench = Bench(LOOP)
+    capture_at_head(bench)
+    bench.pass_on("body->head", "a")
+    capture_at_head(bench, 2)
+    bench.pass_on("body->head", "b")
+    return_barrier(bench)
+    assert bench.is_sealed(1, "head") and not bench.is_sealed(2, "head")
+    bench.pass_on("body->head", "c")
+    return_barrier(bench)
+    assert bench.log(1, "body->head") == ["a", "b"]
+    assert bench.log(2, "body->head") == ["b", "c"]
+
+
+def test_what_is_received_and_not_processed_belongs_to_the_second_log_as_well():
+    bench = Bench(LOOP)
+    capture_at_head(bench)
+    bench.emit("body->head", "a")
+    bench.deliver("body->head")
+    capture_at_head(bench, 2)
+    return_barrier(bench)
+    return_barrier(bench)
+    assert bench.log(1, "body->head") == bench.log(2, "body->head") == ["a"]
+
+
 # -- rule 3: the barrier is back before the head has captured -------------------------------------------------------
 
 

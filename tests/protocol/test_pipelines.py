@@ -29,13 +29,11 @@ def cut(pipeline: Pipeline, epoch: int, attempt: int, claimant: str = OURS):
 
 
 def running(pipeline: Pipeline, *chain: Entry) -> tuple[Supervisor, Any]:
-    """A supervisor behind its claim, and what it has removed."""
     supervisor, (sweep, _) = claimed([*chain], supervisor=Supervisor(OURS, pipeline=pipeline))
     return supervisor, sweep
 
 
 def appended(supervisor: Supervisor, entry: Entry) -> Any:
-    """The order that creates an entry."""
     (append,) = supervisor.append(entry)
     return append
 

@@ -27,7 +27,6 @@ STOP = Request("s1", RequestKind.STOP, "stop", Mode.ALIGNED)
 
 
 def desk_with(*requests: Request, **options: int) -> Desk:
-    """A coordinator that has just heard of these requests."""
     desk = Desk(LOOP, interval_ms=10**6, **options)
     for request in requests:
         desk.coordinator.requests.ask(request)

@@ -40,7 +40,6 @@ def manifest(epoch: int, claimant: str = OURS) -> Manifest:
 
 
 def claim(orders: list[Any]) -> AttemptStart:
-    """The claim that a supervisor makes."""
     (order,) = orders
     return order.entry
 

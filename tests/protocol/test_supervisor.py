@@ -298,7 +298,6 @@ def test_a_manifest_keeps_the_savepoints_of_earlier_attempts():
 
 
 def listing(epoch: int, *names: str, kept: tuple[int, ...] | None = None) -> Manifest:
-    """A cut that lists transactions."""
     return manifest(epoch, transactions={A: names}, kept=None if kept is None else tuple(map(Epoch, kept)))
 
 

@@ -8,7 +8,6 @@ LOOP = graph("items -> head", "head -> body", "body => head")
 
 
 def records_taken(bench: Bench) -> list[object]:
-    """The records that the head takes at once from its regular input."""
     before = len(bench.seen("head"))
     driver = bench.driver("head")
     bench.happen(driver.id, driver.take, bench.channel("items->head"), 8)

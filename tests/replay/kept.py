@@ -77,7 +77,6 @@ def replays_of(world: World, root: Path, job: str) -> Iterator[OneReplay]:
 
 
 def state_in(cuts: CutStore, epoch: Epoch, task: Task, deployment: Deployment) -> Any:
-    """The state of a task in a cut."""
     cut = cuts.manifest_of(epoch)
     plan = plan_restore(cut.outline, deployment)[task.id]
     return TasksInFolder(cuts, deployment.plan, is_beside=False).take_back(plan, cut.tasks, deployment).operators

@@ -42,7 +42,6 @@ class Tasks:
             self.runtimes[id] = runtime
 
     def home(self, operator: str, index: int = 0) -> TaskRuntime:
-        """The task that an operator runs in."""
         return next(r for id, r in self.runtimes.items() if operator in r.task.operators and id.index == index)
 
     def feed(
@@ -65,7 +64,6 @@ class Tasks:
             waiting.extend(self.runtimes[channel.receiver].process(there, decode(encode(batch)), now_ms=0))
 
     def capture(self, epoch: int = 1) -> dict[TaskId, dict[str, OperatorState]]:
-        """The states of all tasks."""
         captures = {id: runtime.capture(Epoch(epoch), Attempt(1)) for id, runtime in self.runtimes.items()}
         return {id: encoded(capture) for id, capture in captures.items()}
 
@@ -78,19 +76,16 @@ class Tasks:
 
 
 def encoded(capture: Capture, entries_max: int = 1000) -> dict[str, OperatorState]:
-    """The states of a capture, however many steps it takes."""
     while not capture.encode_some(entries_max):
         pass
     return capture.states
 
 
 def records_of(emitted: Emitted) -> list[Any]:
-    """All records, in the order in which they were emitted."""
     return [record for _, batch in emitted for record in batch.records]
 
 
 def by_receiver(emitted: Emitted) -> dict[str, list[Any]]:
-    """Records by the task that gets them."""
     found: dict[str, list[Any]] = {}
     for channel, batch in emitted:
         found.setdefault(str(channel.receiver), []).extend(batch.records)

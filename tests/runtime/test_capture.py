@@ -19,6 +19,7 @@ from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.routing import key_group
 from backedge.graphs.task_errors import StateSerializationError
 from backedge.recovery.cut.keyed_parts import Pickles, entries_of
+from tests.generated.every_seed import every_seed
 from tests.runtime.tasks import Tasks, encoded, records_of
 
 
@@ -62,10 +63,10 @@ def test_values_changed_in_place_while_they_are_encoded_are_captured_as_they_wer
 ):
     tasks = Tasks(appending(by_class), keyed_state=keyed_state)
     tasks.feed("op", [(key, 1) for key in KEYS])
-    capture = capture_of(tasks)
+    capture, at_once = capture_of(tasks), capture_of(tasks, 2)
     while not capture.encode_some(3):
         tasks.feed("op", [(key, 2) for key in KEYS] + [("new", 3)])
-    assert values_in(capture) == {key: [1] for key in KEYS}
+    assert values_in(capture) == values_in(at_once) == {key: [1] for key in KEYS}
     assert values_in(capture_of(tasks)) == {**{key: [1] + [2] * 6 for key in KEYS}, "new": [3] * 6}
 
 
@@ -125,14 +126,10 @@ def test_a_value_is_copied_once_a_capture_and_not_at_all_without_one():
     assert Counting.copies == 1
 
 
-@pytest.mark.parametrize("value", [1, "a", 0.5, None, True, b"x", ("a", (1, None))])
-def test_values_that_nobody_can_change_are_never_copied(value: Any):
-    assert KeyedState("op").must_copy(value) is False
-
-
-@pytest.mark.parametrize("value", [[1], {}, {1}, ("a", []), bytearray(b"x"), object()])
-def test_values_that_could_be_changed_are_copied(value: Any):
-    assert KeyedState("op").must_copy(value) is True
+def test_only_values_that_could_be_changed_are_copied():
+    state = KeyedState("op")
+    assert not any(map(state.must_copy, (1, "a", 0.5, None, True, b"x", ("a", (1, None)))))
+    assert all(map(state.must_copy, ([1], {}, {1}, ("a", []), bytearray(b"x"), object())))
 
 
 def test_a_capture_may_be_encoded_in_another_thread_while_the_task_goes_on():
@@ -146,13 +143,6 @@ def test_a_capture_may_be_encoded_in_another_thread_while_the_task_goes_on():
         tasks.feed("op", [(key, number) for key in keys])
     thread.join()
     assert values_in(capture) == {key: [1] for key in keys}
-
-
-def test_encoding_in_pieces_gives_the_same_entries_as_at_once():
-    tasks = Tasks(appending())
-    tasks.feed("op", [(key, 1) for key in KEYS])
-    once, pieces = capture_of(tasks), capture_of(tasks)
-    assert values_in(once) == values_in(pieces, 1)
 
 
 def test_equal_states_give_equal_bytes_in_the_order_of_the_groups():
@@ -246,7 +236,7 @@ def test_many_integers_are_not_packed_at_once(monkeypatch: pytest.MonkeyPatch):
     assert state.capture().entries.packed is None
 
 
-@pytest.mark.parametrize("seed", range(30))
+@every_seed(30)
 def test_captures_one_after_the_other_hold_what_the_state_holds(seed: int):
     rng = random.Random(seed)
     state = KeyedState("count")
@@ -261,20 +251,15 @@ def test_captures_one_after_the_other_hold_what_the_state_holds(seed: int):
         assert sorted(map(repr, found)) == sorted(map(repr, state.values.items()))
 
 
-def test_a_discarded_capture_gives_no_states():
+def test_a_discarded_capture_gives_no_states_and_closing_a_task_discards_its_open_ones():
     tasks = Tasks(appending())
     tasks.feed("op", [("a", 1)])
-    capture = capture_of(tasks)
-    capture.discard()
-    assert not capture.is_open
-    assert capture.states == {}
-
-
-def test_closing_a_task_discards_its_open_captures():
-    tasks = Tasks(appending())
-    capture = capture_of(tasks)
+    discarded, of_closed = capture_of(tasks), capture_of(tasks, 2)
+    discarded.discard()
+    assert not discarded.is_open and of_closed.is_open
+    assert discarded.states == {}
     tasks.home("op").close()
-    assert not capture.is_open
+    assert not of_closed.is_open
 
 
 def test_records_gathered_for_a_round_are_captured_as_they_were_gathered():
@@ -329,11 +314,8 @@ def test_state_that_does_not_pickle_is_refused_with_operator_and_key():
     with pytest.raises(StateSerializationError) as caught:
         encoded(capture_of(tasks))
     fact, fix = str(caught.value).splitlines()
-    assert fact.startswith(
-        "operator 'op' holds a value for key 7 that cannot be put into a snapshot: TypeError: cannot pickle"
-    )
-    assert fix.startswith("  keep values that pickle in the state: numbers, text,")
-    assert fix.endswith("create open files, locks, connections, generators and lambdas again in on_start")
+    assert fact.startswith("operator 'op' holds a value for key 7 that cannot be put into a snapshot: TypeError")
+    assert "on_start" in fix
 
 
 def test_a_class_whose_own_state_does_not_pickle_is_refused():
@@ -349,7 +331,5 @@ def test_a_class_whose_own_state_does_not_pickle_is_refused():
 
     flow = Flow("own")
     flow.read(Items([]), name="source").rebalance().process(Own, name="op").write(Collect(), name="sink")
-    with pytest.raises(
-        StateSerializationError, match="operator 'op' holds state that cannot be put into a snapshot: TypeError"
-    ):
+    with pytest.raises(StateSerializationError, match=r"operator 'op' holds state .*: TypeError"):
         capture_of(Tasks(flow))

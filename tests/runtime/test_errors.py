@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -24,12 +25,9 @@ RAISED: dict[str, Callable[[], BaseException]] = {
     "CancelledError": asyncio.CancelledError,
     "StopIteration": StopIteration,
 }
-some_error = pytest.mark.parametrize("raised", RAISED)
 
 
 def failing(raised: str) -> Callable[[Any], Any]:
-    """A function that raises for record 2, and gives back the others."""
-
     def fail(record: Any) -> Any:
         if record == 2:
             raise RAISED[raised]()
@@ -86,46 +84,47 @@ def failure_of(step: Any, records: list[Any], hops: Any = 0, kind: type[Any] = U
     return caught.value
 
 
-@pytest.mark.parametrize("hops", [6, [5, 6, 7]], ids=["uniform", "mixed"])
-@some_error
-@pytest.mark.parametrize("kind", STEPS)
-def test_it_is_told_with_operator_record_and_the_users_own_frames_alone(kind: str, raised: str, hops: Any):
-    error = failure_of(lambda s: STEPS[kind](s, failing(raised)), [1, 2, 3], hops)
-    lines = str(error).splitlines()
-    assert lines[0].startswith(f"operator 'op' raised {raised}")
-    assert {"  record: 2", "  record: [2]"} & set(lines)
-    assert ("  key: 2" in lines) == (kind in ("stateful_map", "process keyed", "process batches"))
-    frames = [line for line in lines if line.startswith("      File ")]
-    assert frames[-1].endswith(", in fail")
-    assert all("test_errors.py" in frame for frame in frames)
-    assert lines[-1] == '  fix the function, or give the operator on_error="dead_letter" to set such records aside'
-    assert error.operator == "op"
-    assert isinstance(error.__cause__, type(RAISED[raised]()))
+EACH_WITH_HOPS = [*product(RAISED, (6, [5, 6, 7]))]
+"""What is raised, in a batch whose records have gone round equally often, or not."""
 
 
-@pytest.mark.parametrize("hops", [6, [5, 6, 7]], ids=["uniform", "mixed"])
-@some_error
 @pytest.mark.parametrize("kind", STEPS)
-def test_its_record_is_set_aside_where_that_is_asked_for_with_nothing_that_its_call_has_sent(
-    kind: str, raised: str, hops: Any
-):
-    tasks = Tasks(flow_of(STEPS[kind], failing(raised), on_error="dead_letter"))
-    emitted = tasks.feed("op", [1, 2, 3], hops)
-    assert by_receiver(emitted) == {"sink/0": [1, 3], "dead/0": [2]}
-    assert [batch.hops for channel, batch in emitted if channel.receiver.name == "dead"] == [6]
+def test_it_is_told_with_operator_record_and_the_users_own_frames_alone(kind: str):
+    for raised, hops in EACH_WITH_HOPS:
+        error = failure_of(lambda s, raised=raised: STEPS[kind](s, failing(raised)), [1, 2, 3], hops)
+        lines = str(error).splitlines()
+        assert lines[0].startswith(f"operator 'op' raised {raised}")
+        assert {"  record: 2", "  record: [2]"} & set(lines)
+        assert ("  key: 2" in lines) == (kind in ("stateful_map", "process keyed", "process batches"))
+        frames = [line for line in lines if line.startswith("      File ")]
+        assert frames[-1].endswith(", in fail")
+        assert all("test_errors.py" in frame for frame in frames)
+        assert lines[-1] == '  fix the function, or give the operator on_error="dead_letter" to set such records aside'
+        assert error.operator == "op"
+        assert isinstance(error.__cause__, type(RAISED[raised]()))
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_its_record_is_set_aside_where_that_is_asked_for_with_nothing_that_its_call_has_sent(kind: str):
+    for raised, hops in EACH_WITH_HOPS:
+        tasks = Tasks(flow_of(STEPS[kind], failing(raised), on_error="dead_letter"))
+        emitted = tasks.feed("op", [1, 2, 3], hops)
+        assert by_receiver(emitted) == {"sink/0": [1, 3], "dead/0": [2]}
+        assert [batch.hops for channel, batch in emitted if channel.receiver.name == "dead"] == [6]
 
 
 # -- keys and edges ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("route", ["key_by", "route"])
-@some_error
-def test_a_function_of_an_edge_that_raises_it_is_told_with_its_record(raised: str, route: str):
-    flow = Flow("raised")
-    items = flow.read(Items([]), name="source").rebalance().map(lambda r: r, name="op")
-    getattr(items, route)(failing(raised)).map(abs, name="next").write(Collect(), name="sink")
-    with pytest.raises(UserFunctionError, match=f"^{route} between 'op' and 'next' raised {raised}(.|\n)*record: 2"):
-        Tasks(flow, 2).feed("op", [1, 2, 3])
+def test_a_function_of_an_edge_that_raises_it_is_told_with_its_record(route: str):
+    for raised in RAISED:
+        flow = Flow("raised")
+        items = flow.read(Items([]), name="source").rebalance().map(lambda r: r, name="op")
+        getattr(items, route)(failing(raised)).map(abs, name="next").write(Collect(), name="sink")
+        told = f"^{route} between 'op' and 'next' raised {raised}(.|\n)*record: 2"
+        with pytest.raises(UserFunctionError, match=told):
+            Tasks(flow, 2).feed("op", [1, 2, 3])
 
 
 def test_the_key_is_the_one_that_the_record_came_with():
@@ -157,15 +156,13 @@ set_aside_or_not = pytest.mark.parametrize("options", [{}, {"on_error": "dead_le
 
 
 @set_aside_or_not
-@pytest.mark.parametrize("by", ["nope", failing("ValueError: two")], ids=["column", "function"])
 @pytest.mark.parametrize("kind", KEYED)
-def test_a_key_that_cannot_be_computed_is_neither_blamed_on_the_next_operator_nor_set_aside(
-    kind: str, by: Any, options: Any
-):
+def test_a_key_that_cannot_be_computed_is_neither_blamed_on_the_next_operator_nor_set_aside(kind: str, options: Any):
     """On a single task it is that operator that computes it."""
-    with pytest.raises(UserFunctionError, match=r"^key_by between 'source' and 'op' raised ") as caught:
-        Tasks(flow_of(lambda s, **o: KEYED[kind](s.key_by(by), **o), **options)).feed("op", [2])
-    assert "  record: 2" in str(caught.value).splitlines() and "  key:" not in str(caught.value)
+    for by in ("nope", failing("ValueError: two")):
+        with pytest.raises(UserFunctionError, match=r"^key_by between 'source' and 'op' raised ") as caught:
+            Tasks(flow_of(lambda s, by=by, **o: KEYED[kind](s.key_by(by), **o), **options)).feed("op", [2])
+        assert "  record: 2" in str(caught.value).splitlines() and "  key:" not in str(caught.value)
 
 
 class NotHashed:
@@ -177,13 +174,12 @@ class NotHashed:
 
 
 @set_aside_or_not
-@pytest.mark.parametrize("key", [[7], NotHashed()], ids=["a list", "raises"])
 @pytest.mark.parametrize("kind", KEYED)
-def test_a_key_that_no_dict_takes_is_told_as_such_and_not_set_aside(kind: str, key: Any, options: Any):
+def test_a_key_that_no_dict_takes_is_told_as_such_and_not_set_aside(kind: str, options: Any):
     """As it is where the key chooses one of several tasks."""
-    told = r"key_by between 'source' and 'op': the key \[7\] of record 7 cannot be hashed"
-    with pytest.raises(RoutingError, match=told):
-        Tasks(flow_of(lambda s, **o: KEYED[kind](s.key_by(lambda n: key), **o), **options)).feed("op", [7])
+    for key in ([7], NotHashed()):
+        with pytest.raises(RoutingError, match=r"'source' and 'op': the key \[7\] of record 7 cannot be hashed"):
+            Tasks(flow_of(lambda s, key=key, **o: KEYED[kind](s.key_by(lambda n: key), **o), **options)).feed("op", [7])
 
 
 # -- batches, chains, answers and hooks --------------------------------------------------------------------------
@@ -212,7 +208,7 @@ def test_an_error_further_down_the_chain_is_told_with_the_operator_it_came_from(
     assert "  record: 2" in str(error)
 
 
-@some_error
+@pytest.mark.parametrize("raised", RAISED)
 @pytest.mark.parametrize("hook", ["__init__", "on_start", "on_timer", "on_end", "capture"])
 def test_a_hook_that_raises_is_named_and_cannot_be_set_aside(hook: str, raised: str):
     def on_timer(self: Any, ctx: Any, at_ms: int) -> None: ...
@@ -243,23 +239,18 @@ def iterating(**rule: Any) -> Tasks:
     return Tasks(flow)
 
 
-@pytest.mark.parametrize("rule", ["measure", "reduce"])
-@some_error
-def test_a_measure_or_a_reduce_that_raises_it_does_not_cut_its_round_short(raised: str, rule: str):
+@pytest.mark.parametrize("raised", RAISED)
+def test_a_measure_a_reduce_or_an_until_that_raises_it_does_not_cut_its_round_short(raised: str):
     fail = failing(raised)
-    tasks = iterating(**{rule: fail if rule == "measure" else lambda a, b: fail(2)})
-    with pytest.raises(UserFunctionError, match=f"operator 'head' raised {raised} in measure or reduce"):
-        tasks.feed("body", [1, 2, 3])
-
-
-@some_error
-def test_an_until_that_raises_it_is_told(raised: str):
-    head = iterating(until=lambda total: failing(raised)(2)).home("head")
+    for rule in ({"measure": fail}, {"reduce": lambda a, b: fail(2)}):
+        with pytest.raises(UserFunctionError, match=f"operator 'head' raised {raised} in measure or reduce"):
+            iterating(**rule).feed("body", [1, 2, 3])
+    head = iterating(until=lambda total: fail(2)).home("head")
     with pytest.raises(UserFunctionError, match=f"operator 'head' raised {raised} in until or reduce of round 0"):
         head.decide((0,), {head.task.id: 1})
 
 
-@some_error
+@pytest.mark.parametrize("raised", RAISED)
 def test_a_generating_function_that_raises_it_is_told(raised: str):
     flow = Flow("raised")
     flow.read(Generate(failing(raised), 5), name="numbers").rebalance().write(Collect(), name="sink")
@@ -337,9 +328,7 @@ CHOICES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", CHOICES)
-@pytest.mark.parametrize("hops", [0, [1, 2]], ids=["uniform", "mixed"])
-def test_a_coroutine_is_not_taken_for_true(kind: str, hops: Any):
-    with pytest.raises(
-        MisuseError, match=r"operator 'op': .*coroutine .*slow.* record \d, .*: make such calls with map_async"
-    ):
-        Tasks(flow_of(CHOICES[kind])).feed("op", [1, 2], hops)
+def test_a_coroutine_is_not_taken_for_true(kind: str):
+    for hops in (0, [1, 2]):
+        with pytest.raises(MisuseError, match=r"operator 'op': .*coroutine .*slow.* record \d, .*map_async"):
+            Tasks(flow_of(CHOICES[kind])).feed("op", [1, 2], hops)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,13 +11,12 @@ from backedge import Collect, Flow, Items
 from backedge.graphs.task_errors import MisuseError
 from tests.runtime.tasks import Tasks, records_of
 
+careful_or_not = pytest.mark.parametrize("options", [{}, {"on_error": "dead_letter"}], ids=["plain", "careful"])
 
-def processing(operator: type[Any], **options: Any) -> Tasks:
+
+def tasks_of(step: Callable[[Any], Any]) -> Tasks:
     flow = Flow("lost")
-    stream = flow.read(Items([]), name="source").key_by(abs).process(operator, name="op", **options)
-    stream.rebalance().write(Collect(), name="sink")
-    if options:
-        stream.dead_letters.rebalance().write(Collect(), name="dead")
+    step(flow.read(Items([]), name="source")).rebalance().write(Collect(), name="sink")
     return Tasks(flow)
 
 
@@ -31,14 +31,14 @@ def sets_timer(self: Any, ctx: Any, record: Any) -> None:
 def takes_only(self: Any, ctx: Any, record: Any) -> None: ...
 
 
-@pytest.mark.parametrize("options", [{}, {"on_error": "dead_letter"}], ids=["plain", "careful"])
+@careful_or_not
 @pytest.mark.parametrize("hook", ["on_start", "on_record", "on_batch", "on_timer", "on_round_end", "on_end"])
 def test_a_hook_that_returns_something_is_told_to_emit_it(hook: str, options: Any):
     takes = sets_timer if hook == "on_timer" else takes_only
     operator = type("Returns", (), {"on_record": takes, hook: returns} if hook != "on_batch" else {hook: returns})
 
     def run() -> None:
-        tasks = processing(operator, **options)
+        tasks = tasks_of(lambda source: source.key_by(abs).process(operator, name="op", **options))
         tasks.feed("op", [1])
         home = tasks.home("op")
         home.fire_timers(now_ms=5)
@@ -54,25 +54,20 @@ def test_a_hook_that_returns_something_is_told_to_emit_it(hook: str, options: An
 
 
 def flat_mapping(function: Any, **options: Any) -> Tasks:
-    flow = Flow("lost")
-    stream = flow.read(Items([]), name="source").rebalance().flat_map(function, name="op", **options)
-    stream.rebalance().write(Collect(), name="sink")
-    if options:
-        stream.dead_letters.rebalance().write(Collect(), name="dead")
-    return Tasks(flow)
+    return tasks_of(lambda source: source.rebalance().flat_map(function, name="op", **options))
 
 
-@pytest.mark.parametrize("options", [{}, {"on_error": "dead_letter"}], ids=["plain", "careful"])
-@pytest.mark.parametrize("hops", [0, [0, 1]], ids=["uniform", "mixed"])
+@careful_or_not
 @pytest.mark.parametrize("text", ["abc", "", b"abc", bytearray(b"abc")], ids=repr)
-def test_a_flat_map_that_returns_a_text_is_not_taken_for_its_letters(text: Any, hops: Any, options: Any):
-    with pytest.raises(MisuseError) as caught:
-        flat_mapping(lambda n: text if n == 2 else [n], **options).feed("op", [1, 2], hops)
-    assert f"operator 'op': the function of a flat_map returned {text!r} for record 2" in str(caught.value)
-    assert "return a list with it, or list(text) for its letters" in str(caught.value)
+def test_a_flat_map_that_returns_a_text_is_not_taken_for_its_letters(text: Any, options: Any):
+    for hops in (0, [0, 1]):
+        with pytest.raises(MisuseError) as caught:
+            flat_mapping(lambda n: text if n == 2 else [n], **options).feed("op", [1, 2], hops)
+        assert f"operator 'op': the function of a flat_map returned {text!r} for record 2" in str(caught.value)
+        assert "return a list with it, or list(text) for its letters" in str(caught.value)
 
 
-@pytest.mark.parametrize("options", [{}, {"on_error": "dead_letter"}], ids=["plain", "careful"])
+@careful_or_not
 def test_a_flat_map_that_returns_a_dict_is_not_taken_for_its_keys(options: Any):
     with pytest.raises(MisuseError, match=r"returned \{'id': 2\} for record 2, each key .* return a list with it"):
         flat_mapping(lambda n: {"id": n}, **options).feed("op", [2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backedge import Generate, Items, Range, Source
+from backedge import Generate, Items, Source
 from backedge.engine.io.memory import ListStore, ListWriter, MemoryServices
 from backedge.graphs.kinds import Read
 from backedge.graphs.plan import Operator
@@ -20,21 +20,6 @@ def test_the_splits_of_all_tasks_are_the_whole_source(source: Source):
     readers = [reader_of(source, index=index, parallelism=3) for index in range(3)]
     assert sorted(n for reader in readers for n in reader.read(100)) == [0, 1, 4, 9, 16]
     assert all(reader.exhausted for reader in readers)
-
-
-def test_a_reader_goes_on_where_its_positions_say():
-    first = reader_of(Range(10, start=3))
-    assert first.read(4) == [3, 4, 5, 6]
-    second = reader_of(Range(10, start=3), positions=first.positions())
-    assert second.read(100) == [7, 8, 9]
-    assert second.read(100) == []
-    assert second.exhausted
-
-
-def test_changing_a_record_does_not_change_what_is_read_after_a_restart():
-    source = Items([{"n": 1}])
-    reader_of(source).read(1)[0]["n"] = 2
-    assert reader_of(source).read(1) == [{"n": 1}]
 
 
 def test_what_was_prepared_outlives_its_writer_and_what_was_not_does_not():

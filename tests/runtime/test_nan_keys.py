@@ -141,24 +141,6 @@ def test_columns_of_nan_meet_in_the_state_of_one_key():
     assert sorted(simulate(flow, seeds=range(5)).outputs["done"]) == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.slow
-def test_one_state_entry_through_crashes_and_another_parallelism():
-    def keep(state: dict[str, int], record: Any) -> tuple[dict[str, int], Any]:
-        state["n"] = state.get("n", 0) + 1
-        return state, record
-
-    def is_one(view: Any) -> bool:
-        values = view.state("op")
-        return len(values) <= 2 and set(map(repr, values)) <= {"(nan, 1)", "(nan, 0)"}
-
-    flow = Flow("nan")
-    numbers = flow.read(Items([(nan(), n % 2) for n in range(80)]), name="numbers").key_by(lambda record: record)
-    numbers.stateful_map(keep, initial={}, name="op").map(str, name="text").write(Collect(), name="done")
-    result = simulate(flow, seeds=range(40), invariant=is_one)
-    assert result.crashes and result.restores and result.rescaled
-    assert sorted(result.outputs["done"]) == ["(nan, 0)"] * 40 + ["(nan, 1)"] * 40
-
-
 def test_a_cut_is_asked_for_the_state_of_nan():
     seen: list[Any] = []
     flow = Flow("nan")

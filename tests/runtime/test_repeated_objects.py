@@ -18,7 +18,6 @@ TAGS = ["new"]
 
 
 def number(record: dict[str, Any]) -> dict[str, Any]:
-    """Changes what it gets, as a function may."""
     record["tags"].append(record["n"])
     record["n"] += 1
     return record

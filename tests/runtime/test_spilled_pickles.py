@@ -112,7 +112,6 @@ def test_large_values_are_filed_beside_others_as_long_as_each_fits(monkeypatch: 
 
 
 def from_file(parts: Iterable[Part]) -> list[tuple[Any, ...]]:
-    """The entries in some files."""
     tables = (decode(encode(part.rows, REPEATING), STATE, "part") for part in parts)
     return [entry for table in tables for entry in entries_of(parts_of(table))]
 

@@ -43,8 +43,6 @@ from backedge.recovery.protocol.restored import RestoredLog, TaskRestore
 
 
 class Down:
-    """Counts down by one a round."""
-
     outputs = ("again", "done")
 
     def on_record(self, ctx: Any, number: int) -> None:
@@ -82,7 +80,6 @@ TRANSACTION = "out.0.attempt-1.epoch-0"
 
 
 def batch(*records: Any, hops: int = 0) -> bytes:
-    """An encoded batch."""
     return pickle.dumps((list(records), hops), 5)
 
 
@@ -90,7 +87,6 @@ THREE, TWO, ONE = batch(3), batch(2), batch(1)
 
 
 def digest(*payloads: bytes) -> int:
-    """The rolling digest of a channel that carried these."""
     rolled = 0
     for payload in payloads:
         rolled = zlib.crc32(payload, rolled)
@@ -106,7 +102,6 @@ def log(all_sent: list[bytes], first: int) -> tuple[LogEntry, ...]:
 
 
 def state_of(total: int) -> OperatorState:
-    """The keyed state of `down`."""
     return OperatorState(encode_entries("sum", {"all": total}))
 
 
@@ -135,13 +130,11 @@ def loop_snapshot(epoch: int, total: int, consumed: int, sent: list[bytes], *, e
 
 
 def cut_of(epoch: int, *snapshots: TaskSnapshot, attempt: Attempt = FIRST, policy: str = "aligned") -> Cut:
-    """A cut of these."""
     by_task = {snapshot.task: snapshot for snapshot in snapshots}
     return Cut(Epoch(epoch), attempt, PLAN.hash, policy, False, by_task, DEPLOYMENT.parallelism)
 
 
 def good_cuts() -> dict[Epoch, Cut]:
-    """The three cuts of the run."""
     return {
         Epoch(1): cut_of(1, source_snapshot(1), loop_snapshot(1, 3, 0, [TWO])),
         Epoch(2): cut_of(2, source_snapshot(2), loop_snapshot(2, 5, 1, [TWO, ONE])),
@@ -166,7 +159,6 @@ def turn(attempt: Attempt, channel: ChannelId, seq: int, payload: bytes) -> list
 
 
 def good_trace() -> list[Event]:
-    """The run from its start to its end."""
     return [
         Started(FIRST, None),
         Restored(FIRST, IN, None),
@@ -193,7 +185,6 @@ def good_trace() -> list[Event]:
 
 
 def good_record() -> Record:
-    """The whole run, as a driver would hand it over."""
     return Record(
         PLAN,
         {"in": [3]},
@@ -255,39 +246,33 @@ def place_of(record: Record, event: Event) -> int:
 
 
 def moved(record: Record, event: Event, before: Event) -> Record:
-    """The record with one event moved in front of another."""
     taken = record.trace.pop(place_of(record, event))
     record.trace.insert(place_of(record, before), taken)
     return record
 
 
 def without(record: Record, *events: Event) -> Record:
-    """The record without these events."""
     for event in events:
         del record.trace[place_of(record, event)]
     return record
 
 
 def with_snapshot(cut: Cut, snapshot: TaskSnapshot) -> Cut:
-    """The cut with another snapshot of one task."""
     return replace(cut, snapshots={**cut.snapshots, snapshot.task: snapshot})
 
 
 def with_input(cut: Cut, changed: InputRecord) -> Cut:
-    """The cut with another record of one input channel."""
     snapshot = cut.snapshots[changed.channel.receiver]
     inputs = tuple(changed if record.channel == changed.channel else record for record in snapshot.inputs)
     return with_snapshot(cut, replace(snapshot, inputs=inputs))
 
 
 def with_states(cut: Cut, task: TaskId, states: Mapping[str, OperatorState]) -> Cut:
-    """The cut with other states of one task."""
     snapshot = cut.snapshots[task]
     return with_snapshot(cut, replace(snapshot, operators={**snapshot.operators, **states}))
 
 
 def input_of(cut: Cut, channel: ChannelId) -> InputRecord:
-    """What a cut says of one input channel."""
     return next(r for r in cut.snapshots[channel.receiver].inputs if r.channel == channel)
 
 

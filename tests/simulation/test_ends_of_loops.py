@@ -8,10 +8,7 @@ import pytest
 
 from backedge import Collect, Flow, Items
 from backedge.engine.simulation.simulate import simulate
-from backedge.engine.simulation.simulation import Run, Simulation
-from backedge.engine.simulation.world.world_options import Parts
 from backedge.graphs.task_errors import MisuseError
-from backedge.recovery.protocol.task import TaskCore
 
 
 class CountsToThree:
@@ -82,29 +79,3 @@ def test_after_the_last_round_a_timer_may_emit_what_leaves_the_iteration():
 
     flow.iterate(start, body, rounds=1).write(Collect(), name="out")
     assert simulate(flow, seeds=range(20), parallelism=1).outputs["late"] == [0]
-
-
-@pytest.mark.slow
-def test_it_is_refused_in_every_schedule_because_the_last_state_of_a_head_waits(monkeypatch: pytest.MonkeyPatch):
-    simulation = Simulation(counting(), None, 3, (1, 2), "aligned")
-    assert simulation.faithful.drive() is None
-    monkeypatch.setattr(CountsToThree, "last", 1)
-    refused = [is_refused(simulation.run_seed(seed)) for seed in range(100, 170)]
-    assert all(refused)
-    refused = [is_refused(simulation.run_seed(seed, Parts(core=LastStateDoesNotWait))) for seed in range(100, 170)]
-    assert not all(refused), "a run that does not wait may be over before the records are back"
-
-
-class LastStateDoesNotWait(TaskCore):
-    """A head whose last state stands for everything at once."""
-
-    def _verified(self) -> None:
-        return None
-
-
-def is_refused(run: Run) -> bool:
-    try:
-        run.drive()
-    except MisuseError:
-        return True
-    return False

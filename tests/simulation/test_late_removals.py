@@ -12,7 +12,7 @@ from backedge.engine.simulation.breaks import BREAKS
 from backedge.engine.simulation.checker.checker import check
 from backedge.engine.simulation.world.world import World
 from backedge.graphs.ids import Epoch
-from backedge.recovery.protocol.orders import AttemptStart, Manifest, Sweep
+from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.protocol.supervisor import Stage
 from tests.simulation.driven import go_on, world_of
 
@@ -23,23 +23,6 @@ def violations(world: World) -> list[str]:
 
 def starts(world: World) -> list[Epoch | None]:
     return [entry.restored for _, entry in world.store.history if isinstance(entry, AttemptStart)]
-
-
-def test_a_superseded_supervisor_that_sweeps_when_its_successor_has_prepared_output_harms_nothing():
-    """Item by item: attempt 2 claims and stalls, attempt 3 takes cuts, attempt 2 removes what it thinks is dead."""
-    world = world_of(keep=3)
-    go_on(world, without=("remove",), cuts=1)
-    for _ in range(2):
-        world.apply(("kill_coordinator",))
-        go_on(world, without=("remove",), cuts=len(world.record.cuts) + 1)
-    late = [removal.attempt for removal in world.removals if isinstance(removal.order, Sweep)]
-    assert late and min(late) < world.supervisor.attempt == 3
-    assert world.services.store.prepared or world.services.store.committed
-    while world.removals:
-        world.apply(("remove", 0))
-    world.apply(("kill_coordinator",))
-    go_on(world)
-    assert world.is_finished and violations(world) == []
 
 
 @pytest.mark.parametrize("fault", ["lose_append_reply", "hang_append"])
@@ -79,14 +62,6 @@ def after_three_cuts() -> tuple[World, Epoch]:
     return world, world.supervisor.cuts[0]
 
 
-def gone_back() -> tuple[World, Epoch]:
-    """A run that goes back to the first of three cuts."""
-    world, older = after_three_cuts()
-    world.apply(("go_back", older))
-    world.apply(("append",))
-    return world, older
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_run_that_replaces_output_leaves_each_record_once(fails: bool):
     world, older = after_three_cuts()
@@ -114,17 +89,6 @@ def test_output_that_no_attempt_can_remove_fails_the_run(monkeypatch: pytest.Mon
     world.apply(("replace", older, False))
     world.apply(("append",))
     assert "a record is damaged" in world.why_ended and starts(world)[1:] == [older]
-
-
-def test_a_run_that_goes_back_and_fails_before_its_first_cut_goes_back_again():
-    world, older = gone_back()
-    for _ in range(2):
-        world.apply(("crash", tuple(world.unrestored)))
-        world.apply(("notice",))
-        world.apply(("append",))
-    assert starts(world)[1:] == [older] * 3
-    go_on(world)
-    assert world.is_finished and violations(world) == []
 
 
 def test_a_run_that_claims_the_job_is_not_blamed_for_a_death_before_it():

@@ -72,7 +72,6 @@ def test_a_source_with_fewer_splits_than_tasks_is_rescaled_again():
 
 
 def moment(world: World) -> str:
-    """How far the rescale is."""
     last = world.store.history[-1].entry
     if Attempt(2) in world.record.deployments:
         return "after" if world.supervisor.stage is Stage.RUNNING else "while tasks restore"

@@ -28,9 +28,6 @@ from backedge import (
 )
 from backedge.engine.simulation import simulate as simulating
 from backedge.engine.simulation.simulation import Simulation, SimulationError
-from backedge.graphs.deployment import Deployment
-from backedge.recovery.cut.cut import Cut
-from backedge.recovery.restore.plan import fitting
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,39 +62,6 @@ def test_a_loop_with_a_limit_passes_and_its_dead_letters_are_kept_and_counted():
     assert result.rescaled > 5
     assert "80 schedules" in str(result)
     assert "records in each sink: 4 in 'done', 1 in 'again.dead_letters'" in str(result)
-
-
-def lanes() -> Flow:
-    """Nothing in the body is partitioned: one head may be far ahead of the other."""
-    flow = Flow("lanes")
-    body = flow.iterate(flow.read(Items([1, 2, 3])), lambda s: s.map(lambda n: n + 1), rounds=6, name="lanes")
-    body.write(Collect(), name="done")
-    return flow
-
-
-@pytest.mark.slow
-def test_an_iteration_whose_body_has_only_forward_edges_passes():
-    assert sorted(simulate(lanes(), seeds=range(40)).outputs["done"]) == [7, 8, 9]
-
-
-@pytest.mark.slow
-def test_another_parallelism_may_chain_operators_that_had_records_between_them(monkeypatch: pytest.MonkeyPatch):
-    kept_apart: list[bool] = []
-
-    def watched(cut: Cut, deployment: Deployment) -> Deployment:
-        fitted = fitting(cut, deployment)
-        kept_apart.append(fitted is not deployment)
-        return fitted
-
-    monkeypatch.setattr("backedge.engine.simulation.world.placement.fitting", watched)
-    flow = Flow("widening")
-    dealt = flow.read(Range(30), name="numbers").rebalance().map(abs, name="two", parallelism=2)
-    counted = (
-        dealt.map(abs, name="many").key_by(abs).stateful_map(lambda n, x: (n + 1, (x, n)), initial=0, name="count")
-    )
-    counted.write(Collect(), name="done")
-    simulate(flow, seeds=range(40), policy="unaligned")
-    assert any(kept_apart)
 
 
 def test_inputs_stand_in_for_files():

@@ -18,7 +18,6 @@ from tests.simulation.versions import DROPPED, DROPPED_ALONE, TRIPS, UPGRADED, V
 def run_seeds(
     seeds: range, parts: Callable[[], Parts] = Parts, versions: Versions = UPGRADED
 ) -> tuple[list[str], Counter[str]]:
-    """What went wrong, and what happened."""
     wrong: list[str] = []
     counts = Counter[str]()
     for seed in seeds:

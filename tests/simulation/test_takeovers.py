@@ -14,7 +14,6 @@ SLOW_SUCCESSOR = ("append", "read_chain")
 
 
 def moment(world: World) -> set[str]:
-    """What the supervisor is doing."""
     found = {world.supervisor.stage.value}
     if world.pending is not None and isinstance(world.pending.entry, Manifest):
         found.add("before a manifest")

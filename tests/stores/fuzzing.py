@@ -127,7 +127,6 @@ class Fuzzed:
         self.epochs = JobFolder.open(str(self.path)).cuts()
 
     def kinds(self) -> dict[str, list[Path]]:
-        """The documents by what they are."""
         kinds: dict[str, list[Path]] = {}
         for path in self.files:
             name = path.parent.name if path.parent.name in {"chain", "past"} else path.name.partition("-")[0]
@@ -167,18 +166,15 @@ class Fuzzed:
             parent = sha256(path.read_bytes())
 
     def put_right(self) -> None:
-        """As it was written."""
         for path, data in self.right.items():
             path.write_bytes(data)
 
 
 def plain(data: bytes) -> dict[str, Any]:
-    """A document without its seal."""
     return {name: value for name, value in json.loads(data).items() if name not in ("seal", "format")}
 
 
 def mutate(document: Any, rng: random.Random) -> None:
-    """Change one thing somewhere in a document."""
     holder = rng.choice(list(_holders(document)))
     places = list(range(len(holder))) if isinstance(holder, list) else list(holder)
     place, value = rng.choice(places), deepcopy(rng.choice(NASTY))
@@ -203,7 +199,6 @@ def mutate(document: Any, rng: random.Random) -> None:
 
 
 def deep(levels: int) -> Any:
-    """A list in a list in a list."""
     value: Any = []
     for _ in range(levels):
         value = [value]
@@ -218,7 +213,6 @@ def _holders(value: Any) -> Iterator[Any]:
 
 
 def torn(data: bytes, rng: random.Random) -> bytes:
-    """Bytes that no seal was made for."""
     place = rng.randrange(len(data))
     return rng.choice(
         (

@@ -20,8 +20,6 @@ TASK = TaskId("rank", 0)
 
 
 class Cuts:
-    """Cuts of one task whose state is written in layers."""
-
     def __init__(self, root: Path | str) -> None:
         self.root = str(root)
         self.store = CutStore(self.root, "job")

@@ -37,7 +37,6 @@ LARGE = 1 << 70
 def held(
     values: Mapping[Any, Any], timers: Sequence[tuple[Any, int, int]] = (), gone: Sequence[Any] = ()
 ) -> tuple[KeyedPart, ...]:
-    """Keyed state as an operator encodes it."""
     return encode_entries("held", dict(values), timers, gone)
 
 
@@ -51,7 +50,6 @@ def decoded(parts: Iterable[KeyedPart]) -> list[tuple[Any, ...]]:
 
 
 def log_of(*payloads: bytes, first: int = 1, before: int = 0) -> tuple[LogEntry, ...]:
-    """A loop log with its chain of digests."""
     entries: list[LogEntry] = []
     for seq, payload in enumerate(payloads, start=first):
         after = zlib.crc32(payload, before)
@@ -61,7 +59,6 @@ def log_of(*payloads: bytes, first: int = 1, before: int = 0) -> tuple[LogEntry,
 
 
 def batch_of(*records: Any) -> bytes:
-    """Records as they travel."""
     return pickle.dumps((list(records), 0), 5)
 
 
@@ -129,14 +126,12 @@ def write(
 
 
 def manifest_for(files: Mapping[TaskId, TaskFiles], epoch: int, attempt: int = 1, name: str | None = None) -> Manifest:
-    """What the coordinator records of it."""
     transactions = {task: described.transactions for task, described in files.items() if described.transactions}
     filed = {task: described.filed for task, described in files.items()}
     return Manifest(Epoch(epoch), Attempt(attempt), Mode.ALIGNED, filed, transactions, name)
 
 
 def begin(store: CutStore, attempt: int = 1, restored: int | None = None) -> None:
-    """Claim an attempt."""
     epoch = None if restored is None else Epoch(restored)
     append(store, AttemptStart(Attempt(attempt), epoch))
 
@@ -144,7 +139,6 @@ def begin(store: CutStore, attempt: int = 1, restored: int | None = None) -> Non
 def complete(
     store: CutStore, epoch: int, attempt: int = 1, *, ended: bool = False, name: str | None = None
 ) -> Manifest:
-    """Take a whole cut."""
     files = write(store, snapshots_of(epoch, attempt, ended=ended))
     entry = manifest_for(files, epoch, attempt, name)
     append(store, entry, files)
@@ -152,7 +146,6 @@ def complete(
 
 
 def append(store: CutStore, entry: Entry, files: Mapping[TaskId, TaskFiles] | None = None) -> None:
-    """Create the next entry."""
     number = max((number for number, _ in store.numbered()), default=0) + 1
     # Not an assertion: under -O the entry would not be created.
     if not store.create(number, entry, files, DEPLOYMENT):
@@ -167,7 +160,6 @@ def sweep(store: CutStore, attempt: int) -> None:
 
 
 def meaning(snapshot: TaskSnapshot) -> TaskSnapshot:
-    """The snapshot with its keyed state decoded, to be compared."""
     operators: dict[str, Any] = {
         name: replace(state, keyed=decoded(state.keyed))  # type: ignore[arg-type]
         for name, state in snapshot.operators.items()

@@ -19,7 +19,6 @@ from tests.stores.snapshots import DEPLOYMENT, RANK, SINK, begin, complete, mani
 
 
 def chain_of(tmp_path: Path, key: bytes | None = None) -> CutStore:
-    """Two attempts and three cuts."""
     store = CutStore(str(tmp_path), "job", key)
     begin(store)
     complete(store, 1)

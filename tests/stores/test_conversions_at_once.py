@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 FIRST_CONVERSIONS = """
 import sys
 from threading import Barrier, Thread
@@ -25,6 +27,7 @@ for number in range(40):
 """
 
 
+@pytest.mark.slow
 def test_threads_may_convert_to_a_type_for_the_first_time_at_once():
     """The supervisor leads each pipeline in a thread. Without the lock the process dies of SIGSEGV."""
     done = subprocess.run([sys.executable, "-c", FIRST_CONVERSIONS], capture_output=True, text=True)

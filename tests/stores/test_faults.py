@@ -50,7 +50,6 @@ def reopened(job: Path, key: bytes | None = None) -> CutStore:
 
 
 def files_of(job: Path) -> list[Path]:
-    """Every file that the cut consists of."""
     tables = sorted(job.rglob("*.parquet"))
     assert len(tables) == 6
     return [*tables, job / MANIFEST, job / ENTRY]

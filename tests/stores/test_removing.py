@@ -51,8 +51,6 @@ def test_a_dropped_cut_is_gone_and_the_others_stay(store: CutStore):
 
 
 class ListingNoted(FolderStore):
-    """Notes which folders were listed."""
-
     listed: list[str]
 
     def list(self, folder: str = "") -> list[str]:

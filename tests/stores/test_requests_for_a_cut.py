@@ -122,7 +122,6 @@ class Long:
         return self.at.requests.total()
 
     def folders(self) -> set[int]:
-        """The epochs of which something is there."""
         return {int(path.name.removeprefix("epoch=")) for path in Path(self.store.path).glob("epoch=*")}
 
 
