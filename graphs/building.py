@@ -22,7 +22,7 @@ from backedge.graphs.graph_errors import (
     UnreadOutputWarning,
 )
 from backedge.graphs.kinds import Write
-from backedge.graphs.naming import function_name
+from backedge.graphs.naming import function_name, numbered
 from backedge.graphs.plan import Edge, Operator, Plan, Routing
 from backedge.graphs.sources_and_sinks import Collect
 
@@ -163,10 +163,6 @@ def _edge(connection: Connection, tail: Tail, output: str, **loop: Any) -> Edge:
 def _named(edges: list[Edge]) -> tuple[Edge, ...]:
     named: dict[str, Edge] = {}
     for edge in edges:
-        name = base = f"{edge.sender}.{edge.output}->{edge.receiver}.{edge.input}"
-        number = 1
-        while name in named:
-            number += 1
-            name = f"{base}#{number}"
+        name = numbered(f"{edge.sender}.{edge.output}->{edge.receiver}.{edge.input}", named)
         named[name] = replace(edge, name=name)
     return tuple(named.values())

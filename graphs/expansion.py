@@ -14,6 +14,7 @@ from backedge.graphs.deployment import Channel, Component, Deployment, Task, sha
 from backedge.graphs.digraph import cyclic_components
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.ids import ChannelId, TaskId
+from backedge.graphs.naming import numbered
 from backedge.graphs.options import check_choice, check_count
 from backedge.graphs.plan import Edge, Plan, Routing
 from backedge.graphs.routing import KEY_GROUPS
@@ -128,14 +129,8 @@ def resized(deployment: Deployment, sizes: Mapping[str, int]) -> Deployment:
     >>> [str(task) for task in wide.tasks], [str(task) for task in narrow.tasks]
     (['in/0', 'abs/0', 'abs/1'], ['in/0'])
     """
-    edges = tuple(
-        edge if edge.declared is None else _as_declared(edge, edge.declared) for edge in deployment.plan.edges
-    )
+    edges = tuple(replace(edge, routing=edge.declared or edge.routing, declared=None) for edge in deployment.plan.edges)
     return _deployed(_sized(replace(deployment.plan, edges=edges), sizes), by_slice=deployment.by_slice)
-
-
-def _as_declared(edge: Edge, declared: Routing) -> Edge:
-    return replace(edge, routing=declared, declared=None)
 
 
 def with_channels(deployment: Deployment, edges: Collection[str]) -> Deployment:
@@ -295,11 +290,7 @@ def _components(
     for members in cyclic_components(graph):
         inside = set(members)
         back = [c for c in channels.values() if c.is_back and c.id.sender in inside and c.id.receiver in inside]
-        name = base = "+".join(sorted({str(channel.edge.loop) for channel in back}))
-        number = 1
-        while name in found:
-            number += 1
-            name = f"{base}#{number}"
+        name = numbered("+".join(sorted({str(channel.edge.loop) for channel in back})), found)
         entered = {channel.id.receiver for channel in back}
         found[name] = Component(
             name=name,

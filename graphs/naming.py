@@ -66,6 +66,11 @@ def automatic_name(base: str, taken: Container[str]) -> str:
     return next(name for name in (f"{base}-{number}" for number in count(1)) if name not in taken)
 
 
+def numbered(base: str, taken: Container[str]) -> str:
+    """The first of base, base#2, base#3, ... that is free."""
+    return base if base not in taken else next(n for n in (f"{base}#{number}" for number in count(2)) if n not in taken)
+
+
 def function_name(function: Any) -> str | None:
     """The name of a function or class; None for a lambda, a partial or an instance.
 

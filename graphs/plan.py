@@ -18,6 +18,7 @@ from backedge.graphs.operator_kind import OperatorKind
 from backedge.graphs.public import public
 
 Key = Callable[[Any], Any] | str
+"""A function of the record, or the name of a column."""
 
 
 class KeyColumns(Struct, frozen=True):
@@ -31,9 +32,6 @@ class KeyColumns(Struct, frozen=True):
 
     def __call__(self, record: Any) -> tuple[Any, ...]:
         return tuple([record[name] for name in self.names])
-
-
-"""A function of the record, or the name of a column."""
 
 
 class Routing(Enum):
@@ -128,7 +126,13 @@ class Plan(Struct, frozen=True, dict=True):
     @cached_property
     def trips(self) -> Mapping[str, Trip]:
         """Loop -> the effect of one trip on the hops of a record. Loops without an effect are left out."""
-        return _trips(self.edges)
+        limits, digits = _limits(self.edges), digits_of(self.edges)
+        bodies = {loop: _body(loop, self.edges) for loop in limits}
+        found = {
+            loop: Trip(digits.get(loop), tuple(digits[inner] for inner in digits if _is_within(inner, loop, bodies)))
+            for loop in limits
+        }
+        return {loop: trip for loop, trip in found.items() if trip.digit is not None or trip.within}
 
 
 def digits_of(edges: Sequence[Edge]) -> dict[str, Digit]:
@@ -186,17 +190,6 @@ def loops_of_edges(edges: Sequence[Edge]) -> dict[str, str]:
         if loop is not None:
             found[edge.name] = loop
     return found
-
-
-def _trips(edges: Sequence[Edge]) -> dict[str, Trip]:
-    """Loop -> the effect of one trip. Loops without an effect are left out."""
-    limits, digits = _limits(edges), digits_of(edges)
-    bodies = {loop: _body(loop, edges) for loop in limits}
-    found = {
-        loop: Trip(digits.get(loop), tuple(digits[inner] for inner in digits if _is_within(inner, loop, bodies)))
-        for loop in limits
-    }
-    return {loop: trip for loop, trip in found.items() if trip.digit is not None or trip.within}
 
 
 class _Body(NamedTuple):

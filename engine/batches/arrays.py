@@ -181,22 +181,12 @@ def to_array(column: Any) -> npt.NDArray[Any]:
         has_type = kind.unit == "ns" or not column.null_count
         has_type &= types.is_duration(kind) or kind.tz is None
     else:
-        has_type = not column.null_count and any(is_simple(kind) for is_simple in _simple())
+        has_type = not column.null_count and any(getattr(types, f"is_{name}")(kind) for name in _SIMPLE)
     return column.to_numpy(zero_copy_only=False) if has_type else _objects(python_values(column))
 
 
-def _simple() -> tuple[Any, ...]:
-    types = arrow().types
-    return (
-        types.is_integer,
-        types.is_floating,
-        types.is_boolean,
-        types.is_string,
-        types.is_large_string,
-        types.is_binary,
-        types.is_large_binary,
-        types.is_date32,
-    )
+_SIMPLE = "integer", "floating", "boolean", "string", "large_string", "binary", "large_binary", "date32"
+"""The types of columns whose values NumPy has, unless one is missing."""
 
 
 def values_to_array(values: list[Any]) -> npt.NDArray[Any]:

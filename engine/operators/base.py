@@ -191,8 +191,7 @@ class OperatorRuntime:
 
     def send_dead(self, records: list[Any], hops: Hops, positions: list[int]) -> None:
         """Send the records at these positions to the dead letters."""
-        if positions:
-            self._send_dead([records[position] for position in positions], pick(hops, positions))
+        self.send_some(self._send_dead, records, hops, positions)
 
 
 @public

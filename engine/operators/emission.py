@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from backedge.engine.batches.batch import Batch, Hops, merge, uniform
+from backedge.engine.batches.batch import Batch, merge, uniform
 from backedge.engine.operators.sending import Send
 
 
@@ -25,7 +25,7 @@ class Emission:
         self.records: dict[str, list[Any]] = {output: [] for output, _ in sends}
         self._hops: dict[str, list[int]] = {output: [] for output, _ in sends}
 
-    def send(self, hops: Hops) -> None:
+    def send(self, hops: int) -> None:
         """Send everything; it comes from records with these hops."""
         for output, send in self._sends:
             records = self.records[output]
@@ -67,16 +67,12 @@ class BatchEmission(Emission):
     [(['a', 'b', 'c'], 0)]
     """
 
-    def send(self, hops: Hops) -> None:
-        """Send everything, in as few batches as possible; it comes from records with these hops."""
-        for output, send in self._sends:
-            batches = self.records[output]
-            if batches:
-                self.records[output] = []
-                for batch in merge([Batch(rows, hops) for rows in batches]):
-                    send(batch.records, batch.hops)
+    def send(self, hops: int) -> None:
+        self.note(hops)
+        self.send_noted()
 
     def send_noted(self) -> None:
+        """Send everything, in as few batches as possible."""
         for output, send in self._sends:
             batches, hops = self.records[output], self._hops[output]
             if batches:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from backedge.engine.batches.batch import Hops, copy_records, runs
+from backedge.engine.batches.columns import Records, as_records
 from backedge.engine.operators.base import Place, TimedRuntime
 from backedge.engine.operators.context import HookContext
 from backedge.engine.operators.emission import Emission
@@ -70,22 +71,26 @@ class ProcessOperator(TimedRuntime):
 
     def accept(self, edge: Edge) -> TakeRecords:
         key = self.by_of(edge) if edge.input in self._keys else None
-        run = self._run_batch if hasattr(self._class, "on_batch") else self._run_records
+        run = partial(self._run_batch if hasattr(self._class, "on_batch") else self._run_records, edge, key)
 
         def accept(records: list[Any], hops: Hops) -> None:
             self._state.noting()
-            if isinstance(hops, int):
-                self._hops_max = max(self._hops_max, hops)
-                run(edge, key, records, hops)
-                self._emission.send(hops)
-                return
-            for stretch, hop in runs(records, hops):
-                self._hops_max = max(self._hops_max, hop)
-                run(edge, key, stretch, hop)
-                self._emission.note(hop)
-            self._emission.send_noted()
+            self._run_and_send(run, records, hops)
 
         return accept
+
+    def _run_and_send(self, run: Callable[[Any, int], None], records: Records, hops: Hops) -> None:
+        """Call `run` for records with the same hops, and send what it emits with these hops."""
+        if isinstance(hops, int):
+            self._hops_max = max(self._hops_max, hops)
+            run(records, hops)
+            self._emission.send(hops)
+            return
+        for stretch, hop in runs(as_records(records), hops):
+            self._hops_max = max(self._hops_max, hop)
+            run(stretch, hop)
+            self._emission.note(hop)
+        self._emission.send_noted()
 
     # -- hooks that take records ---------------------------------------------------------------------------------
 

@@ -12,11 +12,12 @@ they arrived.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
-from backedge.engine.batches.batch import Hops, own_copy, runs
+from backedge.engine.batches.batch import own_copy
 from backedge.engine.batches.columns import Records, as_records
 from backedge.engine.batches.formats import prepare, to_format
 from backedge.engine.operators.base import Place
@@ -54,19 +55,7 @@ class ProcessBatchesOperator(ProcessOperator):
             self._table = self._context.table_state = TableState(self.name, kind.table, groups, tracks=tracks)
 
     def door(self, edge: Edge) -> Send:
-        name = edge.input
-
-        def take(records: Records, hops: Hops) -> None:
-            if isinstance(hops, int):
-                self._run(name, records, hops)
-                self._emission.send(hops)
-                return
-            for stretch, hop in runs(as_records(records), hops):
-                self._run(name, stretch, hop)
-                self._emission.note(hop)
-            self._emission.send_noted()
-
-        return take
+        return partial(self._run_and_send, partial(self._run, edge.input))
 
     # -- state ---------------------------------------------------------------------------------------------------
 
@@ -96,7 +85,6 @@ class ProcessBatchesOperator(ProcessOperator):
     # -- hooks ---------------------------------------------------------------------------------------------------
 
     def _run(self, name: str, records: Records, hops: int) -> None:
-        self._hops_max = max(self._hops_max, hops)
         self._context.current_hops = hops
         hook = self._hook("on_batch", name)
         mark = self._emission.mark() if self.sets_aside else {}

@@ -76,23 +76,12 @@ class TaskRuntime:
         self._captures: list[Capture] = []
         self._bases = Bases()
         self._new_calls = _CallIds()
-        plan, call_ids = deployment.plan, self._new_calls
+        plan, captures, call_ids = deployment.plan, self._captures, self._new_calls
 
         def make_place(name: str, sends: Mapping[str, Send]) -> Place:
-            at = TaskId(name, task.id.index)
-            parallelism = deployment.parallelism[name]
-            return Place(
-                plan.operators[name],
-                at,
-                parallelism,
-                sends,
-                self._moment,
-                self._captures,
-                call_ids,
-                services,
-                seed,
-                keyed_state,
-            )
+            at, count = TaskId(name, task.id.index), deployment.parallelism[name]
+            shared = sends, self._moment, captures, call_ids, services, seed, keyed_state
+            return Place(plan.operators[name], at, count, *shared)
 
         self._wiring = wire(task, plan, self._out, make_place)
         operators = self._wiring.operators

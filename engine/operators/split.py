@@ -8,7 +8,7 @@ from operator import not_
 from typing import Any
 
 from backedge.engine.batches.batch import Hops, copy_records, uniform
-from backedge.engine.operators.base import OperatorRuntime, Place, is_true, pick, try_each
+from backedge.engine.operators.base import OperatorRuntime, Place, is_true, try_each
 from backedge.engine.operators.sending import TakeRecords
 from backedge.graphs.kinds import Split
 from backedge.graphs.plan import Edge
@@ -65,16 +65,14 @@ class SplitOperator(OperatorRuntime):
                 send(records, hops)
                 return
             if count:
-                positions = [position for position, name in enumerate(outputs) if name == output]
-                send([records[position] for position in positions], pick(hops, positions))
+                self.send_some(send, records, hops, [place for place, name in enumerate(outputs) if name == output])
 
     def _run_carefully(self, records: list[Any], hops: Hops) -> None:
         arrived = copy_records(records)
         outputs, passed, failed = try_each(self._output_of, records)
         for output, send in self._sends:
             positions = [position for position, name in zip(passed, outputs, strict=True) if name == output]
-            if positions:
-                send([records[position] for position in positions], pick(hops, positions))
+            self.send_some(send, records, hops, positions)
         self.send_dead(arrived, hops, failed)
 
     def _by_truth(self, true: str, false: str) -> Callable[[Any], str]:

@@ -47,6 +47,12 @@ def identity(combine: str, kind: npt.DTypeLike) -> Any:
     return dtype.type(limits.max if combine == "min" else limits.min)
 
 
+def by_group(groups: Array) -> tuple[Array, Array]:
+    """The positions of these key groups in order, and where each group begins there, and the last one ends."""
+    order = np.argsort(groups, kind="stable")
+    return order, np.searchsorted(groups[order], np.arange(KEY_GROUPS + 1))
+
+
 def in_group_order(ids: Array) -> tuple[Array, Array]:
     """The vertices in the order of their key groups, each once; and where each group begins, and the last one ends.
 
@@ -55,9 +61,8 @@ def in_group_order(ids: Array) -> tuple[Array, Array]:
     ([7, 8], 129, 2)
     """
     ids = np.unique(ids)
-    groups = key_groups(ids)
-    order = np.argsort(groups, kind="stable")
-    return ids[order], np.searchsorted(groups[order], np.arange(KEY_GROUPS + 1))
+    order, starts = by_group(key_groups(ids))
+    return ids[order], starts
 
 
 def ranges(firsts: Array, counts: Array) -> Array:

@@ -21,7 +21,7 @@ from backedge.engine.batches.columns import Columns, Records
 from backedge.engine.batches.constant_bytes import constant_bytes, constant_in
 from backedge.engine.batches.formats import from_format
 from backedge.engine.operators.base import OperatorRuntime, Place
-from backedge.engine.vertices.edges import Array, Lookup, OutEdges, in_group_order
+from backedge.engine.vertices.edges import Array, Lookup, OutEdges, by_group, in_group_order
 from backedge.engine.vertices.frontier import SpreadingValues
 from backedge.graphs.exact_numbers import converted
 from backedge.graphs.graph_errors import BadOptionError
@@ -238,9 +238,7 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         ids, starts = in_group_order(np.concatenate([np.empty(0, np.int64), *self._ids]))
         edges = self._together(self._edges)
         self._ids, self._edges = [], []
-        groups = key_groups(edges["sources"])
-        order = np.argsort(groups, kind="stable")
-        ends = np.searchsorted(groups[order], np.arange(KEY_GROUPS + 1))
+        order, ends = by_group(key_groups(edges["sources"]))
         ordered = {part: column[order] for part, column in edges.items()}
         for group in self._groups():
             rows = slice(ends[group], ends[group + 1])

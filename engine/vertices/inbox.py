@@ -7,35 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from backedge.engine.vertices.edges import COMBINES, Array, identity
 from backedge.graphs.exact_numbers import check_sums, largest
 from backedge.graphs.vertex_program import Received
-
-
-class Inbox(Protocol):
-    """What has arrived for vertices, given by their positions."""
-
-    def add(self, places: Array, values: Array, *, distinct_and_ordered: bool) -> None:
-        """Add values for the vertices at these places."""
-        ...
-
-    def take(self) -> Any:
-        """What `apply` is called with. The inbox is empty afterwards."""
-        ...
-
-    def filed(self, starts: Array) -> list[Any]:
-        """The content by key group; None for each if there is none. `starts` says where each group begins, and the
-        last one ends.
-        """
-        ...
-
-    def restore(self, filed: Mapping[int, Any]) -> None:
-        """Take what was filed of each group, by the position at which it begins."""
-        ...
 
 
 class CombinedInbox:
@@ -65,21 +43,23 @@ class CombinedInbox:
             self._combine.at(self._values, places, values)
 
     def take(self) -> Array:
-        """The value of each vertex."""
+        """The value of each vertex, which `apply` is called with. The inbox is empty afterwards."""
         taken, self._values = self._values, np.full(self._vertices, self._nothing)
         self._is_empty = True
         self._sum_max = None if self._sum_max is None else 0
         return taken
 
     def filed(self, starts: Array) -> list[Any]:
-        """The values of each group."""
+        """The values of each group, None for each if there are none. `starts` says where each group begins, and the
+        last one ends.
+        """
         if self._is_empty:
             return [None] * (len(starts) - 1)
         values = self._values.copy()
         return [values[start:end] for start, end in pairwise(starts.tolist())]
 
     def restore(self, filed: Mapping[int, Any]) -> None:
-        """Take the values of these groups."""
+        """Take what was filed of each group, by the position at which it begins."""
         for first, values in filed.items():
             self._values[first : first + len(values)] = values
             self._is_empty = False
@@ -123,3 +103,6 @@ class UncombinedInbox:
     def restore(self, filed: Mapping[int, Any]) -> None:
         """Take the values of these groups."""
         self._parts = [(at + first, values) for first, (at, values) in filed.items() if len(at)]
+
+
+Inbox = CombinedInbox | UncombinedInbox

@@ -37,7 +37,6 @@ import numpy as np
 import numpy.typing as npt
 
 from backedge.engine.batches.arrays import to_array
-from backedge.engine.batches.arrow import arrow
 from backedge.engine.batches.batch import Hops
 from backedge.engine.batches.columns import Columns, Records
 from backedge.engine.operators.base import Place
@@ -279,10 +278,10 @@ class VerticesOperator(VertexGraphOperator):
             announce = not direction.is_announced and len(values) > 0
             if announce:
                 direction.is_announced = self._is_changed[KNOWN] = True
-            self._send(Columns(_batch_of(direction, rows, values, report, senders, announce=announce)), 0)
+            self._send(_batch_of(direction, rows, values, report, senders, announce=announce), 0)
         elif self._has_active(active) or (report and vertices.round and len(vertices)):
             # After a round in which nothing is sent there is no other one, but vertices without edges may be active.
-            self._send(Columns(_only_report(direction.sender, report, self.place)), 0)
+            self._send(_only_report(direction.sender, report, self.place), 0)
 
     def _spread(self) -> Array:
         """Have vertices on the list send. Returns those elsewhere to which something travels, by position in `ids`."""
@@ -414,7 +413,7 @@ def _batch_of(
     senders: int | None,
     *,
     announce: bool,
-) -> Any:
+) -> Columns:
     """A batch of these values, with a row for each key group that has any; for each of all if senders are counted."""
     starts = direction.starts if rows is None else np.searchsorted(rows, direction.starts)
     counts = np.diff(direction.starts if announce else starts)
@@ -428,22 +427,22 @@ def _batch_of(
     ids, ids_starts = np.empty(0, np.int64), nothing
     if announce:
         ids, ids_starts = direction.ids.astype(np.int64), np.append(direction.starts[groups], len(direction.ids))
-    columns = {
-        "vertex": arrow().array(row_keys()[groups]),
-        "sender": arrow().array(np.full(len(groups), direction.sender, np.int64)),
+    columns: dict[str, Any] = {
+        "vertex": row_keys()[groups],
+        "sender": np.full(len(groups), direction.sender, np.int64),
         "ids": as_bytes(ids, ids_starts),
         "at": as_bytes(at, at_starts),
         "values": as_bytes(values, own_starts),
     }
     for name, number in report.items():
-        columns[name] = arrow().array(np.append(number, np.zeros(len(groups) - 1, type(number))))
+        columns[name] = np.append(number, np.zeros(len(groups) - 1, type(number)))
     if senders is not None:
-        columns["senders"] = arrow().array(np.full(len(groups), senders, np.int64))
-    return arrow().RecordBatch.from_arrays(list(columns.values()), list(columns))
+        columns["senders"] = np.full(len(groups), senders, np.int64)
+    return columns_of(columns)
 
 
-def _only_report(sender: int, report: Mapping[str, float], place: Place) -> Any:
+def _only_report(sender: int, report: Mapping[str, float], place: Place) -> Columns:
     """A row without values, to this task itself."""
     group = groups_of_task(place.task.index, place.parallelism)[0]
     row = {"vertex": key_in_group(group), "sender": sender, "ids": b"", "at": b"", "values": b"", **report}
-    return arrow().RecordBatch.from_pylist([row])
+    return columns_of({name: [value] for name, value in row.items()})

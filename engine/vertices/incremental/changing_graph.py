@@ -171,7 +171,7 @@ class DealerOperator(OperatorRuntime):
         changes = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         kept = last_of_each(changes["sources"], changes["targets"])
         sources, targets, weights, added = (changes[name][kept] for name in ("sources", "targets", "weights", "added"))
-        rows = by_group(key_groups(sources), [sources, targets, weights, added.astype(np.int64)])
+        rows = parts_of_groups(key_groups(sources), [sources, targets, weights, added.astype(np.int64)])
         self._deal(Kind.CHANGE, *rows)
 
     def _deal(self, phase: Kind, groups: Array, parts: list[Any]) -> None:
@@ -284,7 +284,7 @@ class ChangingVerticesOperator(VertexGraphOperator):
         left, self._changing.left = self._changing.left, np.empty(0, np.int64)
         if len(left):
             nothing = np.empty(0, np.int64)
-            sent.append((Kind.GO_ON, *by_group(key_groups(left), [nothing, left, nothing, nothing])))
+            sent.append((Kind.GO_ON, *parts_of_groups(key_groups(left), [nothing, left, nothing, nothing])))
         self._changing.tidy()
         share, returned = divided(batch.column("share").to_pylist(), sum(len(groups) for _, groups, _ in sent))
         for kind, groups, parts in sent:
@@ -315,7 +315,7 @@ class ChangingVerticesOperator(VertexGraphOperator):
         else:
             told, then = changing.tell(Told(sources, targets, values, numbers)), Kind.TELL
         if len(told.targets):
-            sent.append((then, *by_group(key_groups(told.targets), list(told))))
+            sent.append((then, *parts_of_groups(key_groups(told.targets), list(told))))
 
     def _note(self, returned: list[tuple[int, int]]) -> None:
         touched = np.flatnonzero(self._changing.touched).astype(np.uint8)
@@ -353,7 +353,7 @@ def messages(kind: Kind, share: int, version: int, groups: Array, parts: list[An
     return columns_of({"vertex": row_keys()[groups], **columns, **dict(zip(_PARTS, parts, strict=True))})
 
 
-def by_group(groups: Array, arrays: list[Array]) -> tuple[Array, list[Any]]:
+def parts_of_groups(groups: Array, arrays: list[Array]) -> tuple[Array, list[Any]]:
     """The key groups that occur, and for each array a column with the bytes of its part in each of them."""
     order = np.argsort(groups, kind="stable")
     present, counts = np.unique(groups, return_counts=True)
