@@ -11,7 +11,7 @@ import pytest
 from bench.columns import write_rows
 from bench.debian_graph import write_debian
 from bench.fitting import check_parameters
-from bench.graph_input import Homes, read_graph, read_weights, write_graph, write_grid
+from bench.graph_input import read_graph, read_weights, write_graph, write_grid
 from bench.ours import BenchError
 from bench.pagerank import check_ranks
 from bench.sgd import Weights
@@ -64,12 +64,6 @@ def test_an_entry_of_debians_index_leads_once_to_each_thing_that_it_names(
     assert sorted(map(sources.count, set(sources))) == [1, 9]
     assert set(sources) | set(targets) == set(range(11))
     assert len(set(sources) & set(targets)) == 1, "libc6 is the same vertex in both entries"
-
-
-def test_pages_have_rows_of_their_own_at_their_task():
-    homes = Homes(100, 3)
-    assert [homes.rows[pages].tolist() for pages in homes.pages] == [[*range(len(pages))] for pages in homes.pages]
-    assert sorted(np.concatenate(homes.pages).tolist()) == [*range(100)]
 
 
 @pytest.mark.parametrize(

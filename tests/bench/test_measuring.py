@@ -92,42 +92,27 @@ def test_every_batch_is_sent_received_and_processed(kind: str):
     assert (passage.receiver.rounds is not None) == (kind == "round")
 
 
-class CountsRecords(TaskCore):
-    """Does what no core may: it looks at every record."""
+class Wasteful(TaskCore):
+    """Does what no core may: it looks at every record, and takes its time."""
 
     def receive(self, channel: ChannelId, attempt: Attempt, item: Item) -> Sequence[Effect]:
         if isinstance(item, Data) and not isinstance(item.payload, bytes):
             self.records = sum(1 for _ in item.payload.records)
-        return super().receive(channel, attempt, item)
-
-
-class TakesItsTime(TaskCore):
-    def receive(self, channel: ChannelId, attempt: Attempt, item: Item) -> Sequence[Effect]:
         self.wasted = sum(range(2_000))
         return super().receive(channel, attempt, item)
 
 
-def missed(of: type[TaskCore], step_us: float = 0.0) -> list[str]:
-    found = interleaved(core.cases(0, of, batches=200) | {schedules.STEP: lambda: step_us}, turns=5)
-    return [limit.claim for limit in core.limits(found) if not limit.holds]
-
-
-def test_work_for_every_record_misses_the_limit():
-    assert any(claim.startswith("batch: ") and "with 1,000 records" in claim for claim in missed(CountsRecords))
-
-
 @pytest.mark.slow
-def test_a_slow_core_misses_the_limit():
-    claims = missed(TakesItsTime)
+def test_work_for_every_record_a_slow_core_and_a_slow_simulator_miss_their_limits():
+    found = interleaved(core.cases(0, Wasteful, batches=200) | {schedules.STEP: lambda: 1e6}, turns=5)
+    claims = [limit.claim for limit in core.limits(found) if not limit.holds]
     for kind in (*core.KINDS, "across, digest aside"):
         assert any(claim.startswith(f"{kind}: ") and "a bare deque" in claim for claim in claims)
+    assert any(claim.startswith("batch: ") and "with 1,000 records" in claim for claim in claims)
+    assert any(claim.startswith("simulated step: ") for claim in claims)
 
 
 # -- schedules ---------------------------------------------------------------------------------------------------
-
-
-def test_a_slow_simulator_misses_the_limit():
-    assert any(claim.startswith("simulated step: ") for claim in missed(TaskCore, step_us=1e6))
 
 
 @pytest.mark.slow

@@ -64,26 +64,15 @@ def test_version(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().out == f"backedge {VERSION}\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "mark"),
-    [
-        (["{}:flow"], "flow retries"),
-        (["{}:made"], "flow retries"),
-        (["./{}:flow"], "flow retries"),
-        (["{}.py:flow"], "flow retries"),
-        (["./{}.py:flow"], "flow retries"),
-        (["{}:flow", "--format", "text"], "flow retries"),
-        (["{}:flow", "--format", "mermaid"], "flowchart"),
-        (["{}:flow", "--format", "dot"], "digraph"),
-        (["{}:flow", "--format", "svg"], "<svg"),
-    ],
-)
-def test_graph_draws_a_flow_or_what_a_function_gives_in_each_format(
-    module: str, words: list[str], mark: str, capsys: pytest.CaptureFixture[str]
-):
-    assert main(["graph", *(word.format(module) for word in words)]) == 0
-    drawn = capsys.readouterr().out
-    assert mark in drawn and "attempt" in drawn
+def test_graph_draws_a_flow_or_what_a_function_gives_in_each_format(module: str, capsys: pytest.CaptureFixture[str]):
+    places = ("{}:flow", "{}:made", "./{}:flow", "{}.py:flow", "./{}.py:flow")
+    formats = {"text": "flow retries", "mermaid": "flowchart", "dot": "digraph", "svg": "<svg"}
+    drawings = [([place], "flow retries") for place in places]
+    drawings += [([places[0], "--format", name], mark) for name, mark in formats.items()]
+    for words, mark in drawings:
+        assert main(["graph", *(word.format(module) for word in words)]) == 0
+        drawn = capsys.readouterr().out
+        assert mark in drawn and "attempt" in drawn
 
 
 def test_graph_that_cannot_run_is_refused_with_the_reason(module: str, capsys: pytest.CaptureFixture[str]):

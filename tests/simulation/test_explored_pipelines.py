@@ -17,15 +17,18 @@ def test_no_schedule_of_two_pipelines_loses_the_job_or_mixes_them(name: str):
     assert found.states > 500 and found.ends > 20
 
 
+LOST_REPLY = "two pipelines, a lost reply"
+
+
 @pytest.mark.parametrize(
-    "rule", ["pipeline-shares-a-completion", "pipeline-fences-another", "pipelines-count-attempts-apart"]
+    ("rule", "name", "told"),
+    [
+        ("pipeline-shares-a-completion", LOST_REPLY, "step first.one"),
+        ("pipeline-fences-another", LOST_REPLY, "step first.one"),
+        ("pipelines-count-attempts-apart", LOST_REPLY, "step first.one"),
+        pytest.param("given-up-pipeline-continues", GIVEN_UP, "of b from 1", marks=pytest.mark.slow),
+    ],
 )
-def test_a_broken_rule_of_pipelines_is_found_with_its_story(rule: str):
-    found = explore_pipelines("two pipelines, a lost reply", PIPELINES[rule].parts().supervisor)
-    assert found.violations and "step first.one" in found.violations[0]
-
-
-@pytest.mark.slow
-def test_a_pipeline_that_was_given_up_and_continues_is_found():
-    found = explore_pipelines(GIVEN_UP, PIPELINES["given-up-pipeline-continues"].parts().supervisor)
-    assert found.violations and "of b from 1" in found.violations[0]
+def test_a_broken_rule_of_pipelines_is_found_with_its_story(rule: str, name: str, told: str):
+    found = explore_pipelines(name, PIPELINES[rule].parts().supervisor)
+    assert found.violations and told in found.violations[0]

@@ -1,4 +1,4 @@
-"""Supervisors that wake late and remove things, replies of the store that are lost, runs that go back and fail.
+"""Replies of the store that are lost, and runs that go back and replace output.
 
 Each is a fault that schedules draw, which test_seeds.py counts; here one of each kind is put together by hand.
 """
@@ -25,13 +25,16 @@ def starts(world: World) -> list[Epoch | None]:
     return [entry.restored for _, entry in world.store.history if isinstance(entry, AttemptStart)]
 
 
-@pytest.mark.parametrize("fault", ["lose_append_reply", "hang_append"])
-def test_a_manifest_whose_reply_is_lost_is_completed_once(fault: str):
-    world = world_of(keep=3)
-    go_on(world, without=("append",), cuts=0)
+def until_a_manifest_is_asked_for(world: World) -> None:
     while world.pending is None or not isinstance(world.pending.entry, Manifest):
         events = [event for event in world.enabled() if event[0] != "remove"]
         world.apply(events[0] if events else ("tick",))
+
+
+@pytest.mark.parametrize("fault", ["lose_append_reply", "hang_append"])
+def test_a_manifest_whose_reply_is_lost_is_completed_once(fault: str):
+    world = world_of(keep=3)
+    until_a_manifest_is_asked_for(world)
     asked, epoch = world.pending, world.pending.entry.epoch
     world.apply((fault,))
     assert world.pending is None and world.driver.step == asked, "the same entry is asked for again, after a pause"
@@ -43,9 +46,7 @@ def test_a_manifest_whose_reply_is_lost_is_completed_once(fault: str):
 @pytest.mark.parametrize("is_given_up", [False, True])
 def test_an_entry_that_hangs_is_not_given_up_when_its_repetition_fails(is_given_up: bool):
     world = world_of(keep=3, parts=BREAKS["later-error-settles-unknown"].parts() if is_given_up else None)
-    while world.pending is None or not isinstance(world.pending.entry, Manifest):
-        events = [event for event in world.enabled() if event[0] != "remove"]
-        world.apply(events[0] if events else ("tick",))
+    until_a_manifest_is_asked_for(world)
     asked = world.pending
     world.apply(("hang_append",))
     while world.pending is None:

@@ -58,22 +58,22 @@ def added_and_slept(body: Stream[int]) -> Stream[int]:
     return body.key_by(lambda number: 0).process(Adding, name="add").process(Sleep, name="sleep")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("body", [added_and_asked, added_and_slept])
-def test_a_round_waits_for_what_its_end_has_started(body: Any):
-    flow = Flow("ending")
-    numbers = flow.read(Items(NUMBERS), name="numbers")
-    flow.iterate(numbers, body, rounds=ROUNDS, name="iterate").write(Collect(), name="done")
-    result = simulate(flow, seeds=range(20), crashes=2, parallelism=(1, 2))
-    assert result.outputs["done"] == [sum(NUMBERS) + ROUNDS]
+ALL, THE_SUM = [number + ROUNDS for number in NUMBERS], [sum(NUMBERS) + ROUNDS]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("body", [asked, slept])
-@pytest.mark.parametrize("policy", ["aligned", "unaligned"])
-def test_a_round_that_was_restored_waits_as_it_did_before(body: Any, policy: Any):
+@pytest.mark.parametrize(
+    ("body", "policy", "done"),
+    [
+        *((body, policy, ALL) for body in (asked, slept) for policy in ("aligned", "unaligned")),
+        *((body, "aligned", THE_SUM) for body in (added_and_asked, added_and_slept)),
+    ],
+)
+def test_a_round_waits_for_what_its_records_or_its_end_have_started_also_once_it_was_restored(
+    body: Any, policy: Any, done: list[int]
+):
     flow = Flow("waiting")
     numbers = flow.read(Items(NUMBERS), name="numbers")
     flow.iterate(numbers, body, rounds=ROUNDS, name="iterate").write(Collect(), name="done")
     result = simulate(flow, seeds=range(20), crashes=3, parallelism=(1, 2), policy=policy)
-    assert sorted(result.outputs["done"]) == [number + ROUNDS for number in NUMBERS]
+    assert sorted(result.outputs["done"]) == done

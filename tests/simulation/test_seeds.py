@@ -47,13 +47,9 @@ def test_every_topology_and_every_policy_takes_part(summary):
 def test_cuts_hold_logs_and_crashes_restore_them(summary):
     counts = summary.counts
     assert counts["cyclic_cuts_with_log"] > 0.3 * counts["cyclic_cuts"] > 0
-    assert counts["restores_with_log"] > 10
-    assert counts["overlapping"] > 10
-    assert counts["rescaled"] > 0
-    assert counts["cuts_between_rounds"] > 0
-    assert counts["on_columns"] > 3
-    assert counts["on_columns_restores"] > 0
-    assert counts["on_columns_batches_in_cuts"] > 0
+    least = {"restores_with_log": 11, "overlapping": 11, "on_columns": 4, "rescaled": 1, "cuts_between_rounds": 1}
+    least |= {"on_columns_restores": 1, "on_columns_batches_in_cuts": 1}
+    assert {what: counts[what] for what, count in least.items() if counts[what] < count} == {}
 
 
 @pytest.mark.slow
@@ -67,18 +63,11 @@ def test_every_fault_happens(summary):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "expected",
-    [
-        {"failed_claim", "unreadable_chain", "unreadable_cut"},
-        {"taken_together", "split_batches", "spilled"},
-        {"compactions", "compactions_failed", "cuts_with_compactions", "restored_from_compactions"},
-        {"compactions_of_deltas", "superseding"},
-        {"full_channels", "late_credit", "credit_sent_again", "repeated_orders", "early_orders"},
-    ],
-    ids=["errors of the store", "batches", "compactions", "deltas", "channels and lines"],
-)
-def test_every_situation_happens(summary, expected):
+def test_every_situation_happens(summary):
+    expected = {"failed_claim", "unreadable_chain", "unreadable_cut", "taken_together", "split_batches", "spilled"}
+    expected |= {"compactions", "compactions_failed", "cuts_with_compactions", "restored_from_compactions"}
+    expected |= {"compactions_of_deltas", "superseding", "full_channels", "late_credit", "credit_sent_again"}
+    expected |= {"repeated_orders", "early_orders"}
     assert expected <= {what for what, count in summary.happened.items() if count}
 
 

@@ -35,53 +35,35 @@ def looping(**loop: Any) -> Flow:
     again = flow.loop("again", of=int, **loop)
     done, rest = flow.read(Items([5]), name="numbers").merge(again).split(lambda n: n <= 0, name="is_done")
     again.feed(rest.map(lambda n: n - 1, name="less"))
-    if not loop.get("endless"):
-        done.write(Collect(), name="out")
-    else:
-        rest.write(Collect(), name="out")
+    (rest if loop.get("endless") else done).write(Collect(), name="out")
     return flow
+
+
+ONE = doubled(Items([1]))
 
 
 @pytest.mark.parametrize(
     ("flow", "options", "told"),
     [
-        (
-            doubled(JsonLines("numbers/")),
-            {},
-            "numbers/ does not exist: give the path of a file or a folder that exists; "
-            "or give its records, simulate(flow, inputs={'numbers': [...]})",
-        ),
-        (
-            doubled(Items([1])),
-            {"inputs": {"number": [1]}},
-            "inputs are given for 'number', which is not a source of the flow; its sources are 'numbers'",
-        ),
-        (doubled(Items([1])), {"inputs": {"numbers": iter([1])}}, "are of type list_iterator: give a list of records"),
-        (doubled(Items([1])), {"inputs": {"numbers": "one"}}, "are of type str: give a list of records"),
-        (
-            doubled(Generate(float)),
-            {},
-            "source 'numbers' never ends, so a simulated run would not either: give it a count",
-        ),
-        (
-            looping(endless=True),
-            {},
-            "loop 'again' is endless, so a simulated run would be too: give the flow stop_when=",
-        ),
-        (doubled(Items([1])), {"seeds": 100}, "seeds=100 is one number: give range(100) to run that many, or [100]"),
-        (doubled(Items([1])), {"crashes": -1}, "crashes=-1 is not a number of crashes: give 0 or more"),
-        (doubled(Items([1])), {"crashes": "x"}, "crashes='x' is not a number of crashes: give 0 or more"),
-        (doubled(Items([1])), {"parallelism": "2"}, "parallelism='2' runs no task"),
-        (doubled(Items([1])), {"seeds": None}, "seeds=None are not numbers: give range(100)"),
-        (doubled(Items([1])), {"parallelism": 0}, "parallelism=0 runs no task: give a number of at least 1"),
-        (doubled(Items([1])), {"parallelism": ()}, "parallelism=() runs no task"),
-        (doubled(Items([1])), {"policy": "daily"}, "is unknown: give one of 'aligned', 'unaligned'"),
+        (doubled(JsonLines("numbers/")), {}, r"numbers/ does not exist: .*inputs=\{'numbers': \[...\]\}"),
+        (ONE, {"inputs": {"number": [1]}}, "'number', which is not a source of the flow; its sources are 'numbers'"),
+        (ONE, {"inputs": {"numbers": iter([1])}}, "are of type list_iterator: give a list of records"),
+        (ONE, {"inputs": {"numbers": "one"}}, "are of type str: give a list of records"),
+        (doubled(Generate(float)), {}, "source 'numbers' never ends.*: give it a count"),
+        (looping(endless=True), {}, "loop 'again' is endless.*: give the flow stop_when="),
+        (ONE, {"seeds": 100}, r"seeds=100 is one number: give range\(100\) to run that many, or \[100\]"),
+        (ONE, {"seeds": None}, r"seeds=None are not numbers: give range\(100\)"),
+        (ONE, {"crashes": -1}, "crashes=-1 is not a number of crashes: give 0 or more"),
+        (ONE, {"crashes": "x"}, "crashes='x' is not a number of crashes: give 0 or more"),
+        (ONE, {"parallelism": "2"}, "parallelism='2' runs no task"),
+        (ONE, {"parallelism": 0}, "parallelism=0 runs no task: give a number of at least 1"),
+        (ONE, {"parallelism": ()}, r"parallelism=\(\) runs no task"),
+        (ONE, {"policy": "daily"}, "is unknown: give one of 'aligned', 'unaligned'"),
     ],
 )
 def test_what_it_cannot_do_is_refused_with_the_fix(flow: Flow, options: Any, told: str):
-    with pytest.raises(SimulationError) as refused:
+    with pytest.raises(SimulationError, match=told):
         simulate(flow, **options)
-    assert told in str(refused.value)
 
 
 @pytest.mark.parametrize("invariant", [3, "true"])
@@ -89,7 +71,7 @@ def test_an_invariant_that_cannot_be_called_is_refused_before_anything_runs(inva
     def made(position: int) -> int:
         raise AssertionError("the flow runs")
 
-    with pytest.raises(BadOptionError, match=r"invariant= of simulate got .* cannot be called: give a function"):
+    with pytest.raises(BadOptionError, match=r"invariant= of simulate got .*: give a function"):
         simulate(doubled(Generate(made, count=1)), invariant=invariant)
 
 

@@ -7,10 +7,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.protocol.orders import AttemptStart, Manifest
+from backedge.recovery.protocol.orders import AttemptStart
 from backedge.recovery.stores import documents
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.schema import ENTRY
@@ -40,14 +39,6 @@ def test_entries_come_back_in_order_as_they_were_created(tmp_path: Path):
     assert CutStore(str(tmp_path), "job").chain() == store.chain()
     assert last.files[SINK] is None
     assert last.transactions == {SINK: ("done.0.late", "done.0.early")}
-
-
-def test_the_entry_of_a_stop_says_that_the_run_ends_with_it(tmp_path: Path):
-    store = CutStore(str(tmp_path), "job")
-    store.create(1, AttemptStart(Attempt(1), None))
-    files = write(store, snapshots_of(1))
-    assert store.create(2, replace(manifest_for(files, 1), stops=True), files, DEPLOYMENT)
-    assert [entry.stops for entry in CutStore(str(tmp_path), "job").chain() if isinstance(entry, Manifest)] == [True]
 
 
 def test_a_coordinator_that_wakes_late_finds_its_place_taken_and_leaves_nothing(tmp_path: Path):
@@ -115,21 +106,16 @@ def test_a_torn_file_is_never_an_entry(tmp_path: Path):
     assert store.create(6, AttemptStart(Attempt(3), Epoch(5)))
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_a_missing_entry_is_an_error(tmp_path: Path, number: int):
+def test_a_missing_entry_is_an_error_and_so_is_a_chain_that_is_shorter_than_it_was(tmp_path: Path):
     store = chain_of(tmp_path)
-    (tmp_path / "job" / "chain" / f"{number:08d}.json").unlink()
-    for reader in (store, CutStore(str(tmp_path), "job")):
-        with pytest.raises(SnapshotCorruptError, match=rf"{number:08d}\.json is missing\b.*\b5\b"):
-            reader.chain()
-
-
-def test_a_chain_that_is_shorter_than_it_was_is_an_error(tmp_path: Path):
-    store = chain_of(tmp_path)
-    store.chain()
-    (tmp_path / "job" / "chain" / "00000005.json").unlink()
-    with pytest.raises(SnapshotCorruptError, match=r"00000005\.json is missing"):
-        store.chain()
+    for number in range(1, 6):
+        path = tmp_path / "job" / "chain" / f"{number:08d}.json"
+        right = path.read_bytes()
+        path.unlink()
+        for reader in (store, CutStore(str(tmp_path), "job"))[: 2 if number < 5 else 1]:
+            with pytest.raises(SnapshotCorruptError, match=rf"{number:08d}\.json is missing"):
+                reader.chain()
+        path.write_bytes(right)
 
 
 @pytest.mark.slow
@@ -206,13 +192,9 @@ def test_a_manifest_tells_what_a_cut_is(tmp_path: Path):
     store = chain_of(tmp_path)
     described = store.manifest_of(Epoch(2))
     assert (described.epoch, described.attempt, described.policy) == (2, 1, "aligned")
-    assert (described.savepoint, described.graph_hash, described.parallelism) == (
-        "before the upgrade",
-        "abc",
-        {"rank": 1},
-    )
-    assert described.logs["again"].batches == 4
-    assert described.logs["again"].records == 4
+    assert (described.savepoint, described.graph_hash) == ("before the upgrade", "abc")
+    assert described.parallelism == {"rank": 1}
+    assert (described.logs["again"].batches, described.logs["again"].records) == (4, 4)
     assert described.size == sum(path.stat().st_size for path in (tmp_path / "job" / "epoch=2").rglob("*.parquet"))
     assert {file.name for file in described.files} == {
         path.relative_to(tmp_path / "job").as_posix() for path in (tmp_path / "job" / "epoch=2").rglob("*.parquet")

@@ -20,24 +20,15 @@ from tests.faults.evidence import Evidence
 from tests.stores.snapshots import begin, complete
 
 
-def test_a_store_makes_its_folders_and_holds_no_run_yet(tmp_path: Path):
-    store = CutStore(str(tmp_path / "a" / "b"), "job")
-    assert Path(store.path) == tmp_path / "a" / "b" / "job"
-    assert not store.holds_a_run
-    assert store.chain() == []
+def test_a_store_makes_its_folders_keeps_its_identity_and_holds_no_run_yet(tmp_path: Path):
+    root = str(tmp_path / "a" / "b")
+    for job in ("job", "_job", "~job", "größe 1", "x" * 150):
+        assert Path(CutStore(root, job).path) == tmp_path / "a" / "b" / job
+    store = CutStore(root, "job")
+    assert CutStore(root, "job").job_id == store.job_id != CutStore(root, "other").job_id
+    assert not store.holds_a_run and store.chain() == []
     begin(store)
     assert store.holds_a_run
-
-
-@pytest.mark.parametrize("job", ["_job", "~job", "größe 1", "x" * 150])
-def test_the_folder_of_a_job_has_its_name(tmp_path: Path, job: str):
-    assert Path(CutStore(str(tmp_path), job).path) == tmp_path / job
-
-
-def test_a_store_keeps_its_identity(tmp_path: Path):
-    first = CutStore(str(tmp_path), "job")
-    assert CutStore(str(tmp_path), "job").job_id == first.job_id
-    assert CutStore(str(tmp_path), "other").job_id != first.job_id
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch
@@ -19,7 +18,6 @@ from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.links import Link, needed
 from backedge.recovery.stores.manifests import entry_document, entry_in
-from backedge.recovery.stores.store_errors import NoSuchCutError
 from tests.stores.snapshots import DEPLOYMENT, manifest_for, snapshots_of, write
 
 
@@ -37,13 +35,13 @@ def complete(
     return entry
 
 
-def test_entries_name_their_pipeline(tmp_path: Path):
+def test_entries_name_their_pipeline_and_a_stop(tmp_path: Path):
     store = CutStore(str(tmp_path), "job")
     entries = [start(1, "a"), start(2, "b")]
     assert all(store.create(number, entry) for number, entry in enumerate(entries, 1))
     entries += [complete(store, 2, 1, "a", (2,)), complete(store, 3, 2, "b", (3,), ("c", "d"))]
     assert CutStore(str(tmp_path), "job").chain() == entries
-    for entry in entries:
+    for entry in (*entries, replace(entries[-1], stops=True)):
         assert entry_in(json.loads(json.dumps(entry_document(entry)))) == entry
 
 
@@ -87,37 +85,6 @@ def test_a_removal_that_is_carried_out_late_hits_no_manifest_of_a_complete_cut(t
     assert disk.left
     disk.late()
     CutStore(str(tmp_path), "job").verify(Epoch(4))
-
-
-def test_the_retention_of_a_pipeline_removes_only_its_own_cuts(tmp_path: Path):
-    store = CutStore(str(tmp_path), "job")
-    for number, entry in enumerate((start(1, "a"), start(2, "b")), 1):
-        store.create(number, entry)
-    complete(store, 2, 1, "a", (2,))
-    complete(store, 3, 2, "b", (3,))
-    complete(store, 4, 1, "a", (4,))
-    store.drop(Epoch(2))
-    assert store.cuts() == [3, 4]
-    for epoch in (3, 4):
-        store.verify(Epoch(epoch))
-    with pytest.raises(NoSuchCutError):
-        store.verify(Epoch(2))
-
-
-def test_the_sweep_of_a_pipeline_spares_the_attempts_of_others(tmp_path: Path):
-    store = CutStore(str(tmp_path), "job")
-    for number, entry in enumerate((start(1, "a"), start(2, "b")), 1):
-        store.create(number, entry)
-    complete(store, 2, 1, "a", (2,))
-    write(store, snapshots_of(5, 2))  # the other pipeline is about to complete this
-    write(store, snapshots_of(6, 1))  # this attempt has failed
-    store.create(4, start(3, "a"))
-    readers = read_pipelines(store.numbered())
-    assert isinstance(readers["a"], Supervisor) and readers["a"].others == {2: "b"}
-    readers["a"].attempt = Attempt(3)
-    store.sweep(readers["a"].sweep())
-    there = {path.parent.parent.name for path in tmp_path.rglob("epoch=*/attempt=*/table=*")}
-    assert there == {"epoch=2", "epoch=5"}
 
 
 def test_the_cuts_of_a_pipeline_that_was_given_up_are_removed(tmp_path: Path):

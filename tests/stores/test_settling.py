@@ -177,10 +177,7 @@ def test_tasks_beside_the_supervisor_leave_it_to_that(
     assert written.is_settled is is_settled
 
 
-@pytest.mark.parametrize(("place", "is_beside"), [("here", True), ("elsewhere", False)])
-def test_an_actor_knows_whether_it_is_beside_the_supervisor(
-    monkeypatch: pytest.MonkeyPatch, place: str, is_beside: bool
-):
+def test_an_actor_knows_whether_it_is_beside_the_supervisor(monkeypatch: pytest.MonkeyPatch):
     asked: list[bool] = []
 
     def open_store(options: Any, plan: Any, is_beside: bool) -> None:
@@ -190,10 +187,11 @@ def test_an_actor_knows_whether_it_is_beside_the_supervisor(
     monkeypatch.setattr(host, "open_store", open_store)
     monkeypatch.setattr(host.cluster, "place", lambda: "here")
     monkeypatch.setattr(host.cluster, "name_process", lambda title: None)
-    ours = host.TaskHost(supervisor=None)
-    ours._mailbox, ours._met = SimpleNamespace(close=lambda: None), Attempt(1)  # type: ignore[assignment]
-    supervisor = Address(place, "ipc:///nowhere")
     deployment, options = SimpleNamespace(plan=SimpleNamespace(name="flow"), tasks={}), SimpleNamespace(job="job")
-    begin = Begin(Attempt(1), "a", deployment, {}, {SUPERVISOR: supervisor}, options, ())  # type: ignore[arg-type]
-    assert ours.take_part(begin).end == "failed"
-    assert asked == [is_beside]
+    for place in ("here", "elsewhere"):
+        ours = host.TaskHost(supervisor=None)
+        ours._mailbox, ours._met = SimpleNamespace(close=lambda: None), Attempt(1)  # type: ignore[assignment]
+        addresses = {SUPERVISOR: Address(place, "ipc:///nowhere")}
+        begin = Begin(Attempt(1), "a", deployment, {}, addresses, options, ())  # type: ignore[arg-type]
+        assert ours.take_part(begin).end == "failed"
+    assert asked == [True, False]
