@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from backedge.recovery.protocol.messages import Mode
 from tests.protocol.bench_of_cores import Bench, Sends, graph
 
@@ -67,24 +69,15 @@ def test_a_barrier_takes_effect_only_when_what_was_received_before_it_is_process
     assert bench.state(1, "join") == ["before"]
 
 
-def test_a_channel_that_has_ended_counts_as_having_given_every_barrier():
+@pytest.mark.parametrize("comes_last", [False, True])
+def test_a_channel_that_has_ended_counts_as_having_given_every_barrier(comes_last: bool):
     bench = join_bench()
     bench.exhaust("left")
-    bench.deliver("left->join")
     bench.trigger("right", 1)
-    bench.deliver("right->join")
-    assert bench.has_captured(1, "join")
-
-
-def test_an_end_that_comes_while_the_other_channel_is_held_completes_the_alignment():
-    bench = join_bench()
-    bench.trigger("right", 1)
-    bench.deliver("right->join")
-    assert not bench.has_captured(1, "join")
-    bench.exhaust("left")
-    bench.deliver("left->join")
-    assert bench.has_captured(1, "join")
-    assert not bench.has_ended("join")
+    for channel in ("right->join", "left->join") if comes_last else ("left->join", "right->join"):
+        assert not bench.has_captured(1, "join")
+        bench.deliver(channel)
+    assert bench.has_captured(1, "join") and not bench.has_ended("join")
 
 
 def test_an_end_behind_unprocessed_batches_does_not_count_yet():
@@ -99,19 +92,16 @@ def test_an_end_behind_unprocessed_batches_does_not_count_yet():
     assert bench.state(1, "join") == ["before"]
 
 
-def test_the_trigger_is_a_regular_input_of_a_head():
-    for trigger_first in (True, False):
+def test_the_trigger_is_a_regular_input_of_a_head_and_its_back_edges_are_not_waited_for():
+    for way in (1, -1):
         bench = Bench(LOOP)
         bench.trigger("items", 1)
-        if trigger_first:
-            bench.trigger("head", 1)
+        for what, where in [(bench.trigger, ("head", 1)), (bench.deliver, ("items->head",))][::way]:
             assert not bench.has_captured(1, "head")
-            bench.deliver("items->head")
-        else:
-            bench.deliver("items->head")
-            assert not bench.has_captured(1, "head")
-            bench.trigger("head", 1)
+            what(*where)
         assert bench.has_captured(1, "head")
+        assert bench.on_wire("head->body") == ["barrier 1"]
+        assert not bench.is_sealed(1, "head")
 
 
 def test_a_head_whose_other_inputs_have_ended_still_captures_on_the_trigger():
@@ -131,16 +121,6 @@ def test_a_head_whose_other_inputs_are_just_ending_captures_when_they_have():
     bench.run()
     assert bench.has_captured(1, "head")
     assert bench.log(1, "body->head") == []
-
-
-def test_a_head_does_not_wait_for_its_back_edges():
-    bench = Bench(LOOP)
-    bench.trigger("items", 1)
-    bench.trigger("head", 1)
-    bench.deliver("items->head")
-    assert bench.has_captured(1, "head")
-    assert bench.on_wire("head->body") == ["barrier 1"]
-    assert not bench.is_sealed(1, "head")
 
 
 def test_a_head_that_only_its_own_loop_enters_captures_on_the_trigger_alone():

@@ -90,53 +90,56 @@ def logged(*numbers: int) -> tuple[LogEntry, ...]:
     return tuple(LogEntry(seq, encode(Batch([number])), 0, 0) for seq, number in enumerate(numbers, start=1))
 
 
-FORMER = counting().plan()
+def chain(first: str, second: str) -> Plan:
+    flow = Flow("loop")
+    flow.read(Items([1]), name="in").map(abs, name=first).map(abs, name=second).write(Collect(), name="out")
+    return flow.plan()
 
 
-def test_an_added_operator_starts_without_state_and_the_others_keep_theirs():
-    plan = counting(more=lambda done: done.map(str, name="shown")).plan()
-    states = states_of(restored(cut_of(FORMER), plan, change_of(FORMER)))
-    assert "shown" not in states
-    assert states["grow"] == {0: b"grow"} and states["done"] == {0: b"done"}
+FORMER, COUNT = counting().plan(), counting(name="count").plan()
+SHOWN = counting(more=lambda done: done.map(str, name="shown")).plan()
+CHANGES: dict[str, tuple[Plan, Plan, dict[str, str], tuple[str, ...], dict[str, str]]] = {
+    "an added operator starts without state, the others keep theirs": (
+        *(FORMER, SHOWN, {}, ()),
+        {"grow": "grow", "done": "done", "shown": ""},
+    ),
+    "a renamed operator gets the state of its former name": (
+        *(FORMER, COUNT, {"grow": "count"}, ()),
+        {"count": "grow", "grow": ""},
+    ),
+    "two operators that swap their names swap their state": (
+        *(chain("a", "b"), chain("b", "a"), {"a": "b", "b": "a"}, ()),
+        {"a": "b", "b": "a"},
+    ),
+    "a dropped operator leaves nothing behind": (SHOWN, FORMER, {}, ("shown",), {"shown": "", "grow": "grow"}),
+    "an operator that is dropped and still there starts again": (
+        *(FORMER, SHOWN, {}, ("grow",)),
+        {"grow": "", "done": "done"},
+    ),
+}
+"""The former graph, the new one, what is renamed and dropped; and the former name of the state of each operator."""
 
 
-def test_a_renamed_operator_gets_the_state_of_its_former_name():
-    plan = counting(name="count").plan()
-    states = states_of(restored(cut_of(FORMER), plan, change_of(FORMER, {"grow": "count"})))
-    assert states["count"] == {0: b"grow"} and "grow" not in states
-
-
-def test_two_operators_that_swap_their_names_swap_their_state():
-    def chain(first: str, second: str) -> Plan:
-        flow = Flow("loop")
-        flow.read(Items([1]), name="in").map(abs, name=first).map(abs, name=second).write(Collect(), name="out")
-        return flow.plan()
-
-    former = chain("a", "b")
-    states = states_of(restored(cut_of(former), chain("b", "a"), change_of(former, {"a": "b", "b": "a"})))
-    assert states["a"] == {0: b"b"} and states["b"] == {0: b"a"}
+@pytest.mark.parametrize(("former", "plan", "rename", "drop", "expected"), CHANGES.values(), ids=CHANGES)
+def test_state_goes_where_the_names_say(
+    former: Plan, plan: Plan, rename: dict[str, str], drop: tuple[str, ...], expected: dict[str, str]
+):
+    parts = restored(cut_of(former), plan, change_of(former, rename, drop))
+    states = states_of(parts)
+    assert {name: states.get(name, {0: b""}) for name in expected} == {
+        name: {0: of.encode()} for name, of in expected.items()
+    }
+    # What changes is not written relative to the cut.
+    assert {part.base for part in parts.values()} == {None}
 
 
 def test_a_renamed_operator_and_another_parallelism_go_together():
-    plan = counting(name="count").plan()
     cut = cut_of(FORMER, logged(5, 6), parallelism=2)
-    parts = restored(cut, plan, change_of(FORMER, {"grow": "count"}), parallelism=3)
+    parts = restored(cut, COUNT, change_of(FORMER, {"grow": "count"}), parallelism=3)
     assert set(states_of(parts)["count"].values()) == {b"grow"}
     logs = sum(received.is_back for snapshot in cut.snapshots.values() for received in snapshot.inputs)
     payloads = [payload for part in parts.values() for log in part.logs for payload in log.payloads]
     assert sorted(record for payload in payloads for record in decode(payload).records) == [5] * logs + [6] * logs
-
-
-def test_a_dropped_operator_leaves_nothing_behind():
-    former = counting(more=lambda done: done.map(str, name="shown")).plan()
-    states = states_of(restored(cut_of(former), FORMER, change_of(former, drop=("shown",))))
-    assert "shown" not in states and states["grow"] == {0: b"grow"}
-
-
-def test_an_operator_that_is_dropped_and_still_there_starts_again_without_state():
-    plan = counting(more=lambda done: done.map(str, name="shown")).plan()
-    states = states_of(restored(cut_of(FORMER), plan, change_of(FORMER, drop=("grow",))))
-    assert "grow" not in states and states["done"] == {0: b"done"}
 
 
 def in_flight(parts: Mapping[TaskId, TaskRestore]) -> list[tuple[str, list[Any]]]:
@@ -148,17 +151,15 @@ def in_flight(parts: Mapping[TaskId, TaskRestore]) -> list[tuple[str, list[Any]]
 @pytest.mark.parametrize("drop", [("grow",), ("grow", "enough", "done"), ("numbers", "grow", "enough", "done")])
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_records_on_their_way_to_a_dropped_operator_that_is_still_there_arrive(drop: tuple[str, ...], parallelism: int):
-    plan = counting(more=lambda done: done.map(str, name="shown")).plan()
-    parts = restored(cut_of(FORMER, logged(5, 6)), plan, change_of(FORMER, drop=drop), parallelism)
+    parts = restored(cut_of(FORMER, logged(5, 6)), SHOWN, change_of(FORMER, drop=drop), parallelism)
     assert {name for name, _ in in_flight(parts)} == {"grow"}
     assert sorted(number for _, numbers in in_flight(parts) for number in numbers) == [5, 6]
     assert not states_of(parts).keys() & set(drop)
 
 
 def test_records_on_their_way_to_a_dropped_operator_stay_with_their_tasks_if_their_number_is_kept():
-    plan = counting(more=lambda done: done.map(str, name="shown")).plan()
     cut = cut_of(FORMER, logged(5), parallelism=2)
-    parts = restored(cut, plan, change_of(FORMER, drop=("grow",)), parallelism=2)
+    parts = restored(cut, SHOWN, change_of(FORMER, drop=("grow",)), parallelism=2)
     assert {id.index: len(log.payloads) for id, part in parts.items() for log in part.logs} == {0: 2, 1: 2}
 
 
@@ -195,24 +196,18 @@ def test_prepared_output_stays_with_its_sink():
     snapshot = cut.snapshots[task]
     prepared = OperatorState(transactions=(Transaction("done-1", Epoch(3), Attempt(1)),))
     cut.snapshots[task] = replace(snapshot, operators={**snapshot.operators, "done": prepared})  # type: ignore[index]
-    parts = restored(cut, counting(name="count").plan(), change_of(FORMER, {"grow": "count"}))
+    parts = restored(cut, COUNT, change_of(FORMER, {"grow": "count"}))
     assert [name for part in parts.values() for name in part.transactions] == ["done-1"]
-
-
-def test_what_changes_in_a_changed_graph_is_not_written_relative_to_the_cut():
-    plan = counting(more=lambda done: done.map(str, name="shown")).plan()
-    parts = restored(cut_of(FORMER), plan, change_of(FORMER))
-    assert {part.base for part in parts.values()} == {None}
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------
 
 
-def merged(name: str) -> Plan:
-    """The operator of this name has another kind than in `counting`."""
+def routed(route: Callable[[Any], Any] = lambda numbers: numbers) -> Plan:
+    """As `counting`, with another kind of `grow`; `route` is applied to what enters that."""
     flow = Flow("loop")
     again = flow.loop("again")
-    grown = flow.read(Items([1]), name="numbers").merge(again).map(abs, name=name)
+    grown = route(flow.read(Items([1]), name="numbers").merge(again)).map(abs, name="grow")
     done, rest = grown.split(bool, name="enough")
     again.feed(rest)
     done.write(Collect(), name="done")
@@ -222,13 +217,13 @@ def merged(name: str) -> Plan:
 @pytest.mark.parametrize(
     ("plan", "rename", "drop", "why"),
     [
-        (counting(name="count").plan(), {}, (), r"'grow' is not in the flow any more.*--drop grow.*--rename grow="),
-        (merged("grow"), {}, (), r"'grow' was a stateful_map and is a map now.*--drop grow"),
+        (COUNT, {}, (), r"'grow' is not in the flow any more.*--drop grow.*--rename grow="),
+        (routed(), {}, (), r"'grow' was a stateful_map and is a map now.*--drop grow"),
         (FORMER, {"gone": "grow"}, (), r"no operator 'gone'"),
         (FORMER, {}, ("gone",), r"no operator 'gone'"),
-        (counting(name="count").plan(), {"grow": "cuont"}, (), r"'grow' cannot be renamed to 'cuont'"),
+        (COUNT, {"grow": "cuont"}, (), r"'grow' cannot be renamed to 'cuont'"),
         (FORMER, {"grow": "enough"}, (), r"'grow' cannot be renamed to 'enough', which has state of its own"),
-        (counting(name="count").plan(), {"grow": "count"}, ("grow",), r"'grow' cannot be both renamed and dropped"),
+        (COUNT, {"grow": "count"}, ("grow",), r"'grow' cannot be both renamed and dropped"),
         (counting(sink="kept").plan(), {"done": "kept"}, (), r"sink 'done' cannot be renamed.*--drop done"),
     ],
 )
@@ -256,48 +251,35 @@ def test_records_on_an_edge_that_is_gone_are_refused_and_an_empty_edge_may_go():
 
 
 def test_records_on_an_edge_that_routes_in_another_way_are_refused():
-    def routed(by_key: bool) -> Plan:
-        flow = Flow("loop")
-        again = flow.loop("again")
-        numbers = flow.read(Items([1]), name="numbers").merge(again)
-        grown = (numbers.key_by(abs) if by_key else numbers.rebalance()).map(abs, name="grow")
-        done, rest = grown.split(bool, name="enough")
-        again.feed(rest)
-        done.write(Collect(), name="done")
-        return flow.plan()
-
-    former, plan = routed(by_key=True), routed(by_key=False)
+    former, plan = routed(lambda numbers: numbers.key_by(abs)), routed(lambda numbers: numbers.rebalance())
     fitted(outline_of(cut_of(former)), plan, change_of(former))
     with pytest.raises(GraphMismatchError, match="routes its records in another way now"):
         fitted(outline_of(cut_of(former, logged(5))), plan, change_of(former))
 
 
-def test_nothing_enters_an_operator_that_has_ended():
-    def joined(more: bool) -> Plan:
-        flow = Flow("loop")
-        numbers = flow.read(Items([1]), name="numbers")
-        if more:
-            numbers = numbers.merge(flow.read(Items([2]), name="more"))
-        numbers.rebalance().write(Collect(), name="done")
-        return flow.plan()
+def read_by(more: bool, step: Callable[[Any], Any]) -> Plan:
+    """A flow with one source, or with two."""
+    flow = Flow("chain")
+    numbers = flow.read(Items([1]), name="numbers")
+    if more:
+        numbers = numbers.merge(flow.read(Items([2]), name="more"))
+    step(numbers).write(Collect(), name="done")
+    return flow.plan()
 
-    former, plan = joined(more=False), joined(more=True)
+
+def test_nothing_enters_an_operator_that_has_ended():
+    former, plan = (read_by(more, lambda numbers: numbers.rebalance()) for more in (False, True))
     restored(cut_of(former), plan, change_of(former))
     with pytest.raises(GraphMismatchError, match=r"'done' had ended.*'more' would send to it"):
         fitted(outline_of(cut_of(former, ended=("numbers", "done"))), plan, change_of(former))
 
 
 def test_a_dropped_operator_that_had_ended_begins_again_only_if_something_can_reach_it():
-    def chain(more: bool) -> Plan:
-        flow = Flow("chain")
-        numbers = flow.read(Items([1]), name="numbers")
-        if more:
-            numbers = numbers.merge(flow.read(Items([2]), name="more"))
-        counted = numbers.key_by(lambda number: number).stateful_map(grow, initial=0, name="grow")
-        counted.rebalance().map(abs, name="shown").write(Collect(), name="done")
-        return flow.plan()
+    def counted(numbers: Any) -> Any:
+        grown = numbers.key_by(lambda number: number).stateful_map(grow, initial=0, name="grow")
+        return grown.rebalance().map(abs, name="shown")
 
-    former, longer = chain(more=False), chain(more=True)
+    former, longer = (read_by(more, counted) for more in (False, True))
     cut = cut_of(former, ended=("numbers", "grow", "shown"))
     change = change_of(former, drop=("grow",))
     same = replace(longer, operators=former.operators, edges=former.edges)
@@ -306,12 +288,8 @@ def test_a_dropped_operator_that_had_ended_begins_again_only_if_something_can_re
     with pytest.raises(GraphMismatchError, match=r"'shown' had ended.*'grow' would send to it"):
         fitted(outline_of(cut), longer, change)
     parts = restored(cut, longer, change_of(former, drop=("grow", "shown", "done")))
-    assert {str(task): part.ended for task, part in parts.items()} == {
-        "numbers/0": True,
-        "more/0": False,
-        "grow/0": False,
-        "shown/0": False,
-    }
+    ended = {"numbers": True, "more": False, "grow": False, "shown": False}
+    assert {task.name: part.ended for task, part in parts.items()} == ended
 
 
 def test_the_state_of_a_running_iteration_cannot_be_dropped():
@@ -335,7 +313,7 @@ def test_the_state_of_a_running_iteration_cannot_be_dropped():
 def test_the_cut_of_a_graph_that_another_run_has_put_in_its_place_is_refused():
     cut = outline_of(replace(cut_of(FORMER), graph_hash="foreign"))
     with pytest.raises(GraphMismatchError, match="another run has changed the job meanwhile"):
-        fitted(cut, counting(name="count").plan(), change_of(FORMER, {"grow": "count"}))
+        fitted(cut, COUNT, change_of(FORMER, {"grow": "count"}))
 
 
 def test_the_difference_names_everything_that_changed():
@@ -487,23 +465,20 @@ def test_state_is_upgraded_before_it_moves_to_other_tasks_and_under_a_new_name()
 
 
 @pytest.mark.parametrize(
-    ("plan", "why"),
+    ("before", "after", "why"),
     [
-        (keeping(NoUpgrade), r"'kept' has state of version 2.*state_version=3 but no way.*upgrade\(value.*--drop kept"),
-        (keeping(NoUpgradeOfItsOwn), r"'kept' has state of version 2.*upgrade_own\(state"),
+        (KeptBefore, NoUpgrade, r"'kept' has state of version 2.*state_version=3 .*upgrade\(value.*--drop kept"),
+        (KeptBefore, NoUpgradeOfItsOwn, r"'kept' has state of version 2.*upgrade_own\(state"),
+        (KeptLater, Kept, r"'kept' has state of version 4.*state_version=3.*run the newer code"),
     ],
 )
-def test_a_version_that_changed_without_an_upgrade_is_refused(plan: Plan, why: str):
-    former = keeping(KeptBefore)
+def test_a_version_that_changed_without_an_upgrade_or_is_newer_than_the_code_is_refused(
+    before: type[Any], after: type[Any], why: str
+):
+    former, plan = keeping(before), keeping(after)
     with pytest.raises(GraphMismatchError, match=why):
         fitted(outline_of(cut_of(former)), plan, change_of(former))
     fitted(outline_of(cut_of(former)), plan, change_of(former, drop=("kept",)))
-
-
-def test_state_of_a_newer_version_than_the_code_is_refused():
-    former = keeping(KeptLater)
-    with pytest.raises(GraphMismatchError, match=r"'kept' has state of version 4.*state_version=3.*run the newer code"):
-        fitted(outline_of(cut_of(former)), keeping(Kept), change_of(former))
 
 
 def test_the_difference_names_the_versions_that_are_upgraded():

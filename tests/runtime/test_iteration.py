@@ -10,7 +10,7 @@ from backedge import Collect, Flow, Items, Stream
 from backedge.engine.batches.batch import Batch
 from backedge.graphs.ids import TaskId
 from backedge.graphs.task_errors import MisuseError
-from tests.runtime.tasks import Tasks, by_receiver
+from tests.runtime.tasks import Tasks, by_receiver, records_of
 
 HERE, THERE = TaskId("body", 0), TaskId("body", 1)
 
@@ -41,23 +41,17 @@ def test_the_result_is_what_came_back_last():
     assert tasks.home("head").release_round() == []
 
 
-def test_rounds_bounds_their_number():
+def test_rounds_bounds_their_number_and_an_inner_one_is_counted_by_the_innermost_number_of_its_path():
     head = iterating(rounds=3).home("head")
     assert [head.decide((number,), {HERE: 5}) for number in range(4)] == [True, True, False, False]
+    assert head.decide((7, 1), {HERE: 5}) is True
 
 
-def test_an_inner_round_is_counted_by_the_innermost_number_of_its_path():
-    assert iterating(rounds=3).home("head").decide((7, 1), {HERE: 5}) is True
-
-
-def test_an_empty_round_is_the_last():
+def test_an_empty_round_is_the_last_and_without_a_rule_nothing_else_is():
     for rule in ({}, {"rounds": 3}, {"until": lambda total: False}):
         head = iterating(**rule).home("head")
         assert head.decide((0,), {}) is False
         assert head.decide((0,), {HERE: None}) is False
-
-
-def test_without_rounds_and_until_it_goes_on_as_long_as_something_comes_back():
     assert iterating().home("head").decide((1000,), {HERE: 1, THERE: None}) is True
 
 
@@ -137,11 +131,8 @@ def test_hooks_of_the_body_see_the_round():
     tasks = Tasks(flow)
     home = tasks.home("op")
 
-    def seen(emitted: Any) -> list[Any]:
-        return [record for _, batch in emitted for record in batch.records]
-
-    assert seen(tasks.feed("op", [1])) == [("record", (0, 0))]
-    assert seen(home.on_round_end((0, 0), 0)) == [("end", (0, 0))]
-    assert seen(tasks.feed("op", [1])) == [("record", (0, 1))]
-    assert seen(home.on_round_end((0,), 0)) == [("end", (0,))]
-    assert seen(tasks.feed("op", [1])) == [("record", (1, 0))]
+    assert records_of(tasks.feed("op", [1])) == [("record", (0, 0))]
+    assert records_of(home.on_round_end((0, 0), 0)) == [("end", (0, 0))]
+    assert records_of(tasks.feed("op", [1])) == [("record", (0, 1))]
+    assert records_of(home.on_round_end((0,), 0)) == [("end", (0,))]
+    assert records_of(tasks.feed("op", [1])) == [("record", (1, 0))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -22,24 +23,28 @@ def processing(kind: type[Any], key: Any = None, parallelism: int = 1) -> Tasks:
     return Tasks(flow, parallelism)
 
 
+def hooks(**of_name: Callable[..., Any]) -> type[Any]:
+    """A class with these hooks, given without `self`."""
+
+    def method(hook: Callable[..., Any]) -> Callable[..., None]:
+        def call(self: Any, *arguments: Any) -> None:
+            hook(*arguments)
+
+        return call
+
+    members = {"on_record": lambda ctx, record: None, **of_name}
+    return type("Hooks", (), {name: method(hook) for name, hook in members.items()})
+
+
 def test_hooks_run_in_their_order():
     told: list[Any] = []
-
-    class All:
-        def on_start(self, ctx: Any) -> None:
-            told.append("start")
-
-        def on_record(self, ctx: Any, n: int) -> None:
-            told.append(n)
-            ctx.set_timer(n)
-
-        def on_timer(self, ctx: Any, at_ms: int) -> None:
-            told.append(("timer", at_ms, ctx.now))
-
-        def on_end(self, ctx: Any) -> None:
-            told.append("end")
-
-    tasks = processing(All)
+    kind = hooks(
+        on_start=lambda ctx: told.append("start"),
+        on_record=lambda ctx, n: (told.append(n), ctx.set_timer(n)),
+        on_timer=lambda ctx, at_ms: told.append(("timer", at_ms, ctx.now)),
+        on_end=lambda ctx: told.append("end"),
+    )
+    tasks = processing(kind)
     tasks.feed("op", [5, 3])
     home = tasks.home("op")
     assert home.next_timer_ms == 3
@@ -64,15 +69,9 @@ def test_hooks_run_in_their_order():
 def test_a_timer_fires_with_the_time_that_it_was_set_for(given: Any, kind: type, due_ms: int):
     """A class may compare the time with the one that it set last."""
     told: list[Any] = []
-
-    class Timed:
-        def on_record(self, ctx: Any, n: int) -> None:
-            ctx.set_timer(given)
-
-        def on_timer(self, ctx: Any, at_ms: float) -> None:
-            told.append(at_ms)
-
-    tasks = processing(Timed)
+    tasks = processing(
+        hooks(on_record=lambda ctx, n: ctx.set_timer(given), on_timer=lambda ctx, at_ms: told.append(at_ms))
+    )
     tasks.feed("op", [1])
     assert tasks.home("op").next_timer_ms == due_ms
     tasks.home("op").fire_timers(due_ms - 1)
@@ -102,14 +101,9 @@ NOW_MS = 1_800_000_000_000
     ],
 )
 def test_a_timer_that_would_never_fire_or_at_once_is_refused(call: str, given: Any, told: str):
-    class Timed:
-        def on_record(self, ctx: Any, n: int) -> None:
-            getattr(ctx, call)(given)
-
-        def on_timer(self, ctx: Any, at_ms: int) -> None: ...
-
+    kind = hooks(on_record=lambda ctx, n: getattr(ctx, call)(given), on_timer=lambda ctx, at_ms: None)
     with pytest.raises(MisuseError, match=f"operator 'op': ctx.{call} got {told}"):
-        processing(Timed).feed("op", [1], now_ms=NOW_MS)
+        processing(kind).feed("op", [1], now_ms=NOW_MS)
 
 
 class Cleared:
@@ -152,42 +146,25 @@ def test_a_timer_that_is_set_again_after_it_was_cleared_fires_once():
 
 
 def test_a_cut_has_no_timers_that_were_cleared():
-    flow = Flow("cleared")
-    keyed = flow.read(Items([]), name="source").key_by(lambda n: n)
-    keyed.process(Cleared, name="op").rebalance().write(Collect(), name="sink")
-    tasks = Tasks(flow)
+    tasks = processing(Cleared, key=lambda n: n)
     tasks.feed("op", [1])
-    restored = Tasks(flow, restored=tasks.capture()).home("op")
+    restored = Tasks(tasks.flow, restored=tasks.capture()).home("op")
     assert restored.next_timer_ms == 10
     assert records_of(restored.fire_timers(now_ms=50)) == [(1, 10)]
 
 
 @pytest.mark.parametrize("call", ["set_timer", "set_timer_in"])
 def test_a_timer_of_on_end_is_refused_since_it_would_never_fire(call: str):
-    class Late:
-        def on_record(self, ctx: Any, n: int) -> None: ...
-
-        def on_end(self, ctx: Any) -> None:
-            getattr(ctx, call)(50)
-
-        def on_timer(self, ctx: Any, at_ms: int) -> None: ...
-
-    tasks = processing(Late)
+    tasks = processing(hooks(on_end=lambda ctx: getattr(ctx, call)(50), on_timer=lambda ctx, at_ms: None))
     with pytest.raises(MisuseError, match=rf"ctx\.{call} in on_end"):
         tasks.home("op").end(now_ms=0)
 
 
 def test_what_hooks_emit_goes_through_the_rest_of_the_chain_upstream_first():
-    class Last:
-        def on_record(self, ctx: Any, n: int) -> None:
-            ctx.emit(n)
-
-        def on_end(self, ctx: Any) -> None:
-            ctx.emit(100)
-
+    last = hooks(on_record=lambda ctx, n: ctx.emit(n), on_end=lambda ctx: ctx.emit(100))
     flow = Flow("chain")
-    first = flow.read(Items([]), name="source").rebalance().process(Last, name="op")
-    first.map(lambda n: n + 1).process(Last, name="second").rebalance().write(Collect(), name="sink")
+    first = flow.read(Items([]), name="source").rebalance().process(last, name="op")
+    first.map(lambda n: n + 1).process(last, name="second").rebalance().write(Collect(), name="sink")
     assert records_of(Tasks(flow).home("op").end(now_ms=0)) == [101, 100]
 
 
@@ -200,13 +177,8 @@ def test_keyed_state_is_the_value_of_the_current_key():
             ctx.emit((ctx.key, ctx.state.get()))
 
     tasks = processing(Count, key=lambda word: word[0])
-    assert records_of(tasks.feed("op", ["a", "b", "a", "a!", "a"])) == [
-        ("a", 1),
-        ("b", 1),
-        ("a", 2),
-        ("a", None),
-        ("a", 1),
-    ]
+    found = records_of(tasks.feed("op", ["a", "b", "a", "a!", "a"]))
+    assert found == [("a", 1), ("b", 1), ("a", 2), ("a", None), ("a", 1)]
 
 
 def test_keys_goes_over_the_keys_that_have_a_value():
@@ -226,15 +198,12 @@ def test_keys_goes_over_the_keys_that_have_a_value():
 
 
 def test_named_inputs_are_told_apart_and_keyed_each_in_its_own_way():
-    class Join:
-        def on_record(self, ctx: Any, input: str, value: Any) -> None:
-            ctx.emit((input, ctx.key, value))
-
+    join = hooks(on_record=lambda ctx, input, value: ctx.emit((input, ctx.key, value)))
     flow = Flow("join")
     orders = flow.read(Items([]), name="orders").key_by("id")
     users = flow.read(Items([]), name="users").key_by(lambda user: user[0])
     rates = flow.read(Items([]), name="rates").broadcast()
-    joined = flow.process(Join, orders=orders, users=users, rates=rates, name="op")
+    joined = flow.process(join, orders=orders, users=users, rates=rates, name="op")
     joined.rebalance().write(Collect(), name="sink")
     tasks = Tasks(flow)
     assert records_of(tasks.feed("op", [{"id": 7}], input="orders")) == [("orders", 7, {"id": 7})]
@@ -270,87 +239,50 @@ def test_on_batch_sees_a_batch_and_where_it_is_keyed_the_records_of_one_key():
 
 
 def test_what_is_emitted_has_the_hops_of_the_record_it_came_from():
-    class Twice:
-        def on_record(self, ctx: Any, n: int) -> None:
-            for _ in range(n):
-                ctx.emit(n)
-
-    [(_, batch)] = processing(Twice).feed("op", [2, 0, 1], hops=[4, 5, 6])
+    twice = hooks(on_record=lambda ctx, n: [ctx.emit(n) for _ in range(n)])
+    [(_, batch)] = processing(twice).feed("op", [2, 0, 1], hops=[4, 5, 6])
     assert (batch.records, batch.hops) == ([2, 2, 1], [4, 4, 6])
 
 
-def test_what_a_timer_emits_has_the_hops_of_the_record_that_set_it():
-    class Later:
-        def on_record(self, ctx: Any, n: int) -> None:
-            ctx.set_timer(n)
-
-        def on_timer(self, ctx: Any, at_ms: int) -> None:
-            ctx.emit(at_ms)
-
-    tasks = processing(Later)
-    tasks.feed("op", [20, 10, 20], hops=[1, 2, 3])
+def test_what_a_timer_emits_has_the_hops_of_the_record_that_set_it_and_the_end_the_highest_of_all():
+    tasks = processing(
+        hooks(
+            on_record=lambda ctx, n: ctx.set_timer(n),
+            on_timer=lambda ctx, at_ms: ctx.emit(at_ms),
+            on_end=lambda ctx: ctx.emit("end"),
+        )
+    )
+    tasks.feed("op", [20, 10, 20], hops=[1, 3, 2])
     [(_, batch)] = tasks.home("op").fire_timers(now_ms=30)
-    assert (batch.records, batch.hops) == ([10, 20, 20], [2, 1, 3])
-
-
-def test_what_the_end_emits_has_the_highest_hops_of_all_records_seen():
-    class Sum:
-        def on_record(self, ctx: Any, n: int) -> None:
-            pass
-
-        def on_end(self, ctx: Any) -> None:
-            ctx.emit("end")
-
-    tasks = processing(Sum)
-    tasks.feed("op", [1, 2], hops=[3, 1])
-    [(_, batch)] = tasks.home("op").end(now_ms=0)
+    assert (batch.records, batch.hops) == ([10, 20, 20], [3, 1, 2])
+    [(_, batch)] = tasks.home("op").end(now_ms=30)
     assert batch.hops == 3
 
 
 def test_a_timer_set_twice_fires_once_and_one_set_when_firing_waits_for_the_next_time():
-    class Again:
-        def on_record(self, ctx: Any, n: int) -> None:
-            ctx.set_timer(10)
-            ctx.set_timer(10)
-
-        def on_timer(self, ctx: Any, at_ms: int) -> None:
-            ctx.emit((ctx.key, at_ms))
-            ctx.set_timer(at_ms)
-
-    tasks = processing(Again, key=lambda n: n)
+    again = hooks(
+        on_record=lambda ctx, n: [ctx.set_timer(10) for _ in range(2)],
+        on_timer=lambda ctx, at_ms: (ctx.emit((ctx.key, at_ms)), ctx.set_timer(at_ms)),
+    )
+    tasks = processing(again, key=lambda n: n)
     tasks.feed("op", [1])
-    home = tasks.home("op")
-    assert records_of(home.fire_timers(now_ms=10)) == [(1, 10)]
-    assert home.next_timer_ms == 10
-    assert records_of(home.fire_timers(now_ms=10)) == [(1, 10)]
+    for _ in range(2):
+        assert tasks.home("op").next_timer_ms == 10
+        assert records_of(tasks.home("op").fire_timers(now_ms=10)) == [(1, 10)]
 
 
 def test_timers_of_a_key_at_one_time_stay_distinct_if_their_records_went_round_differently_often():
-    class Delay:
-        """Records wait by how often they have gone round."""
-
-        def on_record(self, ctx: Any, n: int) -> None:
-            ctx.set_timer(10)
-
-        def on_timer(self, ctx: Any, at_ms: int) -> None:
-            ctx.emit(at_ms)
-
     def fired(tasks: Tasks) -> list[int]:
         batches = [batch for _, batch in tasks.home("op").fire_timers(now_ms=10)]
         return [hops for batch in batches for hops in spread(batch.hops, len(batch))]
 
-    def delaying(states: Any = None) -> Tasks:
-        flow = Flow("delay")
-        keyed = flow.read(Items([]), name="source").key_by(lambda n: 0)
-        keyed.process(Delay, name="op").rebalance().write(Collect(), name="sink")
-        return Tasks(flow, restored=states)
-
-    tasks = delaying()
+    delay = hooks(on_record=lambda ctx, n: ctx.set_timer(10), on_timer=lambda ctx, at_ms: ctx.emit(at_ms))
+    tasks = processing(delay, key=lambda n: 0)
     tasks.feed("op", [7, 8, 9], hops=[0, 4, 0])
     states = tasks.capture()
     assert fired(tasks) == [0, 4]
     assert fired(tasks) == []
-    assert fired(delaying(states)) == [0, 4], "so it is after a restore"
+    assert fired(Tasks(tasks.flow, restored=states)) == [0, 4], "so it is after a restore"
 
 
 def test_no_record_is_taken_for_one_that_went_round_more_often_since_another_woke_in_the_same_millisecond():
@@ -376,21 +308,12 @@ def test_no_record_is_taken_for_one_that_went_round_more_often_since_another_wok
 
 
 def test_the_context_knows_where_it_runs():
-    class Where:
-        def on_record(self, ctx: Any, n: int) -> None:
-            ctx.emit((ctx.task_index, ctx.parallelism, ctx.now, ctx.key, ctx.round))
-
-    tasks = processing(Where, parallelism=2)
+    where = hooks(on_record=lambda ctx, n: ctx.emit((ctx.task_index, ctx.parallelism, ctx.now, ctx.key, ctx.round)))
+    tasks = processing(where, parallelism=2)
     assert records_of(tasks.feed("op", [1], index=1, now_ms=77)) == [(1, 2, 77, None, None)]
 
 
 # -- misuse -------------------------------------------------------------------------------------------------------
-
-
-def hooks(**of_name: Any) -> type[Any]:
-    """A class with these hooks, given without `self`."""
-    members = {name: lambda self, *arguments, hook=hook: hook(*arguments) for name, hook in of_name.items()}
-    return type("Wrong", (), {"on_record": lambda self, ctx, record: None, **members})
 
 
 IN_ON_START = {
@@ -431,9 +354,7 @@ def test_what_an_instance_has_opened_is_closed_with_its_task(capsys: pytest.Capt
             closed.append("connection")
             raise OSError("the other side was faster")
 
-    flow = Flow("opened")
-    flow.read(Items([1]), name="source").rebalance().process(Opened, name="op").write(Collect())
-    tasks = Tasks(flow)
+    tasks = processing(Opened)
     tasks.feed("op", [1])
     tasks.home("op").close()
     assert closed == ["connection"]

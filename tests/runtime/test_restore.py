@@ -12,6 +12,7 @@ from backedge import Collect, Flow, Items, Stream
 from backedge.engine.state.split_own_state import move_whole
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.task_errors import MisuseError
+from backedge.recovery.cut.cut import OperatorState
 from tests.runtime.tasks import Tasks, encoded, records_of
 
 
@@ -145,8 +146,7 @@ def test_calls_not_yet_answered_are_made_again_with_the_record_as_it_arrived():
 
 
 def test_a_source_reads_on_where_it_was():
-    flow = Flow("read")
-    flow.read(Items([1, 2, 3, 4, 5, 6, 7]), name="source").rebalance().write(Collect(), name="sink")
+    flow = written(Items([1, 2, 3, 4, 5, 6, 7]))
     tasks = Tasks(flow, parallelism=2)
     tasks.home("source", 0).produce(3, now_ms=0)
     tasks.home("source", 1).produce(1, now_ms=0)
@@ -157,12 +157,8 @@ def test_a_source_reads_on_where_it_was():
 
 
 def test_a_source_restored_without_splits_reads_nothing():
-    flow = Flow("read")
-    flow.read(Items([1, 2]), name="source").rebalance().write(Collect(), name="sink")
-    states = {id: dict(of_task) for id, of_task in Tasks(flow).capture().items()}
-    for of_task in states.values():
-        for name, state in of_task.items():
-            of_task[name] = type(state)()
+    flow = written(Items([1, 2]))
+    states = {id: dict.fromkeys(of_task, OperatorState()) for id, of_task in Tasks(flow).capture().items()}
     home = Tasks(flow, restored=states).home("source")
     assert home.exhausted
     assert home.produce(10, now_ms=0) == []
@@ -209,9 +205,14 @@ def test_the_round_comes_back():
     assert records_of(restored.feed("op", [1])) == [(2,)]
 
 
+def written(source: Any = None) -> Flow:
+    flow = Flow("written")
+    flow.read(source or Items([]), name="source").rebalance().write(Collect(), name="sink")
+    return flow
+
+
 def test_a_sink_has_back_what_it_prepared_and_may_commit_it_again():
-    flow = Flow("write")
-    flow.read(Items([]), name="source").rebalance().write(Collect(), name="sink")
+    flow = written()
     tasks = Tasks(flow)
     tasks.feed("sink", ["a"])
     states = tasks.capture(epoch=1)
@@ -227,9 +228,7 @@ def test_a_sink_has_back_what_it_prepared_and_may_commit_it_again():
 
 
 def test_what_was_prepared_stays_state_until_it_is_committed():
-    flow = Flow("write")
-    flow.read(Items([]), name="source").rebalance().write(Collect(), name="sink")
-    tasks = Tasks(flow)
+    tasks = Tasks(written())
     home = tasks.home("sink")
     tasks.feed("sink", ["a"])
     tasks.capture(epoch=1)
@@ -248,11 +247,15 @@ def test_a_capture_restored_and_captured_again_is_the_same():
     assert repr(Tasks(flow, restored=states).capture()) == repr(states)
 
 
+def states_of(tasks: Tasks) -> list[OperatorState]:
+    return [of_task["op"] for of_task in tasks.capture().values() if "op" in of_task]
+
+
 def test_own_state_moves_to_another_number_of_tasks_by_split_and_merge():
     tasks = Tasks(fed_by(STEPS["process with a capture of its own"]), parallelism=2)
     tasks.feed("op", [1, 2], hops=3)
     tasks.feed("op", [3], index=1)
-    states = [of_task["op"] for of_task in tasks.capture().values() if "op" in of_task]
+    states = states_of(tasks)
     assert all(state.whole_can_move for state in states)
     operator = tasks.deployment.plan.operators["op"]
     moved = move_whole(operator, [state.whole for state in states], 3)
@@ -268,7 +271,7 @@ def test_a_split_that_gives_the_wrong_number_of_states_is_refused():
             return [state]
 
     tasks = Tasks(fed_by(lambda s: s.process(Halved, name="op")))
-    [state] = [of_task["op"] for of_task in tasks.capture().values() if "op" in of_task]
+    [state] = states_of(tasks)
     with pytest.raises(MisuseError, match=r"operator 'op': split returned \[\[\]\] for 3 tasks: return a list of 3"):
         move_whole(tasks.deployment.plan.operators["op"], [state.whole], 3)
 
@@ -280,5 +283,5 @@ def test_a_split_that_gives_the_wrong_number_of_states_is_refused():
 def test_a_state_says_whether_it_can_move(kind: str, can_move: bool):
     tasks = Tasks(fed_by(STEPS[kind]))
     tasks.feed("op", [1])
-    [state] = [of_task["op"] for of_task in tasks.capture().values() if "op" in of_task]
+    [state] = states_of(tasks)
     assert state.whole_can_move is can_move

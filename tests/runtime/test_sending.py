@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Items, Loop, Stream
+from backedge import Collect, Flow, Items, Loop
 from backedge.engine.batches.batch import Batch, encode, spread
 from backedge.engine.operators.sending import TARGETS_CACHED_MAX
 from backedge.graphs.routing import key_group, task_of_group
@@ -31,16 +31,12 @@ def owner(key: Any, parallelism: int = 3) -> int:
     return task_of_group(key_group(key), parallelism)
 
 
-def test_a_keyed_record_goes_to_the_task_of_its_key_group():
+def test_a_keyed_record_goes_to_the_task_of_its_key_group_also_by_the_name_of_a_column():
     keys = [*range(40), *map(str, range(40)), ("a", 1), None, 0.5, b"x"]
     for index, records, _ in targets(routed(lambda s: s.key_by(lambda r: r)), keys):
         assert [owner(record) for record in records] == [index] * len(records)
-
-
-def test_a_key_may_be_the_name_of_a_column():
-    records = [{"id": n} for n in range(20)]
-    for index, sent, _ in targets(routed(lambda s: s.key_by("id")), records):
-        assert [owner(record["id"]) for record in sent] == [index] * len(sent)
+    for index, records, _ in targets(routed(lambda s: s.key_by("id")), [{"id": n} for n in range(20)]):
+        assert [owner(record["id"]) for record in records] == [index] * len(records)
 
 
 def test_a_shuffled_batch_keeps_the_order_and_the_hops_of_its_records():
@@ -85,10 +81,8 @@ def test_a_rebalance_deals_records_in_turn_however_they_are_batched():
         for receiver, records in by_receiver(tasks.feed("op", [n])).items():
             one_by_one.setdefault(receiver, []).extend(records)
     assert at_once == one_by_one == {"sink/0": [0, 3, 6, 9], "sink/1": [1, 4, 7], "sink/2": [2, 5, 8]}
-
-
-def test_a_rebalance_deals_the_hops_with_the_records():
-    assert targets(routed(lambda s: s.rebalance(), 2), [1, 2, 3], [7, 8, 9]) == [(0, [1, 3], [7, 9]), (1, [2], 8)]
+    with_hops = targets(routed(lambda s: s.rebalance(), 2), [1, 2, 3], [7, 8, 9])
+    assert with_hops == [(0, [1, 3], [7, 9]), (1, [2], 8)]
 
 
 def test_route_sends_to_the_task_the_function_names_modulo_their_number():
@@ -105,11 +99,12 @@ def test_a_broadcast_gives_every_task_a_copy_of_its_own():
     assert [records for _, records, _ in sent] == [[{"n": 2}, "more"]] * 3
 
 
-def test_two_targets_in_one_task_never_see_each_others_changes():
-    def spoil(record: dict[str, int]) -> dict[str, int]:
-        record["n"] += 1
-        return record
+def spoil(record: dict[str, int]) -> dict[str, int]:
+    record["n"] += 1
+    return record
 
+
+def test_two_targets_in_one_task_never_see_each_others_changes():
     flow = Flow("two")
     source = flow.read(Items([{"n": 1}, {"n": 2}]), name="source")
     source.map(spoil).write(Collect(), name="one")
@@ -124,10 +119,6 @@ def test_two_targets_in_one_task_never_see_each_others_changes():
 
 
 def test_a_chained_target_and_a_channel_never_see_each_others_changes():
-    def spoil(record: dict[str, int]) -> dict[str, int]:
-        record["n"] += 1
-        return record
-
     flow = Flow("two")
     stream = flow.read(Items([]), name="source").rebalance().map(lambda r: r, name="op")
     stream.map(spoil).map(spoil).write(Collect(), name="chained")
@@ -175,10 +166,8 @@ def test_dead_letters_that_nobody_reads_are_kept():
 def test_a_run_whose_loop_may_not_exceed_its_limit_fails_and_says_how_to_go_on():
     with pytest.raises(LoopLimitError) as caught:
         looping(on_limit="fail").feed("op", [7], hops=2)
-    assert str(caught.value) == (
-        "loop 'again': record 7 has gone round 2 times, its max_rounds, but operator 'split-1' sends it round again: "
-        'raise max_rounds, or set such records aside with on_limit="dead_letter"'
-    )
+    for words in ("loop 'again'", "record 7", "2 times", "'split-1'", "max_rounds", 'on_limit="dead_letter"'):
+        assert words in str(caught.value)
 
 
 def test_where_no_loop_has_a_limit_nothing_is_counted():
@@ -216,24 +205,20 @@ def test_a_loop_in_one_task_comes_back_to_it_over_a_channel_of_its_own():
 
 
 def test_a_key_that_cannot_be_hashed_is_refused_with_the_record():
-    with pytest.raises(
-        RoutingError, match=r"key_by between 'op' and 'sink': the key \[1\] of record 1 cannot be hashed"
-    ):
+    with pytest.raises(RoutingError, match=r"'op' and 'sink': the key \[1\] of record 1 cannot be hashed"):
         routed(lambda s: s.key_by(lambda r: [r])).feed("op", [1])
 
 
 def test_a_key_without_a_stable_hash_is_refused():
-    said = (
-        r"the key frozenset\(\{1\}\) of record 1: a key of type frozenset has no hash that is the same in every process"
-    )
-    with pytest.raises(RoutingError, match=rf"key_by between 'op' and 'sink': {said}") as caught:
+    said = r"'op' and 'sink': the key frozenset\(\{1\}\) of record 1: a key of type frozenset has no hash"
+    with pytest.raises(RoutingError, match=said) as caught:
         routed(lambda s: s.key_by(lambda r: frozenset([r]))).feed("op", [1])
     assert caught.value.__cause__ is not None
     assert caught.value.__cause__.__context__ is None
 
 
-@pytest.mark.parametrize("missing", [1, 2, 7])
-@pytest.mark.parametrize("before", [[], [1, 2], [1, 2, 3]])
+@pytest.mark.parametrize("missing", [1, 7])
+@pytest.mark.parametrize("before", [[], [1, 2, 3]])
 def test_a_key_error_of_a_key_function_is_not_taken_for_a_new_key(before: list[int], missing: int):
     names: dict[int, int] = {1: 1, 2: 2, 3: 3}
 
@@ -263,13 +248,7 @@ def test_a_key_function_that_raises_only_once_is_blamed_and_not_its_key():
 
 
 def test_a_record_that_does_not_pickle_is_named():
-    def copy_to_two(stream: Stream[Any]) -> Stream[Any]:
-        return stream.broadcast()
-
     bad = [1, lambda: 0]
-    for send in (lambda: encode(Batch(bad)), lambda: routed(copy_to_two).feed("op", bad)):
-        with pytest.raises(RecordSerializationError) as caught:
+    for send in (lambda: encode(Batch(bad)), lambda: routed(lambda s: s.broadcast()).feed("op", bad)):
+        with pytest.raises(RecordSerializationError, match=r"(?s)^record <function .*send values that pickle"):
             send()
-        assert str(caught.value).startswith("record <function ")
-        assert "can neither travel nor be copied: it cannot be pickled and unpickled" in str(caught.value)
-        assert "send values that pickle" in str(caught.value)
