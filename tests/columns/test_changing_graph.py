@@ -34,6 +34,9 @@ def rows_of(version: int, changes: list[Change]) -> list[Row]:
     ]
 
 
+ONE = rows_of(0, [(1, 2, 1.0)])
+
+
 def random_changes(seed: int) -> tuple[list[Row], list[tuple[dict[Edge, float], set[int]]]]:
     """Changes of several versions, and the graph and the known vertices of each."""
     random = np.random.default_rng(seed)
@@ -49,9 +52,13 @@ def random_changes(seed: int) -> tuple[list[Row], list[tuple[dict[Edge, float], 
     return rows, graphs
 
 
-def flow_of(program: Any, changes: list[Row], **options: Any) -> Flow:
+def flow_of(
+    program: Any, changes: Any, step: Any = lambda flow, read: read, parallelism: int | None = 1, **options: Any
+) -> Flow:
+    """A program on a graph whose changes are read and go through a step."""
     flow = Flow("changing")
-    read = flow.read(Items(changes), name="changes", parallelism=1)
+    tasks = {} if parallelism is None else {"parallelism": parallelism}
+    read = step(flow, flow.read(Items(changes), name="read", **tasks))
     flow.changing_graph(program, read, name="program", **options).write(Collect(), name="out")
     return flow
 
@@ -122,32 +129,21 @@ def test_a_graph_without_changes_has_no_differences():
 
 @pytest.mark.parametrize("column", ["source", "version"])
 def test_numbers_beyond_64_bits_with_a_sign_are_refused(column: str):
-    row = {name: [value] for name, value in rows_of(0, [(1, 2, 1.0)])[0].items()} | {column: np.array([2**63], "u8")}
-    flow = Flow("changing")
-    flow.changing_graph(Best, flow.read(Items(arrow().table(row)), name="changes", parallelism=1)).write(Collect())
+    row = {name: [value] for name, value in ONE[0].items()} | {column: np.array([2**63], "u8")}
     with pytest.raises(MisuseError, match=rf"'{column}'.*{2**63}"):
-        simulate(flow, seeds=[])
+        simulate(flow_of(Best, arrow().table(row)), seeds=[])
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16, np.float64, np.int8, np.uint16])
 def test_weights_may_have_any_type_of_numbers(kind: Any):
     changes = {"source": [0, 1], "target": [1, 2], "added": [True, True], "version": [0, 0]}
-    weights = {"km": np.array([1, 2], kind)}
-    flow = Flow("weights")
-    read = flow.read(Items([{"one": 1}]), name="one", parallelism=1).map_batches(
-        lambda one: {name: np.array(column) for name, column in (changes | weights).items()},
-        batch_format="numpy",
-        parallelism=1,
-    )
-    flow.changing_graph(Way, read, name="program", weight="km").write(Collect(), name="out")
-    rows = simulate(flow, seeds=[1]).outputs["out"]
+    table = arrow().table(changes | {"km": np.array([1, 2], kind)})
+    rows = simulate(flow_of(Way, table, weight="km"), seeds=[1]).outputs["out"]
     assert {row["vertex"]: row["lowest"] for row in rows} == {0: 0.0, 1: 1.0, 2: 3.0}
 
 
 def test_a_step_of_several_tasks_before_the_graph_is_refused_because_changes_would_lose_their_order():
-    flow = Flow("order")
-    read = flow.read(Items(rows_of(0, [(1, 2, 1.0)])), name="read", parallelism=1)
-    flow.changing_graph(Best, read.map(lambda row: row, name="map"), name="program").write(Collect(), name="out")
+    flow = flow_of(Best, ONE, lambda flow, read: read.map(dict, name="map"))
     with pytest.raises(BadOptionError, match=r"'program_dealer'.*'map'.*2"):
         expand(flow.plan(), 2)
     deployment = expand(flow.plan())
@@ -160,9 +156,7 @@ def test_a_single_process_may_put_changes_in_order_that_several_tasks_have_read(
         def on_record(self, ctx: Any, record: Row) -> None:
             ctx.emit(record)
 
-    flow = Flow("order")
-    read = flow.read(Items(rows_of(0, [(1, 2, 1.0)])), name="read").process(Sorted, parallelism=1)
-    flow.changing_graph(Best, read, name="program").write(Collect(), name="out")
+    flow = flow_of(Best, ONE, lambda flow, read: read.process(Sorted, parallelism=1), None)
     assert expand(flow.plan(), 2).parallelism["read"] == 2
 
 
@@ -181,6 +175,10 @@ def in_rounds(flow: Flow, changes: Any) -> Any:
     return flow.iterate(changes, lambda stream: stream, rounds=2, name="rounds")
 
 
+def of_two_sources(flow: Flow, changes: Any) -> Any:
+    return changes.merge(flow.read(Items(ONE), name="other", parallelism=1))
+
+
 def counted(flow: Flow, changes: Any) -> Any:
     """Keeps values, but sends each record on, so it puts nothing in order."""
     return (
@@ -192,22 +190,17 @@ def counted(flow: Flow, changes: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("step", "named"),
-    [(looked_up, "'looked up'"), (counted, "'looked up'"), (tried_again, "'again'"), (in_rounds, "'rounds'")],
+    [
+        (looked_up, "'looked up'"),
+        (counted, "'looked up'"),
+        (tried_again, "'again'"),
+        (in_rounds, "'rounds'"),
+        (of_two_sources, "'program_changes'.*'read'.*'other'"),
+    ],
 )
 def test_a_step_behind_which_changes_have_no_order_is_refused(step: Any, named: str):
-    flow = Flow("order")
-    read = flow.read(Items(rows_of(0, [(1, 2, 1.0)])), name="read", parallelism=1)
-    flow.changing_graph(Best, step(flow, read), name="program").write(Collect(), name="out")
-    with pytest.raises(BadOptionError, match=f"{named}"):
-        expand(flow.plan())
-
-
-def test_changes_of_two_sources_are_refused_because_they_have_no_order():
-    flow = Flow("order")
-    one, two = (flow.read(Items(rows_of(0, [(1, 2, 1.0)])), name=name, parallelism=1) for name in ("one", "two"))
-    flow.changing_graph(Best, one.merge(two), name="program").write(Collect(), name="out")
-    with pytest.raises(BadOptionError, match=r"'program_changes'.*'one'.*'two'"):
-        expand(flow.plan())
+    with pytest.raises(BadOptionError, match=named):
+        expand(flow_of(Best, ONE, step).plan())
 
 
 def test_a_changing_graph_inside_an_iteration_is_refused():
@@ -230,7 +223,6 @@ def silent(self: Any, vertices: Vertices) -> Any:
     return Best.start(self, vertices)
 
 
-ONE = rows_of(0, [(1, 2, 1.0)])
 WRONG_TYPES = {"source": "a", "target": 1.5, "added": 1, "version": 0.5, "km": "far"}
 
 

@@ -80,6 +80,17 @@ class InRounds:
         for head in self.heads:
             self._process(head.release_round())
 
+    def advance(self, rounds: int) -> None:
+        for _ in range(rounds):
+            self.send()
+            self.deliver()
+
+    def restored(self, flow: Flow | None = None) -> InRounds:
+        """Other tasks, which go on with a cut of these."""
+        later = InRounds(flow or self.tasks.flow, len(self.programs), self.tasks.capture())
+        later.number = self.number
+        return later
+
     def run(self, rounds_max: int = 200) -> list[Sent]:
         """Go on until nothing is sent."""
         found: list[Sent] = []
@@ -102,13 +113,24 @@ class InRounds:
         return {row["vertex"]: row[name] for row in self.tasks.output("out")}
 
 
-def followed_in_first_rounds(flow: Flow, rounds: int) -> int:
+def few_are_sent(monkeypatch: pytest.MonkeyPatch, sent_min: int = 1, few: int = 1) -> None:
+    """Have a task send few values at once, and look at the edges of their vertices alone."""
+    monkeypatch.setattr(in_rounds, "SENT_MIN", sent_min)
+    monkeypatch.setattr(vertex_edges, "FEW", few)
+
+
+def best_way(parallelism: int, **options: Any) -> InRounds:
+    """The tasks of `BestWay`, with their edges."""
+    run = InRounds(flow_of(BestWay, weight="weight", **options), parallelism)
+    run.load()
+    return run
+
+
+def followed_in_first_round(flow: Flow) -> int:
     Counting.followed = 0
     run = InRounds(flow, 1)
     run.load()
-    for _ in range(rounds):
-        run.send()
-        run.deliver()
+    run.advance(1)
     return Counting.followed
 
 
@@ -124,21 +146,19 @@ class CountingAll(Counting):
 
 
 def test_the_best_values_are_sent_first_unless_it_matters_what_happens_by_which_round(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
+    few_are_sent(monkeypatch)
     monkeypatch.setattr(in_rounds, "STEPS_MAX", 1)
-    monkeypatch.setattr(vertex_edges, "FEW", 1)
     weighted = {"weight": "weight"}
-    at_once = followed_in_first_rounds(flow_of(CountingAll, rounds=5, **weighted), 1)
+    at_once = followed_in_first_round(flow_of(CountingAll, rounds=5, **weighted))
     assert at_once == len(EDGES)
-    assert 0 < followed_in_first_rounds(flow_of(CountingAll, **weighted), 1) < at_once / 2
-    assert followed_in_first_rounds(flow_of(CountingAll, until=lambda change: change == 0, **weighted), 1) == at_once
+    assert 0 < followed_in_first_round(flow_of(CountingAll, **weighted)) < at_once / 2
+    assert followed_in_first_round(flow_of(CountingAll, until=lambda change: change == 0, **weighted)) == at_once
 
 
 def test_an_own_vertex_sends_in_the_same_round_if_its_new_value_is_as_good_as_those_that_were_sent(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(in_rounds, "SENT_MIN", 2)
-    monkeypatch.setattr(vertex_edges, "FEW", 1)
+    few_are_sent(monkeypatch, 2)
     chain = [{"source": n, "target": n + 1, "weight": 0.0} for n in range(60)]
 
     class Chain(Counting):
@@ -160,18 +180,15 @@ def test_the_form_in_which_values_travel_does_not_matter(
     monkeypatch: pytest.MonkeyPatch, parallelism: int, rows_max: int, sent_min: int
 ):
     monkeypatch.setattr(in_rounds, "ROWS_MAX", rows_max)
-    monkeypatch.setattr(in_rounds, "SENT_MIN", sent_min)
-    monkeypatch.setattr(vertex_edges, "FEW", 1)
+    few_are_sent(monkeypatch, sent_min)
     for program, options, expected in (
         (Best, {"undirected": True}, lowest_by_hand(directed=False)),
         (BestWay, {"weight": "weight"}, shortest_by_hand()),
         (BestWay, {"weight": "weight", "rounds": 100}, shortest_by_hand()),
     ):
         run = InRounds(flow_of(program, **options), parallelism)
-        if "undirected" in options:
-            run.load(EDGES + [edge | {"source": edge["target"], "target": edge["source"]} for edge in EDGES])
-        else:
-            run.load()
+        back = [edge | {"source": edge["target"], "target": edge["source"]} for edge in EDGES]
+        run.load(EDGES + back if "undirected" in options else EDGES)
         run.run()
         assert run.values() == expected
 
@@ -202,15 +219,11 @@ def test_best_values_may_go_against_the_direction_of_edges(parallelism: int):
 
 
 def test_values_for_own_vertices_do_not_travel_and_nothing_is_sent_twice(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
-    monkeypatch.setattr(vertex_edges, "FEW", 1)
-    alone = InRounds(flow_of(BestWay, weight="weight"), 1)
-    alone.load()
+    few_are_sent(monkeypatch)
+    alone = best_way(1)
     assert all(not any(batch.batch.column("values").to_pylist()) for sent in alone.run() for _, batch in sent)
-    run = InRounds(flow_of(BestWay, weight="weight"), 2)
-    run.load()
     told: dict[tuple[TaskId, int, int], float] = {}
-    for task, batch in (pair for sent in run.run() for pair in sent):
+    for task, batch in (pair for sent in best_way(2).run() for pair in sent):
         if "value" not in batch.names:
             continue
         for row in batch.to_records():
@@ -223,8 +236,7 @@ def test_values_for_own_vertices_do_not_travel_and_nothing_is_sent_twice(monkeyp
 @pytest.mark.parametrize("combine", ["min", "max"])
 def test_undefined_values_do_not_keep_others_from_being_sent(monkeypatch: pytest.MonkeyPatch, combine: str):
     """A round with a list is followed by another one: one of which nothing is taken would never end."""
-    monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
-    monkeypatch.setattr(vertex_edges, "FEW", 1)
+    few_are_sent(monkeypatch)
     vertices = 40
 
     class Undefined(Best):
@@ -308,38 +320,25 @@ def test_values_arrive_as_messages_whatever_type_along_returns(
 )
 def test_a_cut_is_continued_with_other_options(monkeypatch: pytest.MonkeyPatch, before: Any, after: Any):
     """What is in flight is numbered by the vertices that its sender had announced, with or without own ones."""
-    monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
-    monkeypatch.setattr(vertex_edges, "FEW", 1)
+    few_are_sent(monkeypatch)
     for rounds in (1, 2, 3, 6):
-        run = InRounds(flow_of(BestWay, weight="weight", **before), 2)
-        run.load()
-        for _ in range(rounds):
-            run.send()
-            run.deliver()
+        run = best_way(2, **before)
+        run.advance(rounds)
         run.send()
-        later = InRounds(flow_of(BestWay, weight="weight", **after), 2, run.tasks.capture())
-        later.number = run.number
+        later = run.restored(flow_of(BestWay, weight="weight", **after))
         later.deliver()
-        for _ in range(60):
-            later.send()
-            later.deliver()
+        later.advance(60)
         assert later.values() == shortest_by_hand()
 
 
 def test_a_restored_task_sends_the_same_as_the_one_that_went_on(monkeypatch: pytest.MonkeyPatch):
     """So a replay that begins with a cut finds nothing that differs."""
-    monkeypatch.setattr(in_rounds, "SENT_MIN", 3)
-    monkeypatch.setattr(vertex_edges, "FEW", 2)
-    run = InRounds(flow_of(BestWay, weight="weight"), 2)
-    run.load()
-    for _ in range(4):
-        run.send()
-        run.deliver()
+    few_are_sent(monkeypatch, 3, 2)
+    run = best_way(2)
+    run.advance(4)
     run.send()
-    restored = InRounds(flow_of(BestWay, weight="weight"), 2, run.tasks.capture())
-    restored.number = run.number
     sent: list[list[Sent]] = []
-    for each in (run, restored):
+    for each in (run, run.restored()):
         each.deliver()
         sent.append(each.run())
     assert sent[0] == sent[1] and len(sent[0]) > 4
@@ -354,7 +353,7 @@ def test_a_graph_that_arrives_between_cuts_is_restored_whole(
     run = InRounds(flow_of(BestWay, weight="weight"), parallelism)
     for start in range(0, len(EDGES), 20):
         run.load(EDGES[start : start + 20])
-        run = InRounds(flow_of(BestWay, weight="weight"), parallelism, run.tasks.capture())
+        run = run.restored()
         for _ in range(2):
             run.tasks.capture()
     run.run()
@@ -394,10 +393,8 @@ def test_what_was_filed_of_a_graph_is_not_written_again():
 
 def test_a_restored_round_may_hold_values_in_both_forms(monkeypatch: pytest.MonkeyPatch):
     """With fewer tasks than before, one of them gets what several have sent."""
-    monkeypatch.setattr(in_rounds, "SENT_MIN", 1)
-    monkeypatch.setattr(vertex_edges, "FEW", 1)
-    run = InRounds(flow_of(BestWay, weight="weight"), 2)
-    run.load()
+    few_are_sent(monkeypatch)
+    run = best_way(2)
     both: dict[str, list[Any]] = {}
     for _ in range(12):
         for task, batch in run.send():
@@ -406,11 +403,10 @@ def test_a_restored_round_may_hold_values_in_both_forms(monkeypatch: pytest.Monk
                 both.setdefault(form, batch.to_records())
         run.deliver()
     assert sorted(both) == ["groups", "rows"]
-    later = InRounds(flow_of(BestWay, weight="weight"), 2, run.tasks.capture())
+    later = run.restored()
     receiver = later.programs[1]
     [channel] = {c for c in receiver.task.inputs if c.edge.input == "messages" and c.id.sender.index == 0}
     receiver.process(channel, Batch([*both["rows"], *both["groups"], *both["rows"]]), 0)
-    later.number = run.number
     later.run()
     assert later.values() == shortest_by_hand()
 
@@ -465,21 +461,18 @@ class WithObjects(BestWay):
         return {**super().start(vertices), "object": objects}
 
 
-def in_a_round(made: Any, restored: States | None = None) -> InRounds:
-    return InRounds(flow_of(WithObjects, weight="weight", made=made), 1, restored)
+def in_a_round(made: Any) -> InRounds:
+    run = InRounds(flow_of(WithObjects, weight="weight", made=made), 1)
+    run.load()
+    run.send()
+    return run
 
 
 def test_values_that_are_objects_are_restored():
-    run = in_a_round(Fraction)
-    run.load()
-    run.send()
-    later = in_a_round(Fraction, run.tasks.capture())
+    later = in_a_round(Fraction).restored()
     assert later.values("object") == {id: round(Fraction(id, 3), 9) for id in shortest_by_hand()}
 
 
 def test_values_that_could_not_be_restored_are_refused_by_the_cut():
-    run = in_a_round(Unreadable)
-    run.load()
-    run.send()
     with pytest.raises(StateSerializationError, match="Unreadable"):
-        run.tasks.capture()
+        in_a_round(Unreadable).tasks.capture()
