@@ -19,22 +19,12 @@ import pytest
 from backedge.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = (
-    "src",
-    "backedge_command.py",
-    "backedge",
-    "engine",
-    "graphs",
-    "recovery",
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-)
-
 OFFLINE = ("--no-deps", "--no-index", "--no-build-isolation")
 
 LINKED = ("engine", "graphs", "recovery")
 """Folders that lie beside `backedge` and are installed within it; a user's project may have folders of these names."""
+
+SOURCES = (*LINKED, "backedge", "src", "backedge_command.py", "pyproject.toml", "README.md", "LICENSE")
 
 FLOW = """
 from backedge import Collect, Flow, Items
@@ -94,6 +84,7 @@ def targets() -> dict[str, str]:
 
 def install(target: str | Path, home: Path) -> Path:
     """Make an environment with this installed; gives its folder of programs."""
+    home.mkdir(exist_ok=True)
     run(sys.executable, "-m", "venv", "--without-pip", home, cwd=home)
     tools = home / "tools"
     tools.mkdir()
@@ -130,7 +121,7 @@ def test_an_installed_clone_runs_a_flow(repository: Path, tmp_path: Path):
     project.mkdir()
     clone = (project / targets()["clone"]).resolve()
     run("git", "clone", "--quiet", repository, clone, cwd=tmp_path)
-    runs_a_flow(install(clone, home_in(tmp_path)), project)
+    runs_a_flow(install(clone, tmp_path / "home"), project)
 
 
 @pytest.mark.slow
@@ -138,13 +129,7 @@ def test_an_installed_clone_runs_a_flow(repository: Path, tmp_path: Path):
 def test_an_installed_git_address_runs_a_flow(repository: Path, tmp_path: Path):
     target, replaced = re.subn(r"git\+https://\S+", f"git+file://{repository}", targets()["git"])
     assert replaced == 1
-    runs_a_flow(install(target, home_in(tmp_path)), tmp_path)
-
-
-def home_in(folder: Path) -> Path:
-    home = folder / "home"
-    home.mkdir()
-    return home
+    runs_a_flow(install(target, tmp_path / "home"), tmp_path)
 
 
 def write_project(folder: Path, more: str = "") -> None:

@@ -86,6 +86,10 @@ def _kind(name: str, entered: set[str], iterations: Sequence[str]) -> OperatorKi
     return Iterate() if name in iterations else Map(abs) if name in entered else Read(Items([]))
 
 
+LOOP = graph("items -> head", "head -> body", "body => head")
+JOIN = graph("left -> join", "right -> join", "join -> out")
+
+
 def task_id(name: str) -> TaskId:
     operator, _, index = name.partition("/")
     return TaskId(operator, int(index or 0))
@@ -322,6 +326,10 @@ class Bench:
         for _ in range(count):
             self.receive(id, self.wires[id].popleft())
 
+    def deliver_each(self, *channels: str) -> None:
+        for channel in channels:
+            self.deliver(channel)
+
     def receive(self, channel: str | ChannelId, item: Item, attempt: int | None = None) -> None:
         """This very thing is received, whatever is on the wire."""
         id = self.channel(channel) if isinstance(channel, str) else channel
@@ -358,6 +366,12 @@ class Bench:
     ) -> None:
         id = task_id(task) if isinstance(task, str) else task
         self.perform(id, self.cores[id].on_trigger(Epoch(epoch), mode, patience_ms))
+
+    def open_epoch(self, epoch: int, mode: Mode = Mode.ALIGNED) -> None:
+        """Source and head of `LOOP` are triggered, and the head receives the barrier of its source."""
+        for task in ("items", "head"):
+            self.trigger(task, epoch, mode)
+        self.deliver("items->head")
 
     def abort(self, task: str, epoch: int, mode: Mode = Mode.ALIGNED) -> None:
         self.perform(task_id(task), self.core(task).on_abort(Epoch(epoch), mode))

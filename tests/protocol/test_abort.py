@@ -8,10 +8,7 @@ import pytest
 
 from backedge.recovery.protocol.effects import AcknowledgeEnd, Discard
 from backedge.recovery.protocol.messages import Mode
-from tests.protocol.bench_of_cores import Bench, graph
-
-JOIN = graph("left -> join", "right -> join", "join -> out")
-LOOP = graph("items -> head", "head -> body", "body => head")
+from tests.protocol.bench_of_cores import JOIN, LOOP, Bench
 
 
 def loop_bench(**options: Any) -> Bench:
@@ -29,9 +26,7 @@ def assert_goes_on(bench: Bench, epoch: int) -> None:
     """The next epoch completes, and the aborted ones are not in anybody's way."""
     bench.pass_on("items->head", "next")
     bench.emit("body->head", "logged")
-    bench.trigger("items", epoch)
-    bench.trigger("head", epoch)
-    bench.deliver("items->head")
+    bench.open_epoch(epoch)
     bench.run()
     assert bench.is_complete(epoch)
     assert bench.log(epoch, "body->head") == ["logged"]
@@ -80,9 +75,7 @@ def test_an_abort_while_a_join_waits_for_the_second_barrier_releases_and_ignores
 
 def test_an_abort_after_the_capture_stops_the_log_and_discards():
     bench = loop_bench()
-    bench.trigger("items", 1)
-    bench.trigger("head", 1)
-    bench.deliver("items->head")
+    bench.open_epoch(1)
     bench.abort("head", 1)
     assert bench.tells("head") == [Discard(1)]
     bench.run()
@@ -95,9 +88,7 @@ def test_an_abort_after_the_capture_stops_the_log_and_discards():
 def test_an_abort_that_is_said_twice_after_the_capture_forgets_only_that_epoch():
     bench = loop_bench()
     for epoch in (1, 2):
-        bench.trigger("items", epoch)
-        bench.trigger("head", epoch)
-        bench.deliver("items->head")
+        bench.open_epoch(epoch)
     bench.abort("head", 1)
     bench.abort("head", 1)
     bench.pass_on("body->head", "in flight")
@@ -152,9 +143,7 @@ def test_an_ended_task_says_again_that_it_has_ended_when_an_epoch_is_aborted(abo
 def test_completing_an_epoch_discards_the_open_ones_before_it():
     bench = loop_bench()
     for epoch in (1, 2):
-        bench.trigger("items", epoch)
-        bench.trigger("head", epoch)
-        bench.deliver("items->head")
+        bench.open_epoch(epoch)
     bench.complete("head", 2)
     assert Discard(1) in bench.tells("head")
     bench.run()

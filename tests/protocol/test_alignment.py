@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from backedge.recovery.protocol.messages import Mode
-from tests.protocol.bench_of_cores import Bench, Sends, graph
-
-JOIN = graph("left -> join", "right -> join", "join -> out")
-LOOP = graph("items -> head", "head -> body", "body => head")
+from tests.protocol.bench_of_cores import JOIN, LOOP, Bench, Sends, graph
 
 
 def collect(state: list[Any], record: Any) -> Sends:

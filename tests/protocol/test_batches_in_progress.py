@@ -8,9 +8,8 @@ import pytest
 
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.protocol_errors import ProtocolError
-from tests.protocol.bench_of_cores import Bench, graph
+from tests.protocol.bench_of_cores import LOOP, Bench, graph
 
-LOOP = graph("items -> head", "head -> body", "body => head")
 LINE = graph("items -> middle", "middle -> sink")
 
 
@@ -41,8 +40,7 @@ def test_a_capture_in_the_middle_of_a_batch_logs_all_of_it_and_how_much_is_done(
     bench.trigger("head", 1)
     bench.take("body->head")
     bench.trigger("body", 1)
-    bench.deliver("head->body")
-    bench.deliver("body->head")
+    bench.deliver_each("head->body", "body->head")
     assert bench.left(1, "body->head") == [2, 3, 4]
     record = next(r for r in bench.records[1, bench.channel("body->head").receiver].inputs if r.is_back)
     (entry,) = record.log
@@ -52,16 +50,12 @@ def test_a_capture_in_the_middle_of_a_batch_logs_all_of_it_and_how_much_is_done(
 
 def test_a_second_cut_in_a_restored_batch_counts_from_its_start():
     bench = bench_in_the_middle_of_a_batch()
-    for task in ("items", "head"):
-        bench.trigger(task, 1)
-    for channel in ("items->head", "head->body", "body->head"):
-        bench.deliver(channel)
+    bench.open_epoch(1)
+    bench.deliver_each("head->body", "body->head")
     again = Bench(LOOP, restored=bench.cut(1), attempt=2)
     again.take_part("body->head (restored)")
-    for task in ("items", "head"):
-        again.trigger(task, 2)
-    for channel in ("items->head", "head->body", "body->head"):
-        again.deliver(channel)
+    again.open_epoch(2)
+    again.deliver_each("head->body", "body->head")
     assert again.left(2, "body->head (restored)") == [3, 4]
     third = Bench(LOOP, restored=again.cut(2), attempt=3)
     third.take("body->head (restored)")
@@ -70,10 +64,8 @@ def test_a_second_cut_in_a_restored_batch_counts_from_its_start():
 
 def test_a_log_that_is_routed_anew_leaves_out_what_is_done():
     bench = bench_in_the_middle_of_a_batch()
-    for task in ("items", "head"):
-        bench.trigger(task, 1)
-    for channel in ("items->head", "head->body", "body->head"):
-        bench.deliver(channel)
+    bench.open_epoch(1)
+    bench.deliver_each("head->body", "body->head")
     wide = graph("items -> head", "head -> body", "body => head", parallelism=2)
     again = Bench(wide, restored=bench.cut(1), attempt=2)
     again.run()
@@ -98,10 +90,8 @@ def bench_in_the_middle_of_a_batch_set_aside() -> Bench:
 
 def test_a_cut_in_the_middle_of_a_batch_set_aside_restores_the_rest():
     bench = bench_in_the_middle_of_a_batch_set_aside()
-    for task in ("items", "head"):
-        bench.trigger(task, 1)
-    for channel in ("items->head", "head->body", "body->head", "head->out"):
-        bench.deliver(channel)
+    bench.open_epoch(1)
+    bench.deliver_each("head->body", "body->head", "head->out")
     again = Bench(ROUNDS, restored=bench.cut(1), attempt=2)
     again.deliver("side->body")
     again.take("head->body")

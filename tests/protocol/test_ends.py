@@ -8,9 +8,8 @@ import pytest
 
 from backedge.recovery.protocol.effects import AcknowledgeEnd
 from backedge.recovery.protocol.messages import Mode
-from tests.protocol.bench_of_cores import Bench, graph
+from tests.protocol.bench_of_cores import JOIN, Bench, graph
 
-JOIN = graph("left -> join", "right -> join", "join -> out")
 LOOP = graph("items -> head", "head -> body", "body => head", "body -> out")
 
 

@@ -133,12 +133,9 @@ def test_a_task_tells_barriers_that_are_missing_and_batches_ahead_of_those_that_
 
 def test_a_head_tells_the_logs_that_are_open():
     bench = Bench(graph("items -> head", "head -> body", "body => head"), writes_at_once=False)
-    bench.trigger("items", 1)
-    bench.trigger("head", 1)
-    bench.deliver("items->head")
+    bench.open_epoch(1)
     assert bench.core("head").remaining() == {1: Remaining(Stage.CAPTURED, 1, 0)}
-    bench.deliver("head->body")
-    bench.deliver("body->head")
+    bench.deliver_each("head->body", "body->head")
     assert bench.core("head").remaining() == {1: Remaining(Stage.CAPTURED, 0, 0)}
     bench.write("head", 1)
     assert bench.core("head").remaining() == {}

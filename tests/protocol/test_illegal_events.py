@@ -16,10 +16,8 @@ from backedge.recovery.protocol.life import TRANSITIONS, Life
 from backedge.recovery.protocol.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
 from backedge.recovery.protocol.protocol_errors import ChannelIntegrityError, ProtocolError
 from proof.cloning import dump
-from tests.protocol.bench_of_cores import Bench, graph, task_id
+from tests.protocol.bench_of_cores import JOIN, LOOP, Bench, graph, task_id
 
-JOIN = graph("left -> join", "right -> join", "join -> out")
-LOOP = graph("items -> head", "head -> body", "body => head")
 REPEAT = graph("items -> repeat", "repeat -> body", "body => repeat", "repeat -> out", iterations=["repeat"])
 NOT_READY = r"\w+\.\w+->\w+\.\w+ .* is not ready"
 NO_STEP = "no step of a round was running"
@@ -74,9 +72,7 @@ def with_a_batch_behind_a_barrier() -> Bench:
 
 def with_restored_log() -> Bench:
     first = Bench(LOOP)
-    first.trigger("items", 1)
-    first.trigger("head", 1)
-    first.deliver("items->head")
+    first.open_epoch(1)
     first.emit("body->head", "logged")
     first.run()
     bench = Bench(LOOP, restored=first.cut(1), attempt=2)
@@ -87,9 +83,7 @@ def with_restored_log() -> Bench:
 
 def with_unsealed_log() -> Bench:
     bench = Bench(LOOP)
-    bench.trigger("items", 1)
-    bench.trigger("head", 1)
-    bench.deliver("items->head")
+    bench.open_epoch(1)
     return bench
 
 

@@ -6,17 +6,14 @@ from backedge.engine.batches.batch import Batch, encode
 from backedge.graphs.ids import Epoch
 from backedge.recovery.protocol.effects import Decline, Write
 from backedge.recovery.protocol.messages import Mode
-from tests.protocol.bench_of_cores import Bench, graph, task_id
+from tests.protocol.bench_of_cores import LOOP, Bench, graph, task_id
 
-LOOP = graph("items -> head", "head -> body", "body => head")
 TWO_BACK_EDGES = graph("items -> head", "head -> left", "head -> right", "left => head", "right => head")
 BATCH_BYTES = len(encode(Batch(["x"])))
 
 
 def captured_head(bench: Bench, epoch: int = 1) -> None:
-    bench.trigger("items", epoch)
-    bench.trigger("head", epoch)
-    bench.deliver("items->head")
+    bench.open_epoch(epoch)
     assert bench.has_captured(epoch, "head")
 
 
@@ -51,8 +48,7 @@ def test_the_budget_is_shared_by_the_logs_of_a_task():
     captured_head(bench)
     bench.emit("left->head", "a")
     bench.emit("right->head", "b")
-    bench.deliver("left->head")
-    bench.deliver("right->head")
+    bench.deliver_each("left->head", "right->head")
     assert declined(bench, 1) == []
     bench.emit("right->head", "c")
     bench.deliver("right->head")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from backedge.engine.batches.batch import decode
-from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
+from tests.protocol.bench_of_cores import LOOP, Bench, Sends, graph, task_id
 
-LOOP = graph("items -> head", "head -> body", "body => head")
 SHUFFLED = graph("items -> head", "head -> body", "body => head", items=1, head=2, body=2)
 TWO_BACK_EDGES = graph("items -> head", "head -> left", "head -> right", "left => head", "right => head")
 
@@ -22,9 +21,7 @@ def mark(state: Any, record: list[str]) -> Sends:
 
 
 def capture_at_head(bench: Bench, epoch: int = 1) -> None:
-    bench.trigger("items", epoch)
-    bench.trigger("head", epoch)
-    bench.deliver("items->head")
+    bench.open_epoch(epoch)
     assert bench.has_captured(epoch, "head")
 
 
@@ -120,8 +117,7 @@ def test_logging_ends_channel_by_channel_where_a_back_edge_is_shuffled():
 def test_with_two_back_edges_each_is_logged_until_its_own_barrier():
     bench = Bench(TWO_BACK_EDGES)
     capture_at_head(bench)
-    bench.deliver("head->left")
-    bench.deliver("left->head")
+    bench.deliver_each("head->left", "left->head")
     bench.pass_on("left->head", "too late")
     bench.pass_on("right->head", "in time")
     assert not bench.is_sealed(1, "head")
@@ -146,8 +142,7 @@ def test_an_end_seals_the_log_as_a_barrier_does():
 
 def return_barrier(bench: Bench) -> None:
     """The oldest barrier that waits before the body goes through it and arrives at the head."""
-    bench.deliver("head->body")
-    bench.deliver("body->head")
+    bench.deliver_each("head->body", "body->head")
 
 
 def test_two_overlapping_logs_hold_what_came_during_each():

@@ -117,14 +117,11 @@ def test_a_head_overtakes_from_its_trigger_on_and_logs_regular_inputs_and_back_e
     bench = Bench(graph("items -> head", "head -> body", "body => head"))
     bench.emit("items->head", 1)
     bench.emit("body->head", 2)
-    bench.deliver("items->head")
-    bench.deliver("body->head")
+    bench.deliver_each("items->head", "body->head")
     bench.trigger("head", 1, patience_ms=PATIENCE_MS)
     bench.tick("head", PATIENCE_MS)
     bench.trigger("items", 1)
-    bench.deliver("items->head")
-    bench.deliver("head->body")
-    bench.deliver("body->head")
+    bench.deliver_each("items->head", "head->body", "body->head")
     assert bench.log(1, "items->head") == [1]
     assert bench.log(1, "body->head") == [2]
 

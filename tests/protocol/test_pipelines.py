@@ -12,12 +12,11 @@ from backedge.recovery.protocol.orders import AppendEntry, AttemptStart, Entry, 
 from backedge.recovery.protocol.pipelines import Pipeline
 from backedge.recovery.protocol.supervisor import Stage, Supervisor
 from tests.protocol import chains
-from tests.protocol.bench_of_cores import graph
+from tests.protocol.bench_of_cores import LOOP
 from tests.protocol.chains import OURS, SUCCESSOR, claimed, manifest, numbered
 
 ORDERS, PRICES = Pipeline("orders", 0, 2), Pipeline("prices", 1, 2)
 TASK = TaskId("count", 0)
-LOOP = graph("items -> head", "head -> body", "body => head")
 
 
 def start(pipeline: Pipeline, attempt: int, restored: int | None = None, claimant: str = OURS) -> AttemptStart:

@@ -6,9 +6,8 @@ from typing import Any
 
 from backedge.graphs.ids import Attempt
 from backedge.recovery.protocol.messages import Data, Mode
-from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
+from tests.protocol.bench_of_cores import LOOP, Bench, Sends, task_id
 
-LOOP = graph("items -> head", "head -> body", "body => head")
 LOGGED = ["one", "two", "three"]
 BACK = "body->head"
 RESTORED = "body->head (restored)"
@@ -22,9 +21,7 @@ def keep(state: list[Any], record: Any) -> Sends:
 def with_log(*records: str) -> Bench:
     """A run whose epoch 1 holds these in the loop, restored."""
     bench = Bench(LOOP, {"head": keep}, {"head": []})
-    bench.trigger("items", 1)
-    bench.trigger("head", 1)
-    bench.deliver("items->head")
+    bench.open_epoch(1)
     bench.emit(BACK, *records)
     bench.run()
     assert bench.log(1, BACK) == list(records)
@@ -32,9 +29,7 @@ def with_log(*records: str) -> Bench:
 
 
 def start_epoch(bench: Bench, epoch: int, mode: Mode = Mode.ALIGNED) -> None:
-    bench.trigger("items", epoch, mode)
-    bench.trigger("head", epoch, mode)
-    bench.deliver("items->head")
+    bench.open_epoch(epoch, mode)
 
 
 def test_a_restored_log_is_processed_first_and_in_order():

@@ -15,11 +15,10 @@ from backedge.recovery.protocol.orders import AppendEntry, DropCut, FailAttempt,
 from backedge.recovery.protocol.requests import TRIES_MAX, Asked, Reply, Request, RequestKind, Requests, combined
 from backedge.recovery.protocol.supervisor import RestartOptions, Supervisor, claimant_of
 from tests.protocol import chains
-from tests.protocol.bench_of_cores import graph
+from tests.protocol.bench_of_cores import LOOP
 from tests.protocol.chains import OURS, SUCCESSOR, claimed, numbered, start
 from tests.protocol.desk import Desk, kinds, manifest_in, report
 
-LOOP = graph("items -> head", "head -> body", "body => head")
 MINE = Request("a1", RequestKind.SAVEPOINT, "mine", Mode.ALIGNED)
 OTHER = Request("a2", RequestKind.SAVEPOINT, "other", Mode.ALIGNED)
 CUT = Request("c1", RequestKind.CUT, None, Mode.ALIGNED)

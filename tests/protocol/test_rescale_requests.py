@@ -13,11 +13,10 @@ from backedge.recovery.protocol.orders import AppendEntry, AttemptStart, Entry, 
 from backedge.recovery.protocol.requests import Reply, Request, RequestKind, Sizes
 from backedge.recovery.protocol.supervisor import Supervisor, claimant_of
 from tests.protocol import chains
-from tests.protocol.bench_of_cores import graph
+from tests.protocol.bench_of_cores import LOOP
 from tests.protocol.chains import OURS, SUCCESSOR, claimed, numbered
 from tests.protocol.desk import Desk, kinds, manifest_in
 
-LOOP = graph("items -> head", "head -> body", "body => head")
 NOW: Sizes = tuple(LOOP.parallelism.items())
 WIDER: Sizes = tuple((name, 3) for name, _ in NOW)
 ASKED = Request("r1", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, WIDER)

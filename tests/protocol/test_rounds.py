@@ -52,8 +52,7 @@ def started_two(rounds: int = 3) -> Bench:
     bench.pass_on("items->repeat/0", 2)
     bench.pass_on("items->repeat/1", 1)
     bench.exhaust("items")
-    bench.deliver("items->repeat/0")
-    bench.deliver("items->repeat/1")
+    bench.deliver_each("items->repeat/0", "items->repeat/1")
     return bench
 
 
@@ -155,8 +154,7 @@ def test_a_channel_that_is_ahead_is_not_held():
     bench = two()
     bench.exhaust("items")
     bench.trigger("repeat/0", 1)
-    bench.deliver("items->repeat/0")
-    bench.deliver("items->repeat/1")
+    bench.deliver_each("items->repeat/0", "items->repeat/1")
     bench.trigger("repeat/1", 1)
     assert bench.on_wire("repeat/0->body/0") == ["barrier 1", (0,)]
     assert bench.on_wire("repeat/1->body/0") == [(0,), "barrier 1"]
@@ -218,8 +216,7 @@ def lanes_asked_for_a_cut() -> Bench:
     bench.pass_on("items->repeat/0", 2)
     bench.pass_on("items->repeat/1", 1)
     bench.exhaust("items")
-    bench.deliver("items->repeat/0")
-    bench.deliver("items->repeat/1")
+    bench.deliver_each("items->repeat/0", "items->repeat/1")
     for head in ("repeat/0", "repeat/1"):
         bench.trigger(head, 1, Mode.BETWEEN_ROUNDS)
     return bench
@@ -348,8 +345,7 @@ def test_the_last_state_of_a_head_is_final_when_its_body_has_ended():
     bench = started_one(rounds=1)
     pass_all(bench, "repeat->body", "body->repeat")
     assert bench.has_ended("repeat") and not bench.is_verified("repeat")
-    bench.deliver("repeat->body")
-    bench.deliver("body->repeat")
+    bench.deliver_each("repeat->body", "body->repeat")
     assert bench.is_verified("repeat")
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from tests.protocol.bench_of_cores import Bench, graph
-
-LOOP = graph("items -> head", "head -> body", "body => head")
+from tests.protocol.bench_of_cores import LOOP, Bench
 
 
 def records_taken(bench: Bench) -> list[object]:

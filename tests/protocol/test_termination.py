@@ -177,8 +177,7 @@ def test_probes_take_the_way_of_the_run(policy: Mode, probe: Mode):
 def test_a_loop_ended_in_part_ends_with_the_heads_that_are_left():
     first = Conducted(graph("items -> head", "head -> body", "body => head", items=1, head=2, body=2))
     first.exhaust("items")
-    first.deliver("items->head/0")
-    first.deliver("items->head/1")
+    first.deliver_each("items->head/0", "items->head/1")
     first.tell_to_end("head/0")
     first.run()
     first.request()
@@ -193,8 +192,7 @@ def test_a_loop_ended_in_part_ends_with_the_heads_that_are_left():
 def test_the_last_state_of_a_head_stands_for_an_epoch_whose_barrier_came_back():
     bench = Conducted(graph("items -> head", "head -> body", "body => head", items=1, head=2, body=2))
     bench.exhaust("items")
-    bench.deliver("items->head/0")
-    bench.deliver("items->head/1")
+    bench.deliver_each("items->head/0", "items->head/1")
     bench.tell_to_end("head/0")
     bench.request()
     assert bench.has_ended("head/0") and not bench.ordered(AppendEntry)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from backedge.recovery.protocol.messages import Mode
-from tests.protocol.bench_of_cores import Bench, graph
+from tests.protocol.bench_of_cores import JOIN, LOOP, Bench
 
-JOIN = graph("left -> join", "right -> join", "join -> out")
-LOOP = graph("items -> head", "head -> body", "body => head")
 U = Mode.UNALIGNED
 
 

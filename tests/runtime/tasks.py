@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from backedge import Flow
+from backedge import Collect, Flow, Items
 from backedge.engine.batches.batch import Batch, decode, encode
 from backedge.engine.io.memory import MemoryServices
 from backedge.engine.operators.runtime import TaskRuntime
@@ -18,6 +18,15 @@ from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.cut.cut import OperatorState
 
 States = Mapping[TaskId, Mapping[str, OperatorState]]
+
+
+def flow_of(step: Callable[[Any], Any]) -> Flow:
+    """A flow with one operator in a task of its own, called "op"; its outputs go to sinks in tasks of their own."""
+    flow = Flow("one")
+    made = step(flow.read(Items([]), name="source").rebalance())
+    for name, stream in made.items() if isinstance(made, dict) else [("sink", made)]:
+        stream.rebalance().write(Collect(), name=name)
+    return flow
 
 
 class Tasks:

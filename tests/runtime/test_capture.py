@@ -20,7 +20,7 @@ from backedge.graphs.routing import key_group
 from backedge.graphs.task_errors import StateSerializationError
 from backedge.recovery.cut.keyed_parts import Pickles, entries_of
 from tests.generated.every_seed import every_seed
-from tests.runtime.tasks import Tasks, encoded, records_of
+from tests.runtime.tasks import Tasks, encoded, flow_of, records_of
 
 
 def append(seen: list[int], pair: tuple[str, int]) -> tuple[list[int], None]:
@@ -38,11 +38,11 @@ class Appender:
 
 
 def appending(by_class: bool = False) -> Flow:
-    flow = Flow("append")
-    keyed = flow.read(Items([]), name="source").rebalance().key_by(lambda pair: pair[0])
-    stream = keyed.process(Appender, name="op") if by_class else keyed.stateful_map(append, initial=[], name="op")
-    stream.rebalance().write(Collect(), name="sink")
-    return flow
+    def step(stream: Any) -> Any:
+        keyed = stream.key_by(lambda pair: pair[0])
+        return keyed.process(Appender, name="op") if by_class else keyed.stateful_map(append, initial=[], name="op")
+
+    return flow_of(step)
 
 
 def capture_of(tasks: Tasks, epoch: int = 1) -> Capture:
@@ -294,9 +294,7 @@ def test_what_a_class_captures_is_encoded_at_once():
         def restore(self, state: list[int]) -> None:
             self.seen = state
 
-    flow = Flow("own")
-    flow.read(Items([]), name="source").rebalance().process(Own, name="op").rebalance().write(Collect(), name="sink")
-    tasks = Tasks(flow)
+    tasks = Tasks(flow_of(lambda s: s.process(Own, name="op")))
     tasks.feed("op", [1])
     capture = capture_of(tasks)
     tasks.feed("op", [2])
@@ -306,10 +304,7 @@ def test_what_a_class_captures_is_encoded_at_once():
 
 
 def test_state_that_does_not_pickle_is_refused_with_operator_and_key():
-    flow = Flow("locks")
-    keyed = flow.read(Items([]), name="source").rebalance().key_by(abs)
-    keyed.stateful_map(lambda lock, n: (threading.Lock(), n), initial=None, name="op").write(Collect(), name="sink")
-    tasks = Tasks(flow)
+    tasks = Tasks(flow_of(lambda s: s.key_by(abs).stateful_map(lambda lock, n: (threading.Lock(), n), None, name="op")))
     tasks.feed("op", [7])
     with pytest.raises(StateSerializationError) as caught:
         encoded(capture_of(tasks))
@@ -329,7 +324,5 @@ def test_a_class_whose_own_state_does_not_pickle_is_refused():
         def restore(self, state: Any) -> None:
             raise NotImplementedError
 
-    flow = Flow("own")
-    flow.read(Items([]), name="source").rebalance().process(Own, name="op").write(Collect(), name="sink")
     with pytest.raises(StateSerializationError, match=r"operator 'op' holds state .*: TypeError"):
-        capture_of(Tasks(flow))
+        capture_of(Tasks(flow_of(lambda s: s.process(Own, name="op"))))

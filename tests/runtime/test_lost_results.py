@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Items
 from backedge.graphs.task_errors import MisuseError
-from tests.runtime.tasks import Tasks, records_of
+from tests.runtime.tasks import Tasks, flow_of, records_of
 
 careful_or_not = pytest.mark.parametrize("options", [{}, {"on_error": "dead_letter"}], ids=["plain", "careful"])
-
-
-def tasks_of(step: Callable[[Any], Any]) -> Tasks:
-    flow = Flow("lost")
-    step(flow.read(Items([]), name="source")).rebalance().write(Collect(), name="sink")
-    return Tasks(flow)
 
 
 def returns(*arguments: Any) -> Any:
@@ -38,7 +30,7 @@ def test_a_hook_that_returns_something_is_told_to_emit_it(hook: str, options: An
     operator = type("Returns", (), {"on_record": takes, hook: returns} if hook != "on_batch" else {hook: returns})
 
     def run() -> None:
-        tasks = tasks_of(lambda source: source.key_by(abs).process(operator, name="op", **options))
+        tasks = Tasks(flow_of(lambda source: source.key_by(abs).process(operator, name="op", **options)))
         tasks.feed("op", [1])
         home = tasks.home("op")
         home.fire_timers(now_ms=5)
@@ -54,7 +46,7 @@ def test_a_hook_that_returns_something_is_told_to_emit_it(hook: str, options: An
 
 
 def flat_mapping(function: Any, **options: Any) -> Tasks:
-    return tasks_of(lambda source: source.rebalance().flat_map(function, name="op", **options))
+    return Tasks(flow_of(lambda source: source.flat_map(function, name="op", **options)))
 
 
 @careful_or_not

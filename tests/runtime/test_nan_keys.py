@@ -18,7 +18,7 @@ from backedge.graphs.deployment import Channel
 from backedge.graphs.ids import ChannelId, TaskId
 from backedge.graphs.plan import Edge, Routing
 from backedge.graphs.routing import canonical_key, key_group
-from tests.runtime.tasks import Tasks, records_of
+from tests.runtime.tasks import Tasks, flow_of, records_of
 
 Pair = namedtuple("Pair", "name weight")  # what users write
 
@@ -60,14 +60,13 @@ class CountBatches:
 
 
 def counting(step: str, states: Any = None, **options: Any) -> Tasks:
-    flow = Flow("nan")
-    keyed = flow.read(Items([]), name="source").rebalance().key_by(lambda record: record["key"])
-    if step == "stateful_map":
-        counted = keyed.stateful_map(count, initial=0, name="op", **options)
-    else:
-        counted = keyed.process(Count if step == "process" else CountBatches, name="op", **options)
-    counted.rebalance().write(Collect(), name="sink")
-    return Tasks(flow, restored=states)
+    def counted(stream: Any) -> Any:
+        keyed = stream.key_by(lambda record: record["key"])
+        if step == "stateful_map":
+            return keyed.stateful_map(count, initial=0, name="op", **options)
+        return keyed.process(Count if step == "process" else CountBatches, name="op", **options)
+
+    return Tasks(flow_of(counted), restored=states)
 
 
 @pytest.mark.parametrize("step", ["stateful_map", "process", "batches"])

@@ -6,18 +6,9 @@ from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Items, Stream
+from backedge import Stream
 from backedge.graphs.task_errors import UserFunctionError
-from tests.runtime.tasks import Tasks, by_receiver, records_of
-
-
-def flow_of(step: Any) -> Flow:
-    """A flow with one operator in a task of its own, called "op"; its outputs go to sinks in tasks of their own."""
-    flow = Flow("one")
-    made = step(flow.read(Items([]), name="source").rebalance())
-    for name, stream in made.items() if isinstance(made, dict) else [("sink", made)]:
-        stream.rebalance().write(Collect(), name=name)
-    return flow
+from tests.runtime.tasks import Tasks, by_receiver, flow_of, records_of
 
 
 def sent(tasks: Tasks, records: list[Any], hops: Any = 0) -> list[tuple[str, list[Any], Any]]:

@@ -12,15 +12,11 @@ import pytest
 from backedge import Collect, Flow, Items
 from backedge.engine.batches.batch import spread
 from backedge.graphs.task_errors import MisuseError
-from tests.runtime.tasks import Tasks, by_receiver, records_of
+from tests.runtime.tasks import Tasks, by_receiver, flow_of, records_of
 
 
 def processing(kind: type[Any], key: Any = None, parallelism: int = 1) -> Tasks:
-    flow = Flow("process")
-    stream = flow.read(Items([]), name="source").rebalance()
-    stream = stream if key is None else stream.key_by(key)
-    stream.process(kind, name="op").rebalance().write(Collect(), name="sink")
-    return Tasks(flow, parallelism)
+    return Tasks(flow_of(lambda s: (s if key is None else s.key_by(key)).process(kind, name="op")), parallelism)
 
 
 def hooks(**of_name: Callable[..., Any]) -> type[Any]:
@@ -221,11 +217,11 @@ def test_side_outputs_go_their_own_way():
             else:
                 ctx.emit(n)
 
-    flow = Flow("late")
-    good = flow.read(Items([]), name="source").rebalance().process(Late, name="op")
-    good.rebalance().write(Collect(), name="kept")
-    good.side("late").rebalance().write(Collect(), name="late")
-    assert by_receiver(Tasks(flow).feed("op", [1, -2, 3])) == {"kept/0": [1, 3], "late/0": [-2]}
+    def both(stream: Any) -> dict[str, Any]:
+        good = stream.process(Late, name="op")
+        return {"kept": good, "late": good.side("late")}
+
+    assert by_receiver(Tasks(flow_of(both)).feed("op", [1, -2, 3])) == {"kept/0": [1, 3], "late/0": [-2]}
 
 
 def test_on_batch_sees_a_batch_and_where_it_is_keyed_the_records_of_one_key():

@@ -38,10 +38,10 @@ WAYS: dict[str, Any] = {
 }
 
 
-def run(step: Any, records: list[Any], hops: Any = 0) -> list[Any]:
+def run(step: Any, records: list[Any], hops: Any = 0, then: Any = number) -> list[Any]:
     flow = Flow("repeated")
     made: Stream[Any] = step(flow.read(Items[Any]([]), name="source").rebalance())
-    made.map(number, name="number").write(Collect(), name="out")
+    made.map(then, name="then").write(Collect(), name="out")
     tasks = Tasks(flow)
     tasks.feed("op", records, hops)
     return tasks.output("out")
@@ -89,12 +89,8 @@ def test_what_a_generator_keeps_no_reference_to_is_not_copied():
 
     for function, copies in ((fresh, 0), (kept, 4)):
         Counted.copies = 0
-        flow = Flow("counted")
-        made = flow.read(Items[Any]([]), name="source").rebalance().flat_map(function, name="op")
-        made.map(lambda record: 1, name="one").write(Collect(), name="out")
-        tasks = Tasks(flow)
-        tasks.feed("op", [3, 1])
-        assert (tasks.output("out"), Counted.copies) == ([1] * 4, copies)
+        ones = run(lambda s, of=function: s.flat_map(of, name="op"), [3, 1], then=lambda record: 1)
+        assert (ones, Counted.copies) == ([1] * 4, copies)
 
 
 def shared(position: Any) -> Any:

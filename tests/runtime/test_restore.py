@@ -13,7 +13,7 @@ from backedge.engine.state.split_own_state import move_whole
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.task_errors import MisuseError
 from backedge.recovery.cut.cut import OperatorState
-from tests.runtime.tasks import Tasks, encoded, records_of
+from tests.runtime.tasks import Tasks, encoded, flow_of, records_of
 
 
 class Windows:
@@ -64,12 +64,6 @@ class Median:
         return [state[part::parts] for part in range(parts)]
 
 
-def fed_by(step: Callable[[Stream[int]], Stream[Any]]) -> Flow:
-    flow = Flow("one")
-    step(flow.read(Items([]), name="source").rebalance()).rebalance().write(Collect(), name="sink")
-    return flow
-
-
 STEPS: dict[str, Callable[[Stream[int]], Stream[Any]]] = {
     "stateful_map": lambda s: s.key_by(lambda n: n % 3).stateful_map(lambda t, n: (t + n, t), initial=0, name="op"),
     "keyed process": lambda s: s.key_by(lambda n: n % 3).process(Windows, name="op"),
@@ -84,7 +78,7 @@ def test_an_operator_with_state_goes_on_identically(kind: str):
         emitted = tasks.feed("op", [7, 2, 5, 1], now_ms=5) + tasks.home("op").fire_timers(now_ms=1000)
         return [(channel, batch.records, batch.hops) for channel, batch in emitted]
 
-    flow = fed_by(STEPS[kind])
+    flow = flow_of(STEPS[kind])
     tasks = Tasks(flow)
     tasks.feed("op", [9, 8, 9, 8])
     states = tasks.capture()
@@ -101,7 +95,7 @@ def test_timers_of_one_time_fire_in_the_same_order_after_a_restore():
         def on_timer(self, ctx: Any, at_ms: int) -> None:
             ctx.emit(ctx.key)
 
-    flow = fed_by(lambda s: s.key_by(lambda n: n).process(Tick, name="op"))
+    flow = flow_of(lambda s: s.key_by(lambda n: n).process(Tick, name="op"))
     tasks = Tasks(flow)
     tasks.feed("op", list(range(50)))
     states = tasks.capture()
@@ -116,7 +110,7 @@ def test_random_numbers_go_on_where_they_were_and_differ_between_tasks_and_seeds
         def on_record(self, ctx: Any, n: int) -> None:
             ctx.emit(ctx.random.random())
 
-    flow = fed_by(lambda s: s.process(Draw, name="op"))
+    flow = flow_of(lambda s: s.process(Draw, name="op"))
     tasks = Tasks(flow, parallelism=2)
     first = records_of(tasks.feed("op", [1]))
     states = tasks.capture()
@@ -132,7 +126,7 @@ def test_calls_not_yet_answered_are_made_again_with_the_record_as_it_arrived():
         record["a"] += 1
         return record
 
-    flow = fed_by(lambda s: s.map_async(spoil, name="op"))
+    flow = flow_of(lambda s: s.map_async(spoil, name="op"))
     tasks = Tasks(flow)
     tasks.feed("op", [{"a": 1}, {"a": 2}, {"a": 3}], hops=[0, 1, 2])
     home = tasks.home("op")
@@ -205,14 +199,14 @@ def test_the_round_comes_back():
     assert records_of(restored.feed("op", [1])) == [(2,)]
 
 
-def written(source: Any = None) -> Flow:
+def written(source: Any) -> Flow:
     flow = Flow("written")
-    flow.read(source or Items([]), name="source").rebalance().write(Collect(), name="sink")
+    flow.read(source, name="source").rebalance().write(Collect(), name="sink")
     return flow
 
 
 def test_a_sink_has_back_what_it_prepared_and_may_commit_it_again():
-    flow = written()
+    flow = written(Items([]))
     tasks = Tasks(flow)
     tasks.feed("sink", ["a"])
     states = tasks.capture(epoch=1)
@@ -228,7 +222,7 @@ def test_a_sink_has_back_what_it_prepared_and_may_commit_it_again():
 
 
 def test_what_was_prepared_stays_state_until_it_is_committed():
-    tasks = Tasks(written())
+    tasks = Tasks(written(Items([])))
     home = tasks.home("sink")
     tasks.feed("sink", ["a"])
     tasks.capture(epoch=1)
@@ -239,7 +233,7 @@ def test_what_was_prepared_stays_state_until_it_is_committed():
 
 
 def test_a_capture_restored_and_captured_again_is_the_same():
-    flow = fed_by(STEPS["keyed process"])
+    flow = flow_of(STEPS["keyed process"])
     tasks = Tasks(flow)
     tasks.feed("op", list(range(100)))
     states = tasks.capture()
@@ -252,7 +246,7 @@ def states_of(tasks: Tasks) -> list[OperatorState]:
 
 
 def test_own_state_moves_to_another_number_of_tasks_by_split_and_merge():
-    tasks = Tasks(fed_by(STEPS["process with a capture of its own"]), parallelism=2)
+    tasks = Tasks(flow_of(STEPS["process with a capture of its own"]), parallelism=2)
     tasks.feed("op", [1, 2], hops=3)
     tasks.feed("op", [3], index=1)
     states = states_of(tasks)
@@ -270,7 +264,7 @@ def test_a_split_that_gives_the_wrong_number_of_states_is_refused():
         def split(state: list[int], parts: int) -> list[list[int]]:
             return [state]
 
-    tasks = Tasks(fed_by(lambda s: s.process(Halved, name="op")))
+    tasks = Tasks(flow_of(lambda s: s.process(Halved, name="op")))
     [state] = states_of(tasks)
     with pytest.raises(MisuseError, match=r"operator 'op': split returned \[\[\]\] for 3 tasks: return a list of 3"):
         move_whole(tasks.deployment.plan.operators["op"], [state.whole], 3)
@@ -281,7 +275,7 @@ def test_a_split_that_gives_the_wrong_number_of_states_is_refused():
     [("keyed process", True), ("process without key", False), ("process with a capture of its own", True)],
 )
 def test_a_state_says_whether_it_can_move(kind: str, can_move: bool):
-    tasks = Tasks(fed_by(STEPS[kind]))
+    tasks = Tasks(flow_of(STEPS[kind]))
     tasks.feed("op", [1])
     [state] = states_of(tasks)
     assert state.whole_can_move is can_move

@@ -43,22 +43,9 @@ class Color(Enum):
 
 
 RECORDS = [
-    7,
-    "seven",
-    None,
-    2.5,
-    float("nan"),
-    (1, [2, {3}]),
-    {"id": 1, "path": [1, 2], "nested": {"x": {"y": []}}},
-    Order(1, [1]),
-    Frozen([1]),
-    Plain({"a": [1]}),
-    Slotted([1]),
-    Color.RED,
-    len,
-    Order,
-    np.arange(4),
-    np.float64(2.5) * 3,
+    *(7, "seven", None, 2.5, float("nan"), (1, [2, {3}]), {"id": 1, "path": [1, 2], "nested": {"x": {"y": []}}}),
+    *(Order(1, [1]), Frozen([1]), Plain({"a": [1]}), Slotted([1]), Color.RED, len, Order),
+    *(np.arange(4), np.float64(2.5) * 3),
 ]
 
 

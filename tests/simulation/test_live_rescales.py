@@ -57,20 +57,6 @@ def test_a_run_is_rescaled_at_any_step(topology: str):
     assert (2, 3, 1) in carried_out, carried_out
 
 
-def test_a_source_with_fewer_splits_than_tasks_is_rescaled_again():
-    """Two splits and three tasks: the third one ends at once, and another rescale does not mind."""
-    world = world_of("chain", 2, interval_ms=20)
-    rescale(world, 3)
-    ended: list[bool] = []
-    while len(ended) < 3 or not any(ended):
-        go_on(world, 10)
-        ended = [host.core.ended for host in world.hosts.values() if host.is_source]
-    assert not all(ended)
-    rescale(world, 1)
-    end_well(world)
-    assert widths(world) == [2, 3, 1]
-
-
 def moment(world: World) -> str:
     last = world.store.history[-1].entry
     if Attempt(2) in world.record.deployments:

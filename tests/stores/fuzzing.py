@@ -39,57 +39,20 @@ PLANTED = "nobody may execute this"
 """What a pickle in the documents would print."""
 
 NASTY: list[Any] = [
-    None,
-    True,
-    -1,
-    0,
-    1,
-    2.5,
-    1e308,
-    (1 << 31) - 1,
-    1 << 31,
-    1_000_000_000,
-    (1 << 63) - 1,
-    1 << 63,
-    -(1 << 200),
-    "",
-    "x",
-    "7",
-    "\0",
-    "\ud800",
-    "ä\u202eb",
-    "a\nconsistent: 1 cut of job",
-    "\x1b[2J\x1b[1mconsistent",
-    "../../../etc/passwd",
-    "/etc/passwd",
-    "x" * 300,
-    "epoch=1/attempt=1/manifest-00000002.json",
+    *(None, True, -1, 0, 1, 2.5, 1e308, (1 << 31) - 1, 1 << 31, 1_000_000_000, (1 << 63) - 1, 1 << 63, -(1 << 200)),
+    *("", "x", "7", "\0", "\ud800", "ä\u202eb", "a\nconsistent: 1 cut of job", "\x1b[2J\x1b[1mconsistent", "x" * 300),
+    *("../../../etc/passwd", "/etc/passwd", "epoch=1/attempt=1/manifest-00000002.json"),
     # Calls print.
     (b"cbuiltins\nprint\n(V" + PLANTED.encode() + b"\ntR.").hex(),
-    [],
-    {},
-    [[]],
-    [None],
-    {"": None},
-    {"x": {"y": [1, "z"]}},
+    *([], {}, [[]], [None], {"": None}, {"x": {"y": [1, "z"]}}),
 ]
 
 
 class Watched:
     """What Python does while documents are read: no pickle is resolved, no program started, no code compiled."""
 
-    EVENTS = frozenset(
-        {
-            "pickle.find_class",
-            "exec",
-            "compile",
-            "os.system",
-            "os.exec",
-            "os.posix_spawn",
-            "subprocess.Popen",
-            "os.fork",
-        }
-    )
+    EVENTS = frozenset({"pickle.find_class", "exec", "compile", "subprocess.Popen"})
+    EVENTS |= {"os.system", "os.exec", "os.posix_spawn", "os.fork"}
 
     def __init__(self) -> None:
         self.is_on = False
@@ -214,23 +177,10 @@ def _holders(value: Any) -> Iterator[Any]:
 
 def torn(data: bytes, rng: random.Random) -> bytes:
     place = rng.randrange(len(data))
-    return rng.choice(
-        (
-            data[:place],
-            data[:place] + bytes([rng.randrange(256)]) + data[place + 1 :],
-            data + data,
-            b"",
-            b"\xff\xfe",
-            b"[" * 100_000,
-            b'{"a":' * 50_000,
-            b'{"format":' + b"9" * 5_000 + b"}",
-            b'{"format":1e999}',
-            b'{"format":NaN}',
-            b'{"format":%d,"format":%d}' % (FORMAT, FORMAT),
-            b"null",
-            b"\0" * 1_000,
-        )
-    )
+    broken = [data[:place], data[:place] + bytes([rng.randrange(256)]) + data[place + 1 :], data + data]
+    broken += [b"", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 50_000, b"null", b"\0" * 1_000]
+    formats = (b"9" * 5_000, b"1e999", b"NaN", b'%d,"format":%d' % (FORMAT, FORMAT))
+    return rng.choice([*broken, *(b'{"format":%s}' % of for of in formats)])
 
 
 def read_everything(job: Fuzzed) -> Counter[str]:

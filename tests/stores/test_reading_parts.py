@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from backedge.engine.state.keyed_state import keyed_entries
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.graphs.routing import groups_of_task, key_group
+from backedge.graphs.routing import groups_of_task
 from backedge.recovery.cut.cut import Cut, OperatorState, TaskSnapshot
 from backedge.recovery.cut.keyed_parts import Kind, Pickles, entries_of
 from backedge.recovery.restore.outline import outline_of
@@ -44,19 +44,6 @@ def counted() -> TaskSnapshot:
     state = OperatorState(keyed, pending=(b"waits",), whole=pickle.dumps({"own": 1}))
     other = OperatorState(keyed=held({"other": 1}))
     return TaskSnapshot(TASK, Epoch(1), Attempt(1), {"count": state, "other": other}, (), ())
-
-
-@pytest.mark.parametrize("index", range(3))
-def test_of_a_state_those_key_groups_are_read_that_are_asked_for(tmp_path: Path, index: int):
-    store, wanted = CutStore(str(tmp_path), "job"), groups_of_task(index, 3)
-    state = store.files_of(written(store, counted())).state(TASK, "count", wanted)
-    found = {entry[0]: entry[1] for entry in entries_of(state.keyed) if len(entry) == 2}
-    everything = {**TEXTS, **OBJECTS, **NUMBERS}
-    assert found == {key: value for key, value in everything.items() if key_group(key) in wanted}
-    assert {group for part in state.keyed for group in part.groups.tolist()} <= {*wanted}
-    timers = [entry for entry in entries_of(state.keyed) if len(entry) == 3]
-    assert timers == ([("key 3", 100, 0), ("key 3", 90, 1)] if key_group("key 3") in wanted else [])
-    assert state.pending == (b"waits",) and state.whole is not None
 
 
 def test_a_file_that_is_not_asked_for_is_not_opened_and_one_that_is_gone_is_named(tmp_path: Path):
@@ -166,11 +153,14 @@ def test_no_file_is_written_after_many_others_were_encoded(tmp_path: Path, monke
     assert encoded == [1] * len(described.files)
 
 
-@pytest.mark.parametrize("parallelism", [1, 3, pytest.param(40, marks=pytest.mark.slow)])
-def test_of_a_state_in_several_files_only_those_that_hold_the_groups_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parallelism: int
+@pytest.mark.parametrize(
+    ("parallelism", "part_bytes"),
+    [(1, 2_000), (3, 2_000), (3, 1 << 20), pytest.param(40, 2_000, marks=pytest.mark.slow)],
+)
+def test_of_a_state_those_key_groups_and_files_are_read_that_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parallelism: int, part_bytes: int
 ):
-    store, described = in_parts(tmp_path, monkeypatch)
+    store, described = in_parts(tmp_path, monkeypatch, part_bytes)
     read: list[StoredFile] = []
 
     class Reading(StoredCut):
@@ -181,17 +171,20 @@ def test_of_a_state_in_several_files_only_those_that_hold_the_groups_are_read(
             read.append(file)
             return (Path(store.path) / file.name).read_bytes()
 
-    everything, found = {**TEXTS, **OBJECTS, **NUMBERS}, dict[object, object]()
+    everything, found, timers = {**TEXTS, **OBJECTS, **NUMBERS}, dict[object, object](), list[Any]()
     for index in range(parallelism):
         read.clear()
         wanted = groups_of_task(index, parallelism)
         state = Reading().state(TASK, "count", wanted)
-        found |= {entry[0]: entry[1] for entry in entries_of(state.keyed) if len(entry) == 2}
+        parts = list(state.keyed)
+        found |= {entry[0]: entry[1] for entry in entries_of(parts) if len(entry) == 2}
+        timers += [entry for entry in entries_of(parts) if len(entry) == 3]
+        assert {group for part in parts for group in part.groups.tolist()} <= {*wanted}
         assert state.pending == (b"waits",) and state.whole is not None
         read.sort(key=described.files.index)
         spans = {file: range(file.groups[0], file.groups[1] + 1) if file.groups else wanted for file in described.files}
         assert read == [file for file in state_files(described) if {*spans[file]} & {*wanted}]
-    assert found == everything
+    assert found == everything and timers == [("key 3", 100, 0), ("key 3", 90, 1)]
 
 
 def test_a_file_with_other_key_groups_than_the_manifest_names_is_refused(

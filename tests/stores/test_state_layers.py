@@ -23,11 +23,13 @@ WHOLE = {"a": 1, "b": 2, 7: 3, (1, "x"): 4}
 
 @pytest.fixture
 def cuts(tmp_path: Path) -> Cuts:
-    return Cuts(tmp_path)
+    """A cut of everything."""
+    cuts = Cuts(tmp_path)
+    cuts.complete(1, held(WHOLE))
+    return cuts
 
 
 def test_for_each_key_the_last_file_that_holds_it_counts(cuts: Cuts):
-    cuts.complete(1, held(WHOLE))
     cuts.complete(2, held({"a": 10}, gone=["b", (1, "x")]), base=1)
     cuts.complete(3, held({"b": 20}), base=2)
     assert cuts.values(1) == WHOLE
@@ -37,7 +39,6 @@ def test_for_each_key_the_last_file_that_holds_it_counts(cuts: Cuts):
 
 def test_a_task_that_takes_some_key_groups_reads_them_of_every_layer(cuts: Cuts, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("backedge.recovery.stores.state_table.PART_BYTES", 1)
-    cuts.complete(1, held(WHOLE))
     cuts.complete(2, held({"a": 10}, gone=["b"]), base=1)
     described = cuts.store.manifest_of(Epoch(2))
     group = key_group("a")
@@ -46,19 +47,16 @@ def test_a_task_that_takes_some_key_groups_reads_them_of_every_layer(cuts: Cuts,
 
 
 def test_a_file_below_is_verified_like_any_other(cuts: Cuts):
-    cuts.complete(1, held(WHOLE))
     cuts.complete(2, held({"a": 10}), base=1)
     (file,) = cuts.store.manifest_of(Epoch(1)).files
     path = Path(cuts.store.path, file.name)
     path.write_bytes(path.read_bytes()[:-1] + b"!")
-    with pytest.raises(SnapshotCorruptError, match="epoch=1"):
-        cuts.values(2)
-    with pytest.raises(SnapshotCorruptError, match="epoch=1"):
-        cuts.store.verify(Epoch(2))
+    for read in (cuts.values, cuts.store.verify):
+        with pytest.raises(SnapshotCorruptError, match="epoch=1"):
+            read(Epoch(2))
 
 
 def test_a_compaction_takes_the_place_of_the_files_that_it_has_read(cuts: Cuts):
-    cuts.complete(1, held(WHOLE))
     cuts.complete(2, held({"a": 10}), base=1)
     cuts.store.on_compacted(cuts.write(3, held({**WHOLE, "a": 10}), None, epoch=2))
     cuts.complete(4, held({"b": 5}), base=2, below=(StateFile(Attempt(1), Epoch(3), 4),))
@@ -67,7 +65,6 @@ def test_a_compaction_takes_the_place_of_the_files_that_it_has_read(cuts: Cuts):
 
 
 def test_a_list_with_a_gap_is_refused_and_nothing_is_recorded(cuts: Cuts):
-    cuts.complete(1, held(WHOLE))
     cuts.complete(2, held({"a": 10}), base=1)
     with pytest.raises(ValueError, match="do not lead there"):
         cuts.complete(3, held({"a": 11}), base=2, below=cuts.lists[1])
@@ -75,7 +72,6 @@ def test_a_list_with_a_gap_is_refused_and_nothing_is_recorded(cuts: Cuts):
 
 
 def test_a_delta_may_hold_what_changed_since_an_older_cut(cuts: Cuts):
-    cuts.complete(1, held(WHOLE))
     cuts.complete(2, held({"a": 10}), base=1)
     cuts.complete(3, held({"a": 11, "b": 20}), base=1)
     assert cuts.values(3) == {**WHOLE, "a": 11, "b": 20}
@@ -84,7 +80,6 @@ def test_a_delta_may_hold_what_changed_since_an_older_cut(cuts: Cuts):
 
 
 def test_the_files_below_are_known_although_the_cut_of_which_the_delta_speaks_is_gone(cuts: Cuts):
-    cuts.complete(1, held(WHOLE))
     cuts.complete(2, held({"a": 10}), base=1, kept=(2,))
     cuts.store.drop(Epoch(1))
     cuts.complete(3, held({**WHOLE, "a": 11}), kept=(2, 3))
@@ -96,7 +91,6 @@ def test_the_files_below_are_known_although_the_cut_of_which_the_delta_speaks_is
 
 def test_a_manifest_that_could_not_be_written_drops_no_layers(cuts: Cuts, monkeypatch: pytest.MonkeyPatch):
     """It would have kept only its own cut, which holds everything. The next cut builds on the one before it."""
-    cuts.complete(1, held(WHOLE))
     cuts.complete(2, held({"a": 10}), base=1, kept=(2,))
     cuts.complete(3, held({"a": 11}), base=1, kept=(3,))
     cuts.store.drop(Epoch(1))
@@ -113,8 +107,11 @@ def disk_is_full(*_: object) -> bool:
     raise OSError(errno.ENOSPC, "disk full")
 
 
+def there(cuts: Cuts) -> set[str]:
+    return {path.parts[-5] for path in Path(cuts.store.path).rglob("*.parquet")}
+
+
 def test_dropping_a_cut_spares_what_later_cuts_are_on_top_of(cuts: Cuts):
-    cuts.complete(1, held(WHOLE))
     cuts.complete(2, held({"a": 10}), base=1, kept=(2,))
     cuts.store.drop(Epoch(1))
     assert not cuts.store.keeps(Manifest(Epoch(1), Attempt(1), Mode.ALIGNED, {}, {}))
@@ -122,25 +119,22 @@ def test_dropping_a_cut_spares_what_later_cuts_are_on_top_of(cuts: Cuts):
     cuts.complete(3, held({"c": 1}), kept=(3,))
     cuts.store.drop(Epoch(2))
     cuts.sweep(3)
-    assert {path.parts[-5] for path in Path(cuts.store.path).rglob("*.parquet")} == {"epoch=3"}
+    assert there(cuts) == {"epoch=3"}
 
 
 def test_a_sweep_spares_what_a_kept_cut_names_and_a_compaction_that_waits(cuts: Cuts):
-    cuts.complete(1, held(WHOLE))
     cuts.complete(2, held({"a": 10}), base=1, kept=(2,))
     cuts.write(3, held(WHOLE), None, epoch=2)
     cuts.write(4, held(WHOLE), None, epoch=2)
     cuts.complete(5, held({"b": 5}), base=2, kept=(5,))
     cuts.sweep(1, 2, 3, 5)
     assert cuts.values(5) == {**WHOLE, "a": 10, "b": 5}
-    there = {path.parts[-5] for path in Path(cuts.store.path).rglob("*.parquet")}
-    assert there == {"epoch=1", "epoch=2", "epoch=3", "epoch=5"}, "only the one that nobody waits for goes"
+    assert there(cuts) == {"epoch=1", "epoch=2", "epoch=3", "epoch=5"}, "only the one that nobody waits for goes"
 
 
 def test_a_cut_that_is_completed_while_another_thread_reads_the_chain_keeps_what_it_names(
     cuts: Cuts, monkeypatch: pytest.MonkeyPatch
 ):
-    cuts.complete(1, held(WHOLE))
     cuts.complete(2, held({"a": 10}), base=1)
     read = Chain._while_unshortened  # pyright: ignore[reportPrivateUsage]
 
