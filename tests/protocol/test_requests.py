@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from backedge.recovery.protocol.coordinator import RETRY_PAUSE_MS, Coordinator
 from backedge.recovery.protocol.effects import AcknowledgeEnd, Committed
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import AppendEntry, DropCut, FailAttempt, FailRun, Fenced, Finished, Manifest
-from backedge.recovery.protocol.requests import TRIES_MAX, Asked, Reply, Request, RequestKind, Requests, combined
+from backedge.recovery.protocol.requests import TRIES_MAX, Reply, Request, RequestKind, Requests, combined
 from backedge.recovery.protocol.supervisor import RestartOptions, Supervisor, claimant_of
 from tests.protocol import chains
 from tests.protocol.bench_of_cores import LOOP
@@ -212,57 +213,56 @@ def test_a_run_that_is_fenced_answers_that_another_has_the_job():
     assert refused(supervisor.requests.ask(MINE), "another run has taken over")
 
 
-def of_two_pipelines() -> tuple[Requests, Requests]:
-    """One has ended by itself, with a higher epoch than the other one, which goes on, has."""
+def rescale(*asked: tuple[str, int]) -> Request:
+    return Request("r1", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, asked)
+
+
+def answered(
+    of_finite: Request, of_living: Request, happens: Callable[[Requests], None], is_stopped: bool = False
+) -> Reply:
+    """The answer of a run of which one pipeline has ended, with a higher epoch than the other, which goes on, has."""
     finite, living = Requests(), Requests()
-    finite.on_finished(Epoch(41), is_stopped=False)
-    return finite, living
-
-
-def answered(request: Request, *pipelines: Requests) -> Reply:
-    replies = [requests.ask(request) for requests in pipelines]
-    assert None not in replies
+    finite.on_finished(Epoch(41), is_stopped=is_stopped)
+    living.ask(of_living)
+    happens(living)
+    replies = [finite.ask(of_finite), living.ask(of_living)]
     return combined([reply for reply in replies if reply is not None])
 
 
-def test_the_answer_of_a_savepoint_is_a_cut_of_a_pipeline_that_goes_on():
-    finite, living = of_two_pipelines()
-    assert living.ask(MINE) is None
+def records(living: Requests) -> None:
     living.on_recorded(MINE.id, Epoch(14))
-    assert answered(MINE, finite, living) == Reply(Epoch(14))
 
 
-def test_the_answer_of_a_stop_is_the_cut_of_the_pipeline_that_it_stopped():
-    finite, living = of_two_pipelines()
-    living.ask(STOP)
+def stops(living: Requests) -> None:
     living.on_recorded(STOP.id, Epoch(14))
     living.on_finished(Epoch(14), is_stopped=True)
-    assert answered(STOP, finite, living) == Reply(Epoch(14))
 
 
-@pytest.mark.parametrize("of_finite", [(), (("count", 3),)])
-def test_a_rescale_is_answered_by_the_pipelines_that_go_on(of_finite: Asked):
-    finite, living = of_two_pipelines()
-    rescale = Request("r1", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, (("sum", 3),))
-    assert living.ask(rescale) is None
-    living.on_rescaled(rescale, Epoch(14))
-    replies = [finite.ask(replace(rescale, asked=of_finite)), living.ask(rescale)]
-    assert combined([reply for reply in replies if reply is not None]) == Reply(Epoch(14))
+def rescales(living: Requests) -> None:
+    living.on_rescaled(rescale(("sum", 3)), Epoch(14))
+
+
+@pytest.mark.parametrize(
+    ("of_finite", "of_living", "happens"),
+    [
+        (MINE, MINE, records),
+        (STOP, STOP, stops),
+        (rescale(), rescale(("sum", 3)), rescales),
+        (rescale(("count", 3)), rescale(("sum", 3)), rescales),
+    ],
+    ids=["savepoint", "stop", "rescale", "rescale of both"],
+)
+def test_the_answer_is_that_of_the_pipelines_that_go_on(of_finite: Request, of_living: Request, happens: Any):
+    assert answered(of_finite, of_living, happens) == Reply(Epoch(14))
 
 
 def test_a_rescale_of_a_pipeline_that_has_ended_is_refused_though_another_goes_on():
-    finite, living = of_two_pipelines()
-    rescale = Request("r1", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, (("count", 3),))
-    replies = [finite.ask(rescale), living.ask(replace(rescale, asked=()))]
-    assert refused(combined([reply for reply in replies if reply is not None]), "41", is_for_good=True)
+    reply = answered(rescale(("count", 3)), rescale(), lambda living: None)
+    assert refused(reply, "41", is_for_good=True)
 
 
 def test_a_savepoint_that_a_stop_superseded_in_one_pipeline_is_refused():
-    stopped_one, living = Requests(), Requests()
-    stopped_one.on_finished(Epoch(41), is_stopped=True)
-    living.ask(MINE)
-    living.on_recorded(MINE.id, Epoch(14))
-    assert refused(answered(MINE, stopped_one, living), "stop")
+    assert refused(answered(MINE, MINE, records, is_stopped=True), "stop")
 
 
 def test_the_first_end_of_a_run_counts():

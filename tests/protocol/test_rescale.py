@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,12 @@ def cut_of(
     return Cut(Epoch(1), Attempt(1), PLAN.hash, "aligned", False, snapshots, deployment.parallelism)
 
 
+def restored_in(
+    cut: Cut, deployment: Deployment, move: Callable[..., list[bytes | None]] = leave_whole
+) -> dict[TaskId, TaskRestore]:
+    return restored_parts(cut, deployment, reroute, move)
+
+
 def records_in(restored: Mapping[TaskId, TaskRestore], task: TaskId) -> list[Any]:
     return [record for log in restored[task].logs for payload in log.payloads for record in decode(payload).records]
 
@@ -89,7 +95,7 @@ def test_each_key_group_goes_to_the_task_that_keeps_it(parallelism: int):
     old = expand(PLAN, 2)
     halves = [Numbers("i", of, of, of) for of in (np.arange(64), np.arange(64, 128))]
     cut = cut_of(old, {("count", index): OperatorState((halves[index],)) for index in (0, 1)})
-    restored = restored_parts(cut, expand(PLAN, parallelism), reroute, leave_whole)
+    restored = restored_in(cut, expand(PLAN, parallelism))
     found = [entries_of(restored[TaskId("count", index)].operators["count"].keyed) for index in range(parallelism)]
     assert sorted(entry for entries in found for entry in entries) == [(group, group) for group in range(128)]
     for index, entries in enumerate(found):
@@ -126,7 +132,7 @@ def test_a_loop_log_is_routed_anew_by_key(parallelism: int):
     }
     logs = {back_channel(old, *ends): records for ends, records in keys.items()}
     new = expand(PLAN, parallelism)
-    restored = restored_parts(cut_of(old, logs=logs), new, reroute, leave_whole)
+    restored = restored_in(cut_of(old, logs=logs), new)
     for index in range(parallelism):
         task = TaskId("count", index)
         expected = [key for key in KEYS if task_of_group(key_group(key), parallelism) == index]
@@ -139,7 +145,7 @@ def test_records_of_one_channel_and_key_keep_their_order():
     records = [7, -7, 7.0, -7.0]
     target = task_of_group(key_group(7), 2)
     cut = cut_of(old, logs={back_channel(old, 0, target): records})
-    restored = restored_parts(cut, expand(PLAN, 3), reroute, leave_whole)
+    restored = restored_in(cut, expand(PLAN, 3))
     assert records_in(restored, TaskId("count", task_of_group(key_group(7), 3))) == records
 
 
@@ -147,7 +153,7 @@ def test_the_rest_of_a_rerouted_log_goes_in_front_of_all_live_channels_of_its_ed
     deployment = expand(PLAN, 2)
     routed = ChannelId(BACK.name, RESTORED_SENDER, TaskId("count", 0), True)
     logs = {back_channel(deployment, 1, 0): ["live"], routed: ["rest"]}
-    restored = restored_parts(cut_of(deployment, logs=logs), deployment, reroute, leave_whole)
+    restored = restored_in(cut_of(deployment, logs=logs), deployment)
     core = Bench(deployment, restored=cut_of(deployment, logs=logs), attempt=2).core("count/0")
     assert [log.channel.sender for log in restored[TaskId("count", 0)].logs].count(RESTORED_SENDER) == 1
     assert core.ready() == [routed]
@@ -157,9 +163,8 @@ def test_the_rest_of_a_rerouted_log_goes_in_front_of_all_live_channels_of_its_ed
 def test_all_live_channels_of_an_edge_wait_until_its_rerouted_log_is_drained():
     old, new = expand(PLAN, 2), expand(PLAN, 3)
     target = TaskId("count", task_of_group(key_group(7), 3))
-    bench = Bench(
-        new, restored=cut_of(old, logs={back_channel(old, 0, task_of_group(key_group(7), 2)): [7]}), attempt=2
-    )
+    cut = cut_of(old, logs={back_channel(old, 0, task_of_group(key_group(7), 2)): [7]})
+    bench = Bench(new, restored=cut, attempt=2)
     for sender in range(3):
         channel = ChannelId(BACK.name, TaskId("count", sender), target)
         bench.emit(channel, -7)
@@ -189,7 +194,7 @@ def test_a_broadcast_log_that_is_not_empty_is_refused_by_name():
     old = expand(plan, 2)
     channel = next(c.id for c in old.channels.values() if c.is_back)
     with pytest.raises(RescaleError, match=r"edge '.*->listen.in' broadcasts, and its log holds 2 batches") as found:
-        restored_parts(cut_of(old, logs={channel: [1, 2]}), expand(plan, 3), reroute, leave_whole)
+        restored_in(cut_of(old, logs={channel: [1, 2]}), expand(plan, 3))
     assert not found.value.is_for_good, "a later cut may have an empty log"
 
 
@@ -197,8 +202,8 @@ def test_an_empty_broadcast_log_and_the_same_parallelism_are_no_reason_to_refuse
     plan = broadcasting_plan()
     old = expand(plan, 2)
     channel = next(c.id for c in old.channels.values() if c.is_back)
-    assert restored_parts(cut_of(old), expand(plan, 3), reroute, leave_whole).keys() == expand(plan, 3).tasks.keys()
-    restored = restored_parts(cut_of(old, logs={channel: [1, 2]}), old, reroute, leave_whole)
+    assert restored_in(cut_of(old), expand(plan, 3)).keys() == expand(plan, 3).tasks.keys()
+    restored = restored_in(cut_of(old, logs={channel: [1, 2]}), old)
     assert records_in(restored, channel.receiver) == [1, 2]
 
 
@@ -207,9 +212,9 @@ def test_state_that_cannot_be_split_is_refused_by_name():
     states = {("count", 0): OperatorState(whole=b"opaque", whole_can_move=False)}
     refusal = r"operator 'count' has state of its own that cannot be split over 3 tasks"
     with pytest.raises(RescaleError, match=refusal) as found:
-        restored_parts(cut_of(old, states), expand(PLAN, 3), reroute, leave_whole)
+        restored_in(cut_of(old, states), expand(PLAN, 3))
     assert found.value.is_for_good
-    restored = restored_parts(cut_of(old, states), old, reroute, leave_whole)
+    restored = restored_in(cut_of(old, states), old)
     assert restored[TaskId("count", 0)].operators["count"].whole == b"opaque"
 
 
@@ -232,14 +237,14 @@ def test_state_that_its_class_can_merge_and_split_is_shared_out():
     flow.read(Items([]), name="items").rebalance().process(Sum, name="sum").write(Collect(), name="sink")
     old, new = expand(flow.plan(), 2), expand(flow.plan(), 3)
     states = {("sum", index): OperatorState(whole=pickle.dumps({"own": 10 + index}, 5)) for index in (0, 1)}
-    restored = restored_parts(cut_of(old, states), new, reroute, move_whole)
+    restored = restored_in(cut_of(old, states), new, move_whole)
     wholes = [restored[TaskId("sum", index)].operators["sum"].whole or b"" for index in range(3)]
     assert [pickle.loads(whole)["own"] for whole in wholes] == [21, 0, 0]
 
 
 def still_running(plan: Plan, ended: Collection[TaskId], parallelism: int = 3) -> set[TaskId]:
     """The tasks that go on from a cut of two tasks per operator."""
-    restored = restored_parts(cut_of(expand(plan, 2), ended=ended), expand(plan, parallelism), reroute, leave_whole)
+    restored = restored_in(cut_of(expand(plan, 2), ended=ended), expand(plan, parallelism))
     return {task for task, part in restored.items() if not part.ended}
 
 
@@ -285,16 +290,14 @@ def test_an_operator_that_has_ended_in_part_is_refused_by_name_where_that_would_
 
 
 def test_an_operator_that_has_ended_as_a_whole_has_ended_in_every_task_of_its_new_parallelism():
-    old = expand(PLAN, 2)
-    restored = restored_parts(
-        cut_of(old, ended=[TaskId("items", 0), TaskId("items", 1)]), expand(PLAN, 3), reroute, move_whole
-    )
+    cut = cut_of(expand(PLAN, 2), ended=[TaskId("items", 0), TaskId("items", 1)])
+    restored = restored_in(cut, expand(PLAN, 3), move_whole)
     assert {task for task, part in restored.items() if part.ended} == {TaskId("items", index) for index in range(3)}
 
 
 def test_under_the_same_parallelism_each_task_has_ended_or_not_as_before():
     deployment = expand(PLAN, 2)
-    restored = restored_parts(cut_of(deployment, ended=[TaskId("items", 1)]), deployment, reroute, leave_whole)
+    restored = restored_in(cut_of(deployment, ended=[TaskId("items", 1)]), deployment)
     assert {task for task, part in restored.items() if part.ended} == {TaskId("items", 1)}
 
 
@@ -320,7 +323,7 @@ def cut_of_rounds(mode: Mode) -> Cut:
 def test_an_iteration_in_the_middle_of_a_round_is_refused_by_name():
     wider = graph(*REPEAT, iterations=["repeat"], body=2)
     with pytest.raises(RescaleError, match=r"repeat/0 is in the middle of round \(0,\).*take a savepoint"):
-        restored_parts(cut_of_rounds(Mode.ALIGNED), wider, reroute, leave_whole)
+        restored_in(cut_of_rounds(Mode.ALIGNED), wider)
 
 
 SIDE = ("items -> repeat", "repeat -> body", "body => repeat", "samples -> body", "repeat -> out")
@@ -379,7 +382,7 @@ def test_an_edge_whose_channels_hold_records_stays_a_channel_where_its_ends_coul
     wider = expand(WIDENING, 2)
     assert TaskId("many", 0) not in wider.tasks, "chained"
     fitted = fitting(outline_of(cut), wider)
-    restored = restored_parts(cut, fitted, reroute, move_whole)
+    restored = restored_in(cut, fitted, move_whole)
     at_many = [record for index in (0, 1) for record in records_in(restored, TaskId("many", index))]
     assert sorted(at_many) == [1, 2, 3]
     assert fitted.parallelism == wider.parallelism and fitted.plan.hash == WIDENING.hash
@@ -399,6 +402,6 @@ def test_an_edge_that_holds_nothing_is_chained_as_ever(logs: Any):
 def test_records_of_a_log_stay_with_their_task_and_never_come_to_one_that_has_ended():
     """Only the sender is widened; the other task of the receiver has ended."""
     cut = cut_of(expand(WIDENING, 1), logs={DEALT: [1, 2, 3]}, ended=[TaskId("two", 1), TaskId("items", 0)])
-    restored = restored_parts(cut, expand(WIDENING, 3), reroute, move_whole)
+    restored = restored_in(cut, expand(WIDENING, 3), move_whole)
     assert records_in(restored, TaskId("two", 0)) == [1, 2, 3]
     assert restored[TaskId("two", 1)].ended and not restored[TaskId("two", 1)].logs

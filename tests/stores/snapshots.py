@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -134,6 +135,13 @@ def manifest_for(files: Mapping[TaskId, TaskFiles], epoch: int, attempt: int = 1
 def begin(store: CutStore, attempt: int = 1, restored: int | None = None) -> None:
     epoch = None if restored is None else Epoch(restored)
     append(store, AttemptStart(Attempt(attempt), epoch))
+
+
+def begun(root: Path, key: bytes | None = None) -> CutStore:
+    """The store of a job whose first attempt is claimed."""
+    store = CutStore(str(root), "job", key)
+    begin(store)
+    return store
 
 
 def complete(

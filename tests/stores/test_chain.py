@@ -14,7 +14,7 @@ from backedge.recovery.stores import documents
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.schema import ENTRY
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
-from tests.stores.snapshots import DEPLOYMENT, RANK, SINK, begin, complete, manifest_for, snapshots_of, write
+from tests.stores.snapshots import DEPLOYMENT, RANK, SINK, begin, begun, complete, manifest_for, snapshots_of, write
 
 
 def chain_of(tmp_path: Path, key: bytes | None = None) -> CutStore:
@@ -82,8 +82,7 @@ def test_an_entry_that_would_leave_a_gap_is_refused(tmp_path: Path):
 
 
 def test_a_manifest_that_names_other_files_than_are_given_is_refused(tmp_path: Path):
-    store = CutStore(str(tmp_path), "job")
-    begin(store)
+    store = begun(tmp_path)
     files = write(store, snapshots_of(1))
     entry = manifest_for(files, 1)
     without = {task: described for task, described in files.items() if task != RANK}

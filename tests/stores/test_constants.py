@@ -21,14 +21,7 @@ from backedge.recovery.stores.constants import StoredConstants
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
 from backedge.recovery.stores.task_files import StoredFile
-from tests.stores.snapshots import DEPLOYMENT, append, begin, manifest_for
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> CutStore:
-    store = CutStore(str(tmp_path), "job")
-    begin(store)
-    return store
+from tests.stores.snapshots import DEPLOYMENT, append, manifest_for
 
 
 def kept(store: CutStore, run: str = "77aa", **values: bytes) -> dict[str, StoredFile]:

@@ -17,7 +17,7 @@ from backedge.recovery.stores.folder import Folder
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.store_calls import create_exclusively
 from backedge.recovery.stores.store_errors import OutcomeUnknownError
-from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, snapshots_of, write
+from tests.stores.snapshots import DEPLOYMENT, begin, begun, complete, manifest_for, snapshots_of, write
 
 FILE = "a/b/file"
 MANIFEST = Path("job", "epoch=1", "attempt=1", "manifest-00000002.json")
@@ -117,8 +117,7 @@ def test_a_lost_reply_does_not_fence_the_run_nor_remove_its_manifest(tmp_path: P
 
 def test_an_entry_that_may_exist_stays_and_others_build_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The chain has no gap, whether the run that created the entry is ever told that it did or not."""
-    store = CutStore(str(tmp_path), "job")
-    begin(store)
+    store = begun(tmp_path)
     files = write(store, snapshots_of(1))
     disk = SyncFails(monkeypatch)
     monkeypatch.setattr("backedge.recovery.stores.cut_store.CutStore._unsettled", lambda store, written: [])

@@ -23,7 +23,7 @@ from backedge.recovery.stores.documents import sealed, sha256
 from backedge.recovery.stores.older_cuts import with_older_cut
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from tests.faults.evidence import Evidence
-from tests.stores.snapshots import begin, complete, snapshots_of, sweep, write
+from tests.stores.snapshots import begin, begun, complete, snapshots_of, sweep, write
 
 MANIFEST = "epoch=1/attempt=1/manifest-00000002.json"
 ENTRY = "chain/00000002.json"
@@ -33,8 +33,7 @@ ROUNDS = "epoch=1/attempt=1/table=rounds/rank.0.parquet"
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
     """One cut, the sink's part a last state."""
-    store = CutStore(str(tmp_path), "job")
-    begin(store)
+    store = begun(tmp_path)
     complete(store, 1, ended=True)
     return tmp_path / "job"
 

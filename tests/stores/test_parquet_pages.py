@@ -156,7 +156,7 @@ def log_part_of(*payloads: bytes) -> Part:
 
 def test_a_large_log_is_written_page_by_page_and_read_as_it_was(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(parquet_pages, "PAGE_BYTES", 100_000)
-    payloads = [random.Random(size).randbytes(size) for size in (9, 700_000, 0, 400_000, 90_000)]
+    payloads = [drawn(size) for size in (9, 700_000, 0, 400_000, 90_000)]
     part = log_part_of(*payloads)
     assert part.values is not None
     pieces = list(WithBytes(part.columns, REPEATING_IN_LOG, part.values))
@@ -196,7 +196,7 @@ def test_bytes_that_do_not_shrink_but_for_the_head_of_each_have_pages():
 
 
 def test_a_value_that_is_too_large_for_a_page_is_left_to_arrow(monkeypatch: pytest.MonkeyPatch):
-    payloads = [random.Random(n).randbytes(700_000) for n in range(3)]
+    payloads = [drawn(700_000, n) for n in range(3)]
     assert log_part_of(*payloads).values is not None
     monkeypatch.setattr(parquet_pages, "_VALUE_BYTES_MAX", 600_000)
     assert log_part_of(*payloads).values is None
@@ -235,9 +235,7 @@ def test_a_footer_is_what_it_was_after_it_was_decoded(part: Part):
     booleans = {1: (thrift.LIST, (thrift.TRUE, [True, False, True])), 2: (thrift.I32, 7)}
     assert thrift.decoded(thrift.encoded(booleans)) == booleans
 
-
-def test_a_list_of_booleans_takes_a_byte_for_each():
     listed = bytes([1 << 4 | thrift.LIST, 0xF0 | thrift.TRUE, 100])
+    assert thrift.decoded(listed + bytes([2]) * 100 + b"\0")[1][1][1] == [False] * 100, "a byte for each"
     with pytest.raises(ValueError, match="100 bytes are to follow"):
         thrift.decoded(listed + bytes(50))
-    assert thrift.decoded(listed + bytes([2]) * 100 + b"\0")[1][1][1] == [False] * 100

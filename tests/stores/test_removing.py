@@ -28,13 +28,6 @@ from tests.stores.snapshots import (
 )
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> CutStore:
-    store = CutStore(str(tmp_path), "job")
-    begin(store)
-    return store
-
-
 def folders(store: CutStore, below: str = "") -> list[str]:
     return sorted(path.name for path in (Path(store.path) / below).iterdir() if path.is_dir())
 

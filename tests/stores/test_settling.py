@@ -24,7 +24,7 @@ from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.store_protocol import Store
 from backedge.recovery.stores.task_files import TaskFiles
 from tests.gates import HANG_S
-from tests.stores.snapshots import DEPLOYMENT, RANK, begin, complete, manifest_for, snapshots_of, write
+from tests.stores.snapshots import DEPLOYMENT, RANK, begun, complete, manifest_for, snapshots_of, write
 
 
 class Disk:
@@ -67,8 +67,7 @@ LARGE = 1 << 40
 
 @pytest.mark.parametrize("settle", [True, False])
 def test_all_of_a_cut_is_settled_before_its_entry_is_there(tmp_path: Path, disk: Disk, settle: bool):
-    store = CutStore(str(tmp_path), "job")
-    begin(store)
+    store = begun(tmp_path)
     disk.synced.clear()
     files = write(store, snapshots_of(1), 0 if settle else LARGE)
     names = [file.name for of_task in files.values() for file in of_task.files]
@@ -86,8 +85,7 @@ def test_all_of_a_cut_is_settled_before_its_entry_is_there(tmp_path: Path, disk:
 @pytest.mark.parametrize("fails_at", ["rank.0.parquet", "operator=rank", "manifest-00000002.json", "attempt=1"])
 def test_a_disk_that_cannot_keep_a_cut_fails_it(tmp_path: Path, disk: Disk, fails_at: str):
     """It is the coordinator who hears of it: no entry is made, no manifest stays, and the next cut completes."""
-    store = CutStore(str(tmp_path), "job")
-    begin(store)
+    store = begun(tmp_path)
     files = write(store, snapshots_of(1), LARGE)
     disk.fails_at = fails_at
     with pytest.raises(OSError, match="Input/output error"):
@@ -100,8 +98,7 @@ def test_a_disk_that_cannot_keep_a_cut_fails_it(tmp_path: Path, disk: Disk, fail
 
 
 def test_a_file_that_has_gone_fails_the_cut(tmp_path: Path):
-    store = CutStore(str(tmp_path), "job")
-    begin(store)
+    store = begun(tmp_path)
     files = write(store, snapshots_of(1), LARGE)
     next(tmp_path.rglob("rank.0.parquet")).unlink()
     with pytest.raises(FileNotFoundError):

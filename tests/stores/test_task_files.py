@@ -34,13 +34,6 @@ from tests.stores.snapshots import RANK, SOURCE, complete, decoded, held, meanin
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> CutStore:
-    store = CutStore(str(tmp_path), "job")
-    made.begin(store)
-    return store
-
-
 def rows_of(store: CutStore, name: str) -> list[dict[str, Any]]:
     return parquet.ParquetFile(Path(store.path) / name).read().to_pylist()
 

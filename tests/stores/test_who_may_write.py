@@ -16,7 +16,7 @@ from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.job_identity import is_job, jobs_in
 from backedge.recovery.stores.keys import derived_key, key_in_file, signing_key
 from backedge.recovery.stores.store_errors import SnapshotAuthError, StoreError
-from tests.stores.snapshots import begin, complete
+from tests.stores.snapshots import begin, begun, complete
 
 KEY = b"of the owner"
 
@@ -60,8 +60,7 @@ def test_a_folder_that_others_may_write_to_can_be_used_with_a_key(tmp_path: Path
 
 
 def test_a_folder_that_is_opened_to_others_later_is_refused_before_anything_is_read(tmp_path: Path):
-    store = CutStore(str(tmp_path), "job")
-    begin(store)
+    store = begun(tmp_path)
     complete(store, 1)
     Path(store.path).chmod(0o777)
     for read in (store.chain, lambda: store.cut(1), lambda: store.create(9, store.chain()[0])):  # type: ignore[arg-type]
@@ -117,16 +116,14 @@ def test_a_key_that_is_none_is_refused_and_not_shown(tmp_path: Path):
 
 
 def test_the_key_in_a_file_has_no_line_end(tmp_path: Path):
-    (tmp_path / "key").write_bytes(b"\nsixteen bytes...\r\n\n")
-    assert key_in_file(str(tmp_path / "key"), "--key-file key") == b"\nsixteen bytes..."
-    for content, told in (
-        (b"\n", "is empty"),
-        (b"fifteen bytes..\n", "has 15 bytes"),
-        (b"x" * 70_000, "is larger than 65,536 bytes"),
-    ):
-        (tmp_path / "key").write_bytes(content)
+    file = tmp_path / "key"
+    file.write_bytes(b"\nsixteen bytes...\r\n\n")
+    assert key_in_file(str(file), "--key-file key") == b"\nsixteen bytes..."
+    too_large = (b"x" * 70_000, "is larger than 65,536 bytes")
+    for content, told in ((b"\n", "is empty"), (b"fifteen bytes..\n", "has 15 bytes"), too_large):
+        file.write_bytes(content)
         with pytest.raises(StoreError, match=f"--key-file key {told}"):
-            key_in_file(str(tmp_path / "key"), "--key-file key")
+            key_in_file(str(file), "--key-file key")
 
 
 def test_what_signs_output_is_not_what_signs_documents():
