@@ -28,6 +28,11 @@ def of_lengths(lengths: list[int], vertices: int = 50) -> tuple[Array, Array, Ar
     return sources, np.concatenate([[0], np.cumsum(lengths)]), np.bincount(sources, minlength=vertices)
 
 
+compiles = pytest.mark.slow
+"""What is compiled first in a process takes seconds."""
+
+
+@compiles
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("kind", ["float64", "int64"])
 def test_each_row_is_the_sum_of_what_its_edges_carry(lengths: list[int], kind: str):
@@ -40,10 +45,12 @@ def test_each_row_is_the_sum_of_what_its_edges_carry(lengths: list[int], kind: s
         assert found.tolist() == [sent[sources[a:b]].sum() for a, b in pairwise(starts)]
 
 
+@compiles
 def test_what_is_filled_up_adds_nothing_even_to_infinite_sums():
     assert EdgeSums(*of_lengths([1, 2, 3])).of(np.full(50, np.inf)).tolist() == [np.inf] * 3
 
 
+@compiles
 def test_the_results_of_two_rounds_are_two_arrays():
     sums = EdgeSums(*of_lengths([2, 1]))
     first = sums.of(np.ones(50))
@@ -56,6 +63,7 @@ def edges_between(vertices: int, count: int) -> OutEdges:
     return OutEdges(vertices, ends[0], ends[1], None)
 
 
+@compiles
 @pytest.mark.parametrize("share", [1.0, 0.6])
 @pytest.mark.parametrize("kind", ["float64", "int64", "float32"])
 def test_many_edges_are_summed_as_few_are(monkeypatch: pytest.MonkeyPatch, share: float, kind: str):
@@ -116,6 +124,7 @@ def test_a_numba_that_cannot_be_imported_is_reported_and_numpy_is_used(
     assert "numba cannot be imported: numba needs an older NumPy" in capsys.readouterr().err
 
 
+@compiles
 def test_a_numba_that_is_told_to_compile_nothing_is_not_used(monkeypatch: pytest.MonkeyPatch):
     can_compile = edge_sums.can_compile.__wrapped__
     assert can_compile()
@@ -130,6 +139,7 @@ def test_numbers_of_other_kinds_are_left_to_numpy(monkeypatch: pytest.MonkeyPatc
     sums_are_those_of_numpy(np.arange(60).astype(kind))
 
 
+@compiles
 def test_what_is_sent_may_be_read_only_and_strided():
     sums, sent = EdgeSums(*of_lengths([2, 1])), np.arange(100.0)[::2]
     sent.flags.writeable = False

@@ -47,14 +47,25 @@ def test_a_sink_whose_folder_is_a_file_is_refused(tmp_path: Path, kind: Any):
     assert (tmp_path / "out").read_text() == "mine"
 
 
-def test_a_folder_that_cannot_be_written_to_is_refused():
-    with pytest.raises(OutputError, match=r"sink 'out'.* /proc/out\b.*writable"):
-        check_sink(sink(JsonLines("/proc/out")), place())
+class Unreachable(JsonLines):
+    """A sink whose system is down."""
+
+    def validate_output(self, place: SinkPlace, fresh: bool) -> None:
+        raise ConnectionError("no route to the store")
 
 
-def test_a_sink_is_refused_where_files_cannot_be_published_in_one_step():
-    with pytest.raises(OutputError, match=r"hdfs://host/out\b.*one step.*\blocal folder"):
-        check_sink(sink(JsonLines("hdfs://host/out")), place())
+@pytest.mark.parametrize(
+    ("description", "named"),
+    [
+        (JsonLines("/proc/out"), r" /proc/out\b.*writable"),
+        (JsonLines("hdfs://host/out"), r"hdfs://host/out\b.*one step.*\blocal folder"),
+        (Unreachable("out"), r"cannot write to .*no route to the store"),
+    ],
+    ids=["not writable", "no way to publish in one step", "the sink says so"],
+)
+def test_a_sink_that_cannot_be_written_to_is_refused_in_one_line(description: Any, named: str):
+    with pytest.raises(OutputError, match=rf"^sink 'out'.*{named}"):
+        check_sink(sink(description), place())
 
 
 def test_a_uri_of_a_local_folder_is_the_folder(tmp_path: Path):
@@ -98,11 +109,6 @@ class Unreachable(JsonLines):
 
     def validate_output(self, place: SinkPlace, fresh: bool) -> None:
         raise ConnectionError("no route to the store")
-
-
-def test_a_sink_that_finds_itself_unwritable_is_refused_in_one_line(tmp_path: Path):
-    with pytest.raises(OutputError, match=r"^sink 'out' cannot write to .*no route to the store"):
-        check_sink(sink(Unreachable(str(tmp_path))), place())
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,13 @@ from tests.files.opened import (
     writer,
 )
 
+
+@pytest.fixture(params=["in memory", "in a folder"])
+def staging(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    """Where what is written waits for its commit."""
+    return None if request.param == "in memory" else tmp_path
+
+
 RECORDS = [1, "text", (2, 3), {"a": {4}}, None]
 
 
@@ -74,13 +81,10 @@ class CrashingStore(FolderStore):
         super().remove(names)
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
 @pytest.mark.parametrize("description", [Collect(), Print("> ")])
-def test_records_are_delivered_at_commit_with_sink_and_transaction(
-    tmp_path: Path, in_memory: bool, description: Sink[Any]
-):
+def test_records_are_delivered_at_commit_with_sink_and_transaction(staging: Path | None, description: Sink[Any]):
     delivered = Deliveries()
-    opened = writer(description, opened=services(None if in_memory else tmp_path, delivered))
+    opened = writer(description, opened=services(staging, delivered))
     opened.write(RECORDS[:2])
     stage(opened, RECORDS[2:], transaction(1))
     assert opened.prepare(transaction(2)) is False
@@ -90,9 +94,8 @@ def test_records_are_delivered_at_commit_with_sink_and_transaction(
     assert delivered.all == [("out", transaction(1), handed_on)]
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
-def test_what_is_collected_comes_in_the_order_of_epochs_attempts_and_tasks(tmp_path: Path, in_memory: bool):
-    opened = services(None if in_memory else tmp_path)
+def test_what_is_collected_comes_in_the_order_of_epochs_attempts_and_tasks(staging: Path | None):
+    opened = services(staging)
     names = [transaction(10), transaction(9), transaction(9, attempt=2), transaction(9, index=1), transaction(2)]
     for number, name in enumerate(names):
         publish(writer(Collect(), opened=opened), [number], name)
@@ -100,10 +103,9 @@ def test_what_is_collected_comes_in_the_order_of_epochs_attempts_and_tasks(tmp_p
     assert collected(opened, "other") == []
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
 @pytest.mark.parametrize("description", [Collect(), Print(), Call[Any](print)])
-def test_committing_what_nobody_prepared_is_refused(tmp_path: Path, in_memory: bool, description: Sink[Any]):
-    opened = writer(description, opened=services(None if in_memory else tmp_path))
+def test_committing_what_nobody_prepared_is_refused(staging: Path | None, description: Sink[Any]):
+    opened = writer(description, opened=services(staging))
     with pytest.raises(LookupError, match=r"'out\.0\.attempt-1\.epoch-1'"):
         opened.commit(transaction(1))
 
@@ -116,10 +118,9 @@ def test_what_is_collected_again_is_delivered_again_under_the_same_name(tmp_path
     assert collected(services(tmp_path), "out") == [1]
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
-def test_a_call_gets_the_records_of_an_epoch_once_when_nothing_fails(tmp_path: Path, in_memory: bool):
+def test_a_call_gets_the_records_of_an_epoch_once_when_nothing_fails(staging: Path | None):
     calls: list[list[int]] = []
-    opened = writer(Call(calls.append), opened=services(None if in_memory else tmp_path))
+    opened = writer(Call(calls.append), opened=services(staging))
     opened.write([1])
     publish(opened, [2], transaction(1))
     opened.commit(transaction(1))
@@ -136,12 +137,11 @@ def test_what_was_printed_or_called_takes_no_room(tmp_path: Path):
     assert sizes == [0, 0]
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
-def test_what_the_function_of_a_call_raises_is_told_with_the_users_frames(tmp_path: Path, in_memory: bool):
+def test_what_the_function_of_a_call_raises_is_told_with_the_users_frames(staging: Path | None):
     def send(records: list[int]) -> None:
         raise ConnectionError("no route")
 
-    opened = writer(Call(send), opened=services(None if in_memory else tmp_path))
+    opened = writer(Call(send), opened=services(staging))
     stage(opened, [1, 2], transaction(1))
     with pytest.raises(UserFunctionError) as caught:
         opened.commit(transaction(1))
@@ -201,9 +201,8 @@ def test_a_crash_at_any_step_hands_over_every_record_at_least_once(tmp_path: Pat
     assert 10 < survived < 25
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
-def test_rolling_back_drops_what_is_prepared_and_not_listed_of_this_sink_alone(tmp_path: Path, in_memory: bool):
-    opened = services(None if in_memory else tmp_path)
+def test_rolling_back_drops_what_is_prepared_and_not_listed_of_this_sink_alone(staging: Path | None):
+    opened = services(staging)
     writers = {name: writer(Collect(), opened=opened, name=name) for name in "ab"}
     for name, prepared in writers.items():
         for epoch in (1, 2, 3):
@@ -218,16 +217,14 @@ def test_rolling_back_drops_what_is_prepared_and_not_listed_of_this_sink_alone(t
     assert (collected(opened, "a"), collected(opened, "b")) == ([1, 2], [1, 2, 3])
 
 
-def test_a_record_changed_after_it_was_written_is_delivered_as_it_was(tmp_path: Path):
-    for folder in (tmp_path, None):
-        delivered = Deliveries()
-        record = {"n": 1}
-        opened = writer(Collect(), opened=services(folder, delivered))
-        opened.write([record])
-        record["n"] = 2
-        opened.prepare(transaction(1))
-        opened.commit(transaction(1))
-        assert delivered.all[0][2] == [{"n": 1}]
+def test_a_record_changed_after_it_was_written_is_delivered_as_it_was(staging: Path | None):
+    delivered, record = Deliveries(), {"n": 1}
+    opened = writer(Collect(), opened=services(staging, delivered))
+    opened.write([record])
+    record["n"] = 2
+    opened.prepare(transaction(1))
+    opened.commit(transaction(1))
+    assert delivered.all[0][2] == [{"n": 1}]
 
 
 def test_a_record_that_does_not_pickle_is_told_with_sink_and_record(tmp_path: Path):
@@ -407,10 +404,9 @@ class SentLater:
         raise NotImplementedError
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
 @pytest.mark.parametrize("function", [lambda records: SentLater(), lambda records: (r for r in records)])
-def test_a_call_that_returns_what_nobody_awaits_is_refused(tmp_path: Path, in_memory: bool, function: Any):
-    opened = writer(Call(function), opened=services(None if in_memory else tmp_path))
+def test_a_call_that_returns_what_nobody_awaits_is_refused(staging: Path | None, function: Any):
+    opened = writer(Call(function), opened=services(staging))
     with pytest.raises(MisuseError, match=r"'out'.*Call.*map_async"):
         publish(opened, [1], transaction(1))
 

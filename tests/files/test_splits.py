@@ -248,7 +248,7 @@ def test_a_file_that_is_not_parquet_is_told_before_anything_runs(tmp_path: Path)
 
 
 def test_a_parquet_file_that_is_damaged_inside_is_told(tmp_path: Path):
-    path = write_parquet(tmp_path / "a.parquet", 50_000, rows=50_000)
+    path = write_parquet(tmp_path / "a.parquet", 5_000, rows=5_000)
     data = bytearray(path.read_bytes())
     data[4:200] = b"\xff" * 196
     path.write_bytes(data)

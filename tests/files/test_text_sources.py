@@ -24,22 +24,33 @@ def test_json_lines_are_read_as_they_are_written(tmp_path: Path):
     assert rest(reader(JsonLines(str(tmp_path / "a.jsonl")))) == records
 
 
-@pytest.mark.parametrize(
-    ("text", "records"),
-    [
-        ("", []),
-        ("\n\n", []),
-        ("1", [1]),
-        ("1\n2", [1, 2]),
-        ("1\r\n2\r\n", [1, 2]),
-        ("\n 1 \n\n\t2\n", [1, 2]),
-        ('\ufeff{"a": 1}\n', [{"a": 1}]),
-        ('"a\u2028b"\n', ["a\u2028b"]),
-    ],
-)
-def test_line_ends_blank_lines_and_byte_order_marks_are_no_records(tmp_path: Path, text: str, records: list[Any]):
-    (tmp_path / "a.jsonl").write_bytes(text.encode())
-    assert rest(reader(JsonLines(str(tmp_path / "a.jsonl")))) == records
+READ: list[tuple[Any, bytes, list[Any]]] = [
+    (JsonLines, b"", []),
+    (JsonLines, b"\n\n", []),
+    (JsonLines, b"1", [1]),
+    (JsonLines, b"1\n2", [1, 2]),
+    (JsonLines, b"1\r\n2\r\n", [1, 2]),
+    (JsonLines, b"\n 1 \n\n\t2\n", [1, 2]),
+    (JsonLines, '\ufeff{"a": 1}\n'.encode(), [{"a": 1}]),
+    (JsonLines, '"a\u2028b"\n'.encode(), ["a\u2028b"]),
+    (TextLines, b"one\r\n\ntwo \x0b\nthree", ["one", "", "two \x0b", "three"]),
+    (CSV, b"", []),
+    (CSV, b"id,name\n", []),
+    (CSV, b'id,name\r\n1,"a ""b"", c"\r\n\r\n2,"two\nlines"\r\n3,\r\n', [
+        {"id": "1", "name": 'a "b", c'}, {"id": "2", "name": "two\nlines"}, {"id": "3", "name": ""}]),
+    (CSV, b"a\n" + b"x" * 200_000 + b"\n", [{"a": "x" * 200_000}]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize(("kind", "content", "records"), READ, ids=range(len(READ)))
+def test_line_ends_blank_lines_headers_and_byte_order_marks_are_no_records(
+    tmp_path: Path, kind: Any, content: bytes, records: list[Any], ending: str
+):
+    path = tmp_path / f"a{ending}"
+    # A compressed file may have several members.
+    path.write_bytes(gzip.compress(content[:1]) + gzip.compress(content[1:]) if ending else content)
+    assert rest(reader(kind(str(path)))) == records
 
 
 NOT_JSON = [b'{"a": 1', b"1,2", b"{'a': 1}", b'{"a": 1} x', b"nan", b'"a\tb"']
@@ -75,31 +86,6 @@ def test_the_number_of_a_malformed_line_is_right_after_a_restore(tmp_path: Path)
     assert len(first.read(1500)) == 1500
     with pytest.raises(MalformedInputError, match=r"a\.jsonl line 2001:"):
         rest(reader(JsonLines(str(tmp_path)), positions=first.positions()))
-
-
-def test_text_is_given_line_by_line_without_line_ends(tmp_path: Path):
-    (tmp_path / "a.txt").write_bytes(b"one\r\n\ntwo \x0b\nthree")
-    assert rest(reader(TextLines(str(tmp_path / "a.txt")))) == ["one", "", "two \x0b", "three"]
-
-
-def test_csv_is_dicts_of_text_under_the_header(tmp_path: Path):
-    (tmp_path / "a.csv").write_bytes(b'id,name\r\n1,"a ""b"", c"\r\n\r\n2,"two\nlines"\r\n3,\r\n')
-    assert rest(reader(CSV(str(tmp_path)))) == [
-        {"id": "1", "name": 'a "b", c'},
-        {"id": "2", "name": "two\nlines"},
-        {"id": "3", "name": ""},
-    ]
-
-
-def test_csv_that_holds_a_header_or_nothing_holds_no_record(tmp_path: Path):
-    (tmp_path / "a.csv").write_text("id,name\n")
-    (tmp_path / "b.csv").write_text("")
-    assert rest(reader(CSV(str(tmp_path)))) == []
-
-
-def test_a_long_field_of_csv_is_read(tmp_path: Path):
-    (tmp_path / "a.csv").write_text("a\n" + "x" * 200_000 + "\n")
-    assert rest(reader(CSV(str(tmp_path)))) == [{"a": "x" * 200_000}]
 
 
 @pytest.mark.parametrize("records_max", [1, 3, 1000])
@@ -163,11 +149,6 @@ def test_csv_and_compressed_files_are_never_split(tmp_path: Path):
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"1\n" * 100_000))
     assert len(fresh(CSV(str(tmp_path)), range_bytes_max=10)) == 1
     assert len(fresh(JsonLines(str(tmp_path)), range_bytes_max=10)) == 1
-
-
-def test_several_compressed_members_are_one_file(tmp_path: Path):
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"1\n2") + gzip.compress(b"3\n4\n"))
-    assert rest(reader(JsonLines(str(tmp_path)))) == [1, 23, 4]
 
 
 def test_a_compressed_file_that_was_read_is_not_unpacked_again(tmp_path: Path):

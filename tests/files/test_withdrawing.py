@@ -29,6 +29,7 @@ from tests.files.opened import (
     publish,
     services,
     sink,
+    slow,
     stage,
     transaction,
     visible,
@@ -145,7 +146,7 @@ def test_a_record_that_cannot_be_read_is_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", FEWER_FAST)
-@pytest.mark.parametrize("fault", [CrashingDisk, FailingDisk])
+@pytest.mark.parametrize("fault", [CrashingDisk, slow(FailingDisk)])
 def test_removing_that_was_broken_off_at_any_step_is_done_again(tmp_path: Path, kind: Any, fault: Any):
     broken_off = 0
     for step in range(40):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -118,31 +119,15 @@ def test_operator_with_the_name_of_a_dead_letter_sink_is_refused():
     refuses(DuplicateNameError, flow.plan, "'m.dead_letters'", "dead letters of 'm'")
 
 
-def test_stateful_operator_of_a_lambda_needs_a_name():
-    keyed = numbers(Flow("flow")).key_by(abs)
-    refuses(
-        MissingNameError, lambda: keyed.stateful_map(lambda state, n: (state, n), initial=0), "stateful_map", "name="
-    )
-    refuses(MissingNameError, lambda: keyed.map_async(lambda n: n), "map_async", "name=")
-
-
 def test_stateful_operator_of_a_named_function_has_its_name():
     stream = numbers(Flow("flow")).key_by(abs).stateful_map(count, initial=0)
     assert stream.tails[0].operator == "count"
-
-
-def test_stateful_map_on_a_stream_without_a_key_is_refused():
-    flow = Flow("flow")
-    unkeyed: Any = numbers(flow).key_by(abs).filter(bool)
-    counts = lambda: unkeyed.stateful_map(count, initial=0, name="counts")  # noqa: E731
-    refuses(UnkeyedStreamError, counts, "stateful_map 'counts'", "key_by(", "merge")
 
 
 def test_merged_stream_has_no_key_until_it_is_given_one():
     flow = Flow("flow")
     merged: Any = numbers(flow).key_by(abs).merge(flow.read(Range(3)).key_by(abs))
     assert merged.key is None
-    refuses(UnkeyedStreamError, lambda: merged.stateful_map(count, initial=0))
     assert merged.key_by(abs).stateful_map(count, initial=0).tails[0].operator == "count"
 
 
@@ -158,22 +143,11 @@ def test_stream_of_another_flow_is_refused():
     )
 
 
-def test_something_else_than_a_stream_is_refused():
-    stream: Any = numbers(Flow("flow"))
-    refuses(BadOptionError, lambda: stream.merge([1, 2]), "merge", "[1, 2]", "stream")
-
-
 def test_flow_without_source_or_sink_is_refused():
     flow = Flow("flow")
     refuses(NoSourceError, flow.plan, "'flow'", "flow.read(")
     numbers(flow).map(abs, on_error="dead_letter")
     refuses(NoSinkError, flow.plan, "'flow'", ".write(")
-
-
-def test_source_and_sink_are_not_mixed_up():
-    flow: Any = Flow("flow")
-    refuses(BadOptionError, lambda: flow.read(Collect()), "Collect()", "source")
-    refuses(BadOptionError, lambda: numbers(flow).write(Range(3)), "Range(stop=3", "sink")
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])
@@ -185,55 +159,69 @@ def test_parallelism_is_an_integer_of_at_least_one(wrong: Any):
     refuses(BadOptionError, lambda: expand(flow.plan(), wrong), "'flow'", f"parallelism={wrong!r}", "at least 1")
 
 
-def test_option_out_of_range_is_refused():
-    stream: Any = numbers(Flow("flow"))
-    for action, named in {
-        lambda: stream.map(abs, name="m", on_error="ignore"): ("map 'm'", "on_error='ignore'", "'fail', 'dead_letter'"),
-        lambda: stream.map(abs, name="m", num_gpus=-1): ("map 'm'", "num_gpus=-1", " 0 "),
-        lambda: stream.map(abs, name="m", resources={"tpu": "x"}): ("map 'm'", "resources={'tpu': 'x'}", " 0 "),
-        lambda: stream.map(abs, name="m", paralelism=2): ("map 'm'", "'paralelism'", "name, parallelism"),
-        lambda: stream.write(Collect(), on_error="fail"): ("'write-1'", "'on_error'", "name, parallelism"),
-        lambda: stream.map(5): ("map 'map-1'", " 5", "function"),
-        lambda: stream.map_batches(list, batch_size=0): ("map_batches", "batch_size=0", "at least 1"),
-        lambda: stream.map_batches(list, batch_format="csv"): ("map_batches", "batch_format='csv'", "'records'"),
-        lambda: stream.map_async(abs, concurrency=0): ("map_async", "concurrency=0", "at least 1"),
-        lambda: stream.map_async(abs, timeout=0): ("map_async", "timeout=0", "above 0"),
-        lambda: Items([], rate=0): ("rate=0", "above 0"),
-        lambda: Generate(abs, count=-1): ("Generate", "count=-1", "0 or more"),
-        lambda: CSV(""): ("path ''",),
-    }.items():
-        refuses(BadOptionError, action, *named)
-    assert list(stream.draft.operators) == ["numbers"]
-
-
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda: Items(3), ("Items", "type int", "list")),
-        (lambda: Items(None), ("Items", "type NoneType")),
-        (lambda: Items(n for n in "ab"), ("Items", "type generator")),
-        (lambda: Items({1, 2}), ("Items", "type set")),
-        (lambda: Items({"a": 1}), ("Items", "type dict")),
-        (lambda: Items([1], rate="fast"), ("rate='fast'",)),
-        (lambda: Range("x"), ("Range", "start=0", "stop='x'", "integers")),
-        (lambda: Generate(3), ("Generate", " 3", "function")),
-        (lambda: Generate(abs, count="x"), ("Generate", "count='x'")),
-        (lambda: Call(3), ("Call", " 3", "function")),
-        (lambda: Flow("f", stop_when=3), ("stop_when", "'f'", " 3", "function")),
-        (lambda: numbers(Flow()).key_by(3), ("key_by", " 3", "function")),
-        (lambda: numbers(Flow()).route(3), ("route", " 3", "function")),
-    ],
-)
-def test_what_is_no_list_number_or_function_is_refused_where_it_is_written(make: Any, named: tuple[str, ...]):
-    refuses(BadOptionError, make, *named)
-
-
 @pytest.mark.parametrize("option", ["body", "until", "reduce", "measure"])
 def test_what_an_iteration_is_given_in_place_of_a_function_is_refused(option: str):
     flow = Flow()
     functions: dict[str, Any] = {"body": abs, "until": bool, "measure": int, option: 3}
     given = lambda: flow.iterate(numbers(flow), name="rounds", **functions)  # noqa: E731
     refuses(BadOptionError, given, option, "iteration 'rounds'", " 3", "function")
+
+
+REFUSED: list[tuple[type[Exception], Callable[[Flow, Any], object], tuple[str, ...]]] = [
+    (MissingNameError, lambda f, s: s.key_by(abs).stateful_map(lambda n, r: (n, r), initial=0), ("stateful_", "name=")),
+    (MissingNameError, lambda f, s: s.map_async(lambda n: n), ("map_async", "name=")),
+    (UnkeyedStreamError, lambda f, s: s.key_by(abs).filter(bool).stateful_map(count, initial=0, name="counts"), (
+        "stateful_map 'counts'", "key_by(", "merge")),
+    (UnkeyedStreamError, lambda f, s: s.key_by(abs).merge(s.key_by(abs)).stateful_map(count, initial=0), ("key_by(",)),
+    (BadOptionError, lambda f, s: s.merge([1, 2]), ("merge", "[1, 2]", "stream")),
+    (BadOptionError, lambda f, s: f.read(Collect()), ("Collect()", "source")),
+    (BadOptionError, lambda f, s: s.write(Range(3)), ("Range(stop=3", "sink")),
+    (BadOptionError, lambda f, s: s.process(abs), ("abs", "class with on_record")),
+    (UnknownOutputError, lambda f, s: s.map(abs, name="m").dead_letters, ("'m'", 'on_error="dead_letter"')),
+    # Options.
+    (BadOptionError, lambda f, s: s.map(abs, name="m", on_error="ignore"), (
+        "map 'm'", "on_error='ignore'", "'fail', 'dead_letter'")),
+    (BadOptionError, lambda f, s: s.map(abs, name="m", num_gpus=-1), ("map 'm'", "num_gpus=-1", " 0 ")),
+    (BadOptionError, lambda f, s: s.map(abs, name="m", resources={"tpu": "x"}), (
+        "map 'm'", "resources={'tpu': 'x'}", " 0 ")),
+    (BadOptionError, lambda f, s: s.map(abs, name="m", paralelism=2), (
+        "map 'm'", "'paralelism'", "name, parallelism")),
+    (BadOptionError, lambda f, s: s.write(Collect(), on_error="fail"), (
+        "'write-1'", "'on_error'", "name, parallelism")),
+    (BadOptionError, lambda f, s: s.map(5), ("map 'map-1'", " 5", "function")),
+    (BadOptionError, lambda f, s: s.map_batches(list, batch_size=0), ("map_batches", "batch_size=0", "at least 1")),
+    (BadOptionError, lambda f, s: s.map_batches(list, batch_format="csv"), (
+        "map_batches", "batch_format='csv'", "'records'")),
+    (BadOptionError, lambda f, s: s.map_async(abs, concurrency=0), ("map_async", "concurrency=0", "at least 1")),
+    (BadOptionError, lambda f, s: s.map_async(abs, timeout=0), ("map_async", "timeout=0", "above 0")),
+    (BadOptionError, lambda f, s: Items([], rate=0), ("rate=0", "above 0")),
+    (BadOptionError, lambda f, s: Generate(abs, count=-1), ("Generate", "count=-1", "0 or more")),
+    (BadOptionError, lambda f, s: CSV(""), ("path ''",)),
+    # What is no list, number or function.
+    (BadOptionError, lambda f, s: Items(3), ("Items", "type int", "list")),
+    (BadOptionError, lambda f, s: Items(None), ("Items", "type NoneType")),
+    (BadOptionError, lambda f, s: Items(n for n in "ab"), ("Items", "type generator")),
+    (BadOptionError, lambda f, s: Items({1, 2}), ("Items", "type set")),
+    (BadOptionError, lambda f, s: Items({"a": 1}), ("Items", "type dict")),
+    (BadOptionError, lambda f, s: Items([1], rate="fast"), ("rate='fast'",)),
+    (BadOptionError, lambda f, s: Range("x"), ("Range", "start=0", "stop='x'", "integers")),
+    (BadOptionError, lambda f, s: Generate(3), ("Generate", " 3", "function")),
+    (BadOptionError, lambda f, s: Generate(abs, count="x"), ("Generate", "count='x'")),
+    (BadOptionError, lambda f, s: Call(3), ("Call", " 3", "function")),
+    (BadOptionError, lambda f, s: Flow("f", stop_when=3), ("stop_when", "'f'", " 3", "function")),
+    (BadOptionError, lambda f, s: s.key_by(3), ("key_by", " 3", "function")),
+    (BadOptionError, lambda f, s: s.route(3), ("route", " 3", "function")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("error", "use", "named"), REFUSED, ids=range(len(REFUSED)))
+def test_what_is_wrong_is_refused_where_it_is_written(
+    error: type[Exception], use: Callable[[Flow, Any], object], named: tuple[str, ...]
+):
+    flow = Flow("flow")
+    stream = numbers(flow)
+    refuses(error, lambda: use(flow, stream), *named)
+    assert not [name for name in flow.draft.operators if name not in ("numbers", "filter-1", "m")]
 
 
 def test_output_that_an_operator_does_not_have_is_refused():
@@ -247,11 +235,6 @@ def test_output_that_an_operator_does_not_have_is_refused():
     refuses(UnknownOutputError, lambda: low.side("middle"), "split 'split-1'", "'middle'", "'low', 'high'")
     refuses(UnknownOutputError, lambda: late.merge(low).side("late"), "'late'", "operator")
     refuses(UnknownOutputError, lambda: flow.loop("again").side("late"), "'late'", "operator")
-
-
-def test_dead_letters_of_an_operator_that_sets_none_aside_are_refused():
-    stream = numbers(Flow("flow")).map(abs, name="m")
-    refuses(UnknownOutputError, lambda: stream.dead_letters, "'m'", 'on_error="dead_letter"')
 
 
 @pytest.mark.parametrize("into", [(), ("one",), ("a", "a"), ("a", "b/c"), ("a", "dead"), ("a", 1)])
@@ -272,11 +255,6 @@ def test_process_class_has_either_on_record_or_on_batch(hooks: tuple[str, ...], 
     stream = numbers(Flow("flow"))
     wrong = type("Wrong", (), {hook: lambda self, ctx, value: None for hook in hooks})
     refuses(BadOptionError, lambda: stream.process(wrong), "class Wrong", fact, "on_batch(ctx, values)")
-
-
-def test_process_needs_a_class():
-    stream: Any = numbers(Flow("flow"))
-    refuses(BadOptionError, lambda: stream.process(abs), "abs", "class with on_record")
 
 
 def test_missing_and_unknown_inputs_are_refused():

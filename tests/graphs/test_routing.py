@@ -48,20 +48,25 @@ def test_groups_are_those_that_were_written_down():
     assert {key: key_group(key) for key in KNOWN_GROUPS} == KNOWN_GROUPS
 
 
+def has_the_groups_of_its_records(column: Any) -> None:
+    """As objects of Python, and as scalars of NumPy."""
+    assert key_groups(column).tolist() == [key_group(key) for key in column.tolist()]
+    assert key_groups(column).tolist() == [key_group(key) for key in column]
+
+
 @pytest.mark.parametrize("keys", [KEYS, random_keys(1), random_keys(2)])
 def test_column_of_objects_has_the_groups_of_its_records(keys: list[Any]):
-    column = np.empty(len(keys), dtype=object)
-    column[:] = keys
-    assert key_groups(column).tolist() == [key_group(key) for key in keys]
-    assert key_groups(keys).tolist() == [key_group(key) for key in keys]
+    column = np.fromiter(keys, object, len(keys))
+    has_the_groups_of_its_records(column)
+    assert key_groups(keys).tolist() == key_groups(column).tolist()
 
 
 @pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"])
 def test_column_of_integers_has_the_groups_of_its_records(kind: str):
     limits = np.iinfo("uint8" if kind == "bool" else kind)
-    column = np.array([0, 1, limits.max, limits.min, limits.max // 2], dtype=limits.dtype).astype(kind)
-    assert key_groups(column).tolist() == [key_group(key) for key in column.tolist()]
-    assert key_groups(column).tolist() == [key_group(key) for key in column]
+    has_the_groups_of_its_records(
+        np.array([0, 1, limits.max, limits.min, limits.max // 2], dtype=limits.dtype).astype(kind)
+    )
 
 
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
@@ -69,14 +74,12 @@ def test_column_of_floats_has_the_groups_of_its_records(kind: str):
     with np.errstate(over="ignore"):
         values = [key for key in KEYS if isinstance(key, float)] + [math.nan, 3.0, -7.0]
         column = np.array([*values, *(float(key) for key in random_keys(3))]).astype(kind)
-    assert key_groups(column).tolist() == [key_group(key) for key in column.tolist()]
-    assert key_groups(column).tolist() == [key_group(key) for key in column]
+    has_the_groups_of_its_records(column)
 
 
 def test_column_of_text_and_of_bytes_has_the_groups_of_its_records():
-    words = ["alice", "bob", "größe", ""]
-    assert key_groups(np.array(words)).tolist() == [key_group(word) for word in words]
-    assert key_groups(np.array([b"alice", b"bob"])).tolist() == [key_group(b"alice"), key_group(b"bob")]
+    has_the_groups_of_its_records(np.array(["alice", "bob", "größe", ""]))
+    has_the_groups_of_its_records(np.array([b"alice", b"bob"]))
 
 
 def test_keys_that_are_equal_have_one_group():

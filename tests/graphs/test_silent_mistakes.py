@@ -73,17 +73,17 @@ STEPS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("function", [asks, Asks(), partial(asks)], ids=["function", "object", "partial"])
-def test_an_async_function_is_refused_where_nothing_awaits_it(step: str, function: Any):
-    with pytest.raises(BadOptionError, match=r"\basync\b.*\bawait"):
-        STEPS[step](function)
+ASYNC, YIELDS = r"\basync\b.*\bawait", r"yields|async generator"
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("function", [yields, Yields(), asks_and_yields], ids=["function", "object", "async"])
-def test_a_function_that_yields_is_refused_where_nothing_iterates(step: str, function: Any):
-    with pytest.raises(BadOptionError, match=r"yields|async generator"):
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [*((f, ASYNC) for f in (asks, Asks(), partial(asks))), *((f, YIELDS) for f in (yields, Yields(), asks_and_yields))],
+    ids=["async", "async object", "async partial", "yields", "object that yields", "async and yields"],
+)
+def test_a_function_is_refused_where_nothing_awaits_or_iterates_over_its_result(step: str, function: Any, named: str):
+    with pytest.raises(BadOptionError, match=named):
         STEPS[step](function)
 
 
@@ -176,22 +176,19 @@ def test_outputs_that_are_read_are_not_warned_of_nor_is_an_operator_that_declare
 # -- a run with nothing to resume from -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("resume", ["latest", 3])
-def test_to_resume_without_snapshots_is_refused(resume: Any):
-    with pytest.raises(BadOptionError, match=rf"resume={resume!r}.*snapshots="):
-        RunOptions(resume=resume).check_snapshots("flow 'rank'")
-    RunOptions(resume=resume, snapshots="cuts").check_snapshots("flow 'rank'")
-    RunOptions(resume="never").check_snapshots("flow 'rank'")
-
-
 @pytest.mark.parametrize(
-    "given", [{"every": 2.0}, {"every": None}, {"keep": 9}, {"cut_pause": 1}, {"cuts_in_progress": 2}, {"log_bytes": 5}]
+    ("name", "value"),
+    [
+        *(("resume", "latest"), ("resume", 3), ("every", 2.0), ("every", None), ("keep", 9)),
+        *(("cut_pause", 1), ("cuts_in_progress", 2), ("log_bytes", 5)),
+    ],
 )
-def test_an_option_about_cuts_is_refused_where_none_are_kept(given: dict[str, Any]):
-    ((name, value),) = given.items()
+def test_an_option_about_cuts_is_refused_where_none_are_kept(name: str, value: Any):
+    given: Any = {name: value}
     with pytest.raises(BadOptionError, match=rf"'rank'.*{name}={value!r}.*snapshots="):
         RunOptions(**given).check_snapshots("flow 'rank'")
     RunOptions(**given, snapshots="cuts").check_snapshots("flow 'rank'")
+    RunOptions(resume="never").check_snapshots("flow 'rank'")
 
 
 # -- what a newcomer tries first -------------------------------------------------------------------------------------
