@@ -7,14 +7,16 @@ files, which are kept in memory. `increments.py` describes the cases.
 from __future__ import annotations
 
 import gc
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from backedge import Collect, Flow, Items, Source
 from backedge.engine.batches.batch import Batch
+from backedge.engine.io.files.objects_in_memory import ObjectsInMemory
 from backedge.engine.io.memory import MemoryServices
 from backedge.engine.operators.runtime import TaskRuntime
 from backedge.engine.state.capture import Capture
@@ -23,7 +25,7 @@ from backedge.graphs.deployment import Task
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.cut.cut import TaskSnapshot
-from backedge.recovery.stores.names import Parts, path_of
+from backedge.recovery.stores.settling import Settling
 from backedge.recovery.stores.task_files import StoredFile, TaskFiles
 from backedge.recovery.stores.task_tables import TaskReader, write_files
 from bench.measuring import Samples, interleaved
@@ -79,12 +81,12 @@ def size_of(files: TaskFiles) -> int:
 class Counted:
     """One task that keeps a number for each of so many keys.
 
-    - files: name -> the bytes of each file that was written. epoch: the last one. stall_ms: what its capture took.
+    - files: what was written. epoch: the last one. stall_ms: what its capture took.
     """
 
     def __init__(self, keys: int, changed: int, keyed_state: type[KeyedState] = KeyedState) -> None:
         self.task, self.runtime = _counting(keyed_state)
-        self.files: dict[str, bytes] = {}
+        self.files = ObjectsInMemory()
         self.epoch = Epoch(0)
         self.stall_ms = 0.0
         self._keys, self._step = keys, max(1, keys // changed)
@@ -117,10 +119,8 @@ class Counted:
         if capture.base != base:
             raise RuntimeError(f"epoch {self.epoch} was to be written since {base}, and is since {capture.base}")
         snapshot = _encoded(self.task, self.epoch, capture)
-        return write_files(ATTEMPT, self.epoch, snapshot, {}, {}, self._keep if writes else _drop)
-
-    def _keep(self, payloads: dict[Parts, bytes]) -> None:
-        self.files.update({path_of(parts): data for parts, data in payloads.items()})
+        store = self.files if writes else _Nowhere()
+        return write_files(ATTEMPT, self.epoch, snapshot, {}, {}, Settling(store, sys.maxsize))
 
     def restore_ms(self, cuts: Sequence[TaskFiles]) -> float:
         """The CPU time of reading these files, the first of them whole, and of putting their values together."""
@@ -135,11 +135,12 @@ class Counted:
         return keyed_entries(replace(whole, deltas=tuple(delta.keyed for delta in deltas))).values
 
     def _read(self, file: StoredFile) -> bytes:
-        return self.files[file.name]
+        return self.files.read(file.name)
 
 
-def _drop(payloads: dict[Parts, bytes]) -> None:
-    """The files of ten million keys would take what memory there is."""
+class _Nowhere(ObjectsInMemory):
+    def write(self, files: Mapping[str, bytes]) -> None:
+        """The files of ten million keys would take what memory there is."""
 
 
 def _encoded(task: Task, epoch: Epoch, capture: Capture) -> TaskSnapshot:

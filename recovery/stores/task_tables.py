@@ -27,14 +27,9 @@ from backedge.recovery.stores.names import (
 )
 from backedge.recovery.stores.parquet_pages import WithBytes
 from backedge.recovery.stores.parquet_tables import decode, decode_rows, encode, to_rows
+from backedge.recovery.stores.settling import Settling
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
 from backedge.recovery.stores.task_files import ChannelFigures, LogFigures, OperatorFacts, StoredFile, TaskFiles
-
-Write = Callable[[Mapping[Parts, bytes]], None]
-"""Writes some files of a task."""
-
-WritePieces = Callable[[Parts, Iterable[bytes]], None]
-"""Writes one file piece by piece. The pieces may be iterated over again."""
 
 WRITTEN_AT_ONCE_BYTES = 8 << 20
 
@@ -42,17 +37,17 @@ WRITTEN_AT_ONCE_BYTES = 8 << 20
 class _Written:
     """Writes the files of a task between encoding them, so that only a few MB of them are in memory."""
 
-    def __init__(self, write: Write, write_pieces: WritePieces | None) -> None:
+    def __init__(self, settling: Settling) -> None:
         self.files: list[StoredFile] = []
-        self._write = write
-        self._write_pieces = self._write_joined if write_pieces is None else write_pieces
-        self._waiting: dict[Parts, bytes] = {}
+        self._settling = settling
+        self._waiting: dict[str, bytes] = {}
         self._waiting_bytes = 0
 
     def add(self, parts: Parts, data: bytes, groups: tuple[int, int] | None = None) -> None:
         """Add a file. Small files are collected: writing several at once costs little more than writing one."""
-        self.files.append(StoredFile(path_of(parts), len(data), digest_of_task_file(data), groups))
-        self._waiting[parts] = data
+        name = path_of(parts)
+        self.files.append(StoredFile(name, len(data), digest_of_task_file(data), groups))
+        self._waiting[name] = data
         self._waiting_bytes += len(data)
         if self._waiting_bytes >= WRITTEN_AT_ONCE_BYTES:
             self.flush()
@@ -62,18 +57,15 @@ class _Written:
         if part.values is None:
             self.add(parts, encode(part.columns, repeating), part.span)
             return
-        hashed = _Hashed(WithBytes(part.columns, repeating, part.values))
-        self._write_pieces(parts, hashed)
-        self.files.append(StoredFile(path_of(parts), hashed.size, hashed.hash.digest, part.span))
-
-    def _write_joined(self, parts: Parts, pieces: Iterable[bytes]) -> None:
-        self._write({parts: b"".join(pieces)})
+        name, hashed = path_of(parts), _Hashed(WithBytes(part.columns, repeating, part.values))
+        self._settling.write_pieces(name, hashed)
+        self.files.append(StoredFile(name, hashed.size, hashed.hash.digest, part.span))
 
     def flush(self) -> None:
         """Write the files collected so far."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
         if waiting:
-            self._write(waiting)
+            self._settling.write(waiting)
 
 
 class _Hashed:
@@ -99,15 +91,14 @@ def write_files(
     snapshot: TaskSnapshot,
     loops: Mapping[str, str],
     kinds: Mapping[str, str],
-    write: Write,
-    write_pieces: WritePieces | None = None,
+    settling: Settling,
 ) -> TaskFiles:
     """Write a snapshot as files.
 
     `loops` maps each edge in a loop to its loop; the log of any other edge is filed under the edge's name. `kinds` maps
     each operator to its kind.
     """
-    folder, task, written = attempt_folder(attempt, filed), snapshot.task, _Written(write, write_pieces)
+    folder, task, written = attempt_folder(attempt, filed), snapshot.task, _Written(settling)
     if any(state.deltas for state in snapshot.operators.values()):
         raise ValueError(
             f"the snapshot of task {task} has deltas on top of its state, but a file holds one layer: write each "

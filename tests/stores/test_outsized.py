@@ -57,7 +57,9 @@ def test_a_sparse_document_is_refused_without_being_read(
 @pytest.mark.parametrize("kind", ["job.json", "chain", "manifest", "graph"])
 def test_an_audit_refuses_a_sparse_document_without_reading_it(kind: str, job: Fuzzed):
     grow(job, kind)
-    with pytest.raises(UnreadableError, match=r"has (more than 65,536|more than 268,435,456|8589934592) bytes"):
+    with pytest.raises(
+        UnreadableError, match=r"has more than (65,536|268,435,456) bytes|is not the manifest of \d+ bytes"
+    ):
         judge(job)
 
 

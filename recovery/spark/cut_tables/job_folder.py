@@ -8,28 +8,30 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from backedge.graphs.wording import one_line
 from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.spark.spark_errors import UnreadableError
-from backedge.recovery.stores.chain import Chain
-from backedge.recovery.stores.documents import Document, opened, sha256
+from backedge.recovery.stores.cut_reader import CutReader
+from backedge.recovery.stores.documents import opened
 from backedge.recovery.stores.folder_store import FolderStore, local_path
 from backedge.recovery.stores.job_identity import jobs_in
 from backedge.recovery.stores.links import Link
 from backedge.recovery.stores.manifests import check_codecs
-from backedge.recovery.stores.names import JOB, graph_file, has_manifest_name, number_in, parts_of, path_of
-from backedge.recovery.stores.schema import GRAPH, IDENTITY, IDENTITY_BYTES_MAX
+from backedge.recovery.stores.names import JOB, has_manifest_name, number_in, parts_of, path_of
+from backedge.recovery.stores.schema import IDENTITY, IDENTITY_BYTES_MAX
 from backedge.recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
 from backedge.recovery.stores.shapes import ShapeError
-from backedge.recovery.stores.store_calls import exists, full_name, read_document, read_sized
+from backedge.recovery.stores.store_calls import exists, full_name, read_document
 from backedge.recovery.stores.store_errors import StoreError
 from backedge.recovery.stores.store_protocol import Store
 from backedge.recovery.stores.store_schemes import scheme_of, store_at
 
 T = TypeVar("T")
+
+Epochs = Literal["latest", "all"] | Sequence[int]
 
 
 class Unrecorded(NamedTuple):
@@ -55,7 +57,7 @@ class JobFolder:
     def __init__(self, store: Store, job: str, job_id: str, key: bytes | None) -> None:
         self._store = store
         self._key = key
-        self._chain = Chain(store, job_id, key)
+        self._cuts = CutReader(store, job, job_id, key)
         self.job = job
         self.job_id = job_id
 
@@ -77,7 +79,7 @@ class JobFolder:
 
     def links(self) -> list[Link]:
         """The verified entries of the chain, in order."""
-        return _read(self.path, self._chain.links)
+        return _read(self.path, self._cuts.links)
 
     def cuts(self) -> list[int]:
         """The complete epochs that still exist, in order."""
@@ -87,6 +89,13 @@ class JobFolder:
         """The last cut of each pipeline that still exists."""
         there = (link.entry for link in self._recorded() if self._is_there(link))
         return {entry.pipeline: int(entry.epoch) for entry in there}
+
+    def chosen(self, epochs: Epochs) -> list[int]:
+        """These cuts: the last one of each pipeline, all, or those of some epochs."""
+        if not isinstance(epochs, str):
+            return sorted({int(epoch) for epoch in epochs})
+        self.latest()
+        return self.cuts() if epochs == "all" else sorted(self.last_cuts().values())
 
     def latest(self) -> int:
         """The last complete epoch."""
@@ -106,28 +115,14 @@ class JobFolder:
             raise UnreadableError(
                 f"epoch {epoch} of job {self.job} in {self.path} {state}: choose an existing epoch ({there})"
             )
-        name = link.manifest_name
-        path, expected = full_name(self._store, name), link.manifest
-        data = _read(path, lambda: read_sized(self._store, name, expected.size))
-        if sha256(data) != expected.sha256:
-            raise UnreadableError(
-                f"{path} is not the manifest recorded in the chain: it was changed or exchanged; restore it from a "
-                "backup"
-            )
-        document = _read(path, lambda: opened(data, self._key, path, MANIFEST_SHAPE))
+        path, recorded = full_name(self._store, link.manifest_name), link.manifest
+        document = _read(path, lambda: self._cuts.opened_manifest(link, recorded))
         _read(path, lambda: check_codecs(document, path))
-        if document["job_id"] != self.job_id:
-            raise UnreadableError(f"{path} belongs to another job: restore the original file")
         return document
 
     def graph(self, graph_hash: str) -> dict[str, Any]:
         """A stored graph: its operators and edges."""
-        name = path_of(graph_file(graph_hash))
-        path = full_name(self._store, name)
-        document: Document = _read(path, lambda: opened(read_document(self._store, name), self._key, path, GRAPH))
-        if (document["job_id"], document["graph_hash"]) != (self.job_id, graph_hash):
-            raise UnreadableError(f"{path} belongs to another job or graph: restore the original file")
-        return document["graph"]
+        return _read(self.path, lambda: self._cuts.graph(graph_hash))
 
     def foreign_file(self, name: str) -> str | None:
         """The reason why no store can have written this file (a link, say); None if there is none or it is missing."""

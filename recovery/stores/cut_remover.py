@@ -1,0 +1,240 @@
+"""Removes cuts that retention drops, and files of attempts that no restore will need.
+
+- Removing a cut begins with its manifest, so that no half of a cut looks complete.
+- The keyed state of a task may be in a list of files, of which the cut's own is the last (rule 14). A file is removed
+  only if no cut that the chain keeps names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.protocol.orders import CutId, FileId, Manifest, Sweep
+from backedge.recovery.protocol.supervisor import run_of
+from backedge.recovery.stores.cut_reader import CutReader, followed
+from backedge.recovery.stores.names import (
+    Parts,
+    attempt_folder,
+    epoch_folder,
+    first_part,
+    number_in,
+    path_of,
+    task_file,
+)
+from backedge.recovery.stores.store_calls import each, remove_below
+from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_protocol import Store
+from backedge.recovery.stores.task_files import StoredFile
+
+
+class Place(NamedTuple):
+    """Where the tasks of an attempt write for an epoch; None is for their last states."""
+
+    epoch: Epoch | None
+    attempt: Attempt
+
+
+class CutRemover(CutReader):
+    """What the folder of a job holds, and what of it may go."""
+
+    def __init__(self, store: Store, job: str, job_id: str, key: bytes | None) -> None:
+        super().__init__(store, job, job_id, key)
+        # The constants of cuts that this process has written or looked at, by epoch.
+        self._named: dict[Epoch, frozenset[StoredFile]] = {}
+        # Whether tasks of this run keep their inputs, and whether inputs of earlier runs may be there.
+        self.keeps_inputs = True
+        self._may_have_inputs = True
+        # The attempt whose first sweep is done.
+        self._swept: Attempt | None = None
+
+    # -- cuts ----------------------------------------------------------------------------------------------------
+
+    def drop(self, epoch: Epoch) -> None:
+        """Remove the files of a complete cut, and the earlier ones that no other cut needs.
+
+        Last states stay while a later cut may name them. Raises `NoSuchCutError` if the chain knows no such cut.
+        """
+        link = self._chain.find(epoch)
+        entry = link.entry
+        if not isinstance(entry, Manifest):
+            return
+        constants = self._constants_of(entry)
+        self._store.remove([link.manifest_name])
+        self._drop_files(entry)
+        self._drop_last_states(entry)
+        with suppress(OSError):  # a full disk, perhaps; the next drop does it
+            self._drop_inputs(entry.pipeline)
+            self._drop_constants(entry, constants)
+            kept = {CutId(cut.epoch, cut.attempt) for cut in self._kept()}
+            self._chain.shorten(lambda cut: CutId(cut.epoch, cut.attempt) in kept and self.keeps(cut))
+
+    def _drop_files(self, dropped: Manifest) -> None:
+        """Remove what the tasks have written for a cut, and earlier files that it needs, unless another cut needs them.
+
+        What the others name is known without a look at the store: a later cut names no more of the keyed state than the
+        cut that it is based on. And no cut names a file that is later than itself: there may be a thousand savepoints.
+        """
+        oldest = min((file.epoch for file in dropped.named if file.epoch is not None), default=dropped.epoch)
+        others: set[FileId] = set()
+        for cut in self._kept(besides=dropped.epoch):
+            if cut.epoch >= oldest:
+                others |= cut.named
+        places = {(dropped.epoch, dropped.attempt)}
+        places |= {(file.epoch, file.attempt) for file in dropped.named - others if file.epoch is not None}
+        each(self._store.reads_at_once, lambda place: self._remove_unnamed(*place, others), places)
+
+    def _drop_inputs(self, pipeline: str | None) -> None:
+        """Remove the kept inputs of a pipeline that follow no cut that still exists."""
+        self._may_have_inputs = self.inputs.has_some() if self._may_have_inputs or self.keeps_inputs else False
+        if not self._may_have_inputs:
+            return  # to look for each cut takes long
+        chain = self.chain()
+        attempts = {entry.attempt for entry in chain if entry.pipeline == pipeline}
+        kept = {entry.epoch for entry in chain if isinstance(entry, Manifest) and self.keeps(entry)}
+        self.inputs.remove(lambda epoch, attempt: attempt in attempts and followed(chain, epoch, attempt) not in kept)
+
+    def _constants_of(self, entry: Manifest) -> frozenset[StoredFile] | None:
+        """The constants that a cut names; None if its manifest cannot be read."""
+        if entry.epoch not in self._named:
+            try:
+                self._named[entry.epoch] = frozenset(self.manifest_of(entry.epoch).constants.values())
+            except (StoreError, OSError):
+                return None
+        return self._named[entry.epoch]
+
+    def _drop_constants(self, entry: Manifest, dropped: frozenset[StoredFile] | None) -> None:
+        """Remove those of a dropped cut's constants that no other cut names, if all of these can be read."""
+        self._named.pop(entry.epoch, None)
+        last = max((cut.epoch for cut in self._manifests() if cut.pipeline == entry.pipeline), default=entry.epoch)
+        if not dropped or dropped <= self._named.get(last, frozenset()):
+            return
+        # Other pipelines may name them, too.
+        self._chain.links_by_name()
+        kept = self._kept(besides=entry.epoch)
+        others = [self._constants_of(cut) for cut in kept]
+        self._named = {cut.epoch: self._named[cut.epoch] for cut in kept if cut.epoch in self._named}
+        if None not in others:
+            self.constants.remove(dropped.difference(*(other for other in others if other is not None)))
+
+    def _manifests(self) -> list[Manifest]:
+        """The complete cuts that are known of the chain."""
+        return [link.entry for link in self._chain.known() if isinstance(link.entry, Manifest)]
+
+    def _kept(self, besides: Epoch | None = None) -> list[Manifest]:
+        """The cuts that the last known manifest of each pipeline keeps, if none gives it up."""
+        cuts = self._manifests()
+        kept = {cut.pipeline: cut.kept for cut in cuts}
+        dead = {name: number for number, cut in enumerate(cuts) for name in cut.given_up}
+        live = (cut for number, cut in enumerate(cuts) if number > dead.get(cut.pipeline or "", -1))
+        return [cut for cut in live if cut.epoch != besides and cut.epoch in (kept[cut.pipeline] or (cut.epoch,))]
+
+    def _drop_last_states(self, dropped: Manifest) -> None:
+        if None not in dropped.files.values():
+            return
+        entries = [link.entry for link in self._chain.known()]
+        if max(entry.attempt for entry in entries if entry.pipeline == dropped.pipeline) == dropped.attempt:
+            return
+        of_attempt = [e for e in entries if isinstance(e, Manifest) and e.attempt == dropped.attempt]
+        kept = _last_states(entry for entry in of_attempt if self.keeps(entry))
+        self._remove_files(attempt_folder(dropped.attempt, None), lambda name: first_part(name) not in kept)
+
+    # -- attempts ------------------------------------------------------------------------------------------------
+
+    def sweep(self, sweep: Sweep) -> None:
+        """Remove files of attempts that no restore will need. Goes on where something cannot be removed.
+
+        The first sweep of an attempt and the last one of a run look into all folders. The others look only into those
+        of which no cut needs anything: what else is there was written by this attempt, and is dropped by name.
+
+        Raises the first `OSError` when the rest is done.
+        """
+        is_first = self._swept != sweep.attempt or sweep.is_over
+        named: dict[Place, set[FileId]] = {}
+        for file in sweep.files:
+            named.setdefault(Place(file.epoch, file.attempt), set()).add(file)
+        needed = {place.epoch for place in named} | {cut.epoch for cut in sweep.cuts}
+        needed |= {file.epoch for cut in self._kept() if cut.attempt in sweep.others for file in cut.named}
+
+        def is_looked_into(folder: str) -> bool:
+            epoch = number_in(folder, "epoch")
+            if is_first:
+                return epoch is not None or folder == epoch_folder(None)
+            return epoch is not None and epoch not in needed and epoch < (sweep.last or 0)
+
+        folders = [folder for folder in self._store.folders() if is_looked_into(folder)]
+        found = each(self._store.reads_at_once, partial(self._sweep_epoch, sweep, named), folders)
+        errors = [error for of_epoch in found for error in of_epoch]
+        if is_first:
+            try:
+                self._sweep_constants(sweep.attempt)
+            except OSError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        self._swept = sweep.attempt
+
+    def _sweep_constants(self, attempt: Attempt) -> None:
+        """Remove the constants of runs that have died before their first cut, if the other cuts can be read.
+
+        A run is dead for good if the run of this attempt has claimed the job after it.
+        """
+        runs = [run_of(link.entry.claimant) for link in self._chain.known() if link.entry.attempt <= attempt]
+        dead = set(runs[: runs.index(runs[-1])]) - {""} if runs else set[str]()
+        if not dead or not (found := self.constants.of_runs(dead)):
+            return
+        named = [self._constants_of(cut) for cut in self._kept()]
+        if None not in named:
+            spared = {file.name for of_cut in named for file in of_cut or ()}
+            self._store.remove([name for name in found if name not in spared])
+
+    def _sweep_epoch(self, sweep: Sweep, named: Mapping[Place, Iterable[FileId]], folder: str) -> list[OSError]:
+        number = number_in(folder, "epoch")
+        epoch = None if number is None else Epoch(number)
+        errors: list[OSError] = []
+        try:
+            attempts = list(self._store.folders(folder))
+        except OSError as error:
+            return [error]
+        for name in attempts:
+            attempt = number_in(name, "attempt")
+            if attempt is None:
+                continue
+            place = Place(epoch, Attempt(attempt))
+            try:
+                self._sweep_one(sweep, (folder, name), *place, named.get(place, ()))
+            except OSError as error:
+                errors.append(error)
+        return errors
+
+    def _sweep_one(
+        self, sweep: Sweep, folder: Parts, epoch: Epoch | None, attempt: Attempt, kept: Iterable[FileId]
+    ) -> None:
+        if epoch is not None:
+            if sweep.removes_epoch(epoch, attempt):
+                self._remove_unnamed(epoch, attempt, kept)
+        elif sweep.removes_last_states(attempt):
+            entries = [link.entry for link in self._chain.links()]
+            of_attempt = (entry for entry in entries if isinstance(entry, Manifest) and entry.attempt == attempt)
+            named = _last_states(entry for entry in of_attempt if CutId(entry.epoch, attempt) in sweep.cuts)
+            self._remove_files(folder, lambda name: first_part(name) not in named)
+
+    def _remove_unnamed(self, epoch: Epoch, attempt: Attempt, named: Iterable[FileId]) -> None:
+        """Remove what an attempt wrote for an epoch, except for the keyed state that other cuts name."""
+        tasks = {task_file(file.task) for file in named if (file.attempt, file.epoch) == (attempt, epoch)}
+        folder = attempt_folder(attempt, epoch)
+        if tasks:
+            self._remove_files(folder, lambda name: first_part(name) not in tasks)
+        else:
+            remove_below(self._store, path_of(folder))
+
+    def _remove_files(self, folder: Parts, which: Callable[[str], bool]) -> None:
+        names = self._store.list(path_of(folder))
+        self._store.remove([name for name in names if which(name.rsplit("/", 1)[-1])])
+
+
+def _last_states(manifests: Iterable[Manifest]) -> set[str]:
+    return {task_file(task) for entry in manifests for task, epoch in entry.files.items() if epoch is None}
