@@ -87,9 +87,10 @@ _NAMES = {
     "backedge.recovery.restore.graph_change": "GraphMismatchError",
     "backedge.recovery.protocol.protocol_errors": "FencedError RescaleError",
     "backedge.recovery.spark.prepare.prepare_input": "Prepared prepare read_output",
-    "backedge.recovery.spark.prepare.recipe": "PreparationError",
     "backedge.recovery.spark.sessions.spark_session": "close_session open_session",
-    "backedge.recovery.spark.spark_errors": "ComparisonError InvariantError JavaError SparkJobError UnreadableError",
+    "backedge.recovery.spark.spark_errors": (
+        "ComparisonError InvariantError JavaError PreparationError SparkJobError UnreadableError"
+    ),
     "backedge.recovery.stores.store_errors": (
         "NoSuchCutError OutcomeUnknownError SnapshotAuthError SnapshotCorruptError StoreContractError "
         "StoreError UnknownStoreError"

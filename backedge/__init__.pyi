@@ -127,12 +127,12 @@ from backedge.recovery.spark.prepare.prepare_input import (
     prepare as prepare,
     read_output as read_output,
 )
-from backedge.recovery.spark.prepare.recipe import PreparationError as PreparationError
 from backedge.recovery.spark.sessions.spark_session import close_session as close_session, open_session as open_session
 from backedge.recovery.spark.spark_errors import (
     ComparisonError as ComparisonError,
     InvariantError as InvariantError,
     JavaError as JavaError,
+    PreparationError as PreparationError,
     SparkJobError as SparkJobError,
     UnreadableError as UnreadableError,
 )

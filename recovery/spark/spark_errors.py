@@ -40,3 +40,11 @@ class ComparisonError(SparkJobError):
 
     Fix: give both results the same columns, and name in `KEYS` those that identify a row.
     """
+
+
+@public
+class PreparationError(SparkJobError):
+    """The input cannot be prepared with these parameters.
+
+    Fix: correct the parameter or the file that the message names.
+    """

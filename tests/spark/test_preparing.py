@@ -18,8 +18,7 @@ from backedge.engine.io.files.locations import FolderLocation
 from backedge.engine.io.files.parquet_split import ParquetSplit
 from backedge.graphs.routing import key_group, task_of_group
 from backedge.recovery.spark.prepare.prepared_files import deal_groups
-from backedge.recovery.spark.prepare.recipe import PreparationError
-from backedge.recovery.spark.spark_errors import SparkJobError
+from backedge.recovery.spark.spark_errors import PreparationError, SparkJobError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from backedge.recovery.spark.audit.channel_checks import CHANNEL_STATEMENTS, REP
 from backedge.recovery.spark.audit.cut_roles import CutRoles, Tables, union_rows
 from backedge.recovery.spark.audit.file_verification import file_findings, manifest_sizes, verify_files
 from backedge.recovery.spark.audit.invariants import check_invariants, named_tables
-from backedge.recovery.spark.audit.job_documents import Epochs, conclude, judge_documents, read_documents
+from backedge.recovery.spark.audit.job_documents import conclude, judge_documents, read_documents
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments, has_readable_files
 from backedge.recovery.spark.audit.operator_checks import (
     OperatorCounts,
@@ -31,7 +31,7 @@ from backedge.recovery.spark.audit.operator_checks import (
 )
 from backedge.recovery.spark.audit.replaced_files import replaced_files, replaced_findings
 from backedge.recovery.spark.cut_tables.cut_tables import cut_tables
-from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.cut_tables.job_folder import Epochs, JobFolder
 from backedge.recovery.spark.cut_tables.lineage import Place
 from backedge.recovery.spark.cut_tables.listed_files import unreadable_files
 from backedge.recovery.spark.report.audit_result import Found

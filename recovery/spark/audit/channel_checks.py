@@ -12,6 +12,7 @@ processed before the cut. A task that captured past its queues (`overtook`) logs
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql import functions as F
@@ -23,6 +24,7 @@ from backedge.recovery.spark.audit.cut_roles import (
     CutRoles,
     aggregated,
     one_of,
+    telling,
     union_rows,
 )
 from backedge.recovery.spark.audit.file_checks import records_in
@@ -34,9 +36,6 @@ if TYPE_CHECKING:
 ENDS = ("edge", "sender", "sender_index", "receiver", "receiver_index")
 KEY = ("epoch", *ENDS, "restored")
 REPORTED_COLUMNS = (*KEY, "is_back", "within_actor", "sent", "consumed", "logged", "records", "channel")
-
-CHANNEL_STATEMENTS = (1, 2, 3, 5, 8)
-"""The statements that channels are checked against."""
 
 _SUMMED = ("records", "held")
 _COUNTED = ("declared", "ins", "outs", "logged", "misfiled")
@@ -63,9 +62,9 @@ def check_channels(roles: CutRoles) -> DataFrame:
         f"{roles.mode()} AS mode",
         f"{one_of('epoch', roles.restored)} AS has_restored",
         f"{_NAME} AS channel",
+        *(f"{span} AS {name}" for name, span in _SPANS.items()),
     )
-    found = [*_of_presence(), *_of_counts(), *_of_log(), *_of_digests(), *_of_others()]
-    return whole.selectExpr("*", f"array_compact(array({', '.join(found)})) AS findings")
+    return whole.selectExpr("*", f"array_compact(array({_FINDINGS})) AS findings")
 
 
 def _ends(rows: DataFrame) -> DataFrame:
@@ -147,151 +146,93 @@ _BREAKS: dict[str, str] = {
 # -- what must hold ------------------------------------------------------------------------------------------------
 
 
-def _of_presence() -> list[str]:
-    return [
-        _when(
-            "NOT restored AND (declared != 1 OR ins != 1 OR outs != 1)",
-            5,
-            "listed %d times in the deployment, by %d receivers and by %d senders; expected once each",
-            *("declared", "ins", "outs"),
-        ),
-        _when(
-            "restored AND (ins > 1 OR outs > 0 OR (ins = 0 AND held IS NULL))",
-            5,
-            "a restored channel has exactly one receiver and no sender; %d receivers and %d senders list it",
-            *("ins", "outs"),
-        ),
-        _when("misfiled > 0", 5, "%d of its rows are filed under another task", "misfiled"),
-        _when(
-            "NOT restored AND is_back != declared_back",
-            5,
-            "is_back is %s in its task but %s in the deployment",
-            *("is_back", "declared_back"),
-        ),
-    ]
-
-
 # Whether the snapshot policy allows batches in the log of a channel.
 _MAY_LOG = "(mode = 'unaligned' OR (coalesce(overtook, false) AND mode = 'aligned') OR is_back)"
+_LIVE = "(NOT restored AND sent IS NOT NULL AND consumed IS NOT NULL)"
+_IN_CHANNEL = "(sent - consumed)"
+_NOT_EMPTY = f"if(restored, logged > 0, {_IN_CHANNEL} >= 0 AND ({_IN_CHANNEL} > 0 OR logged > 0))"
+_DIGESTED = "NOT coalesce(within_actor, false)"
+_WHOLE = f"{_DIGESTED} AND gap IS NULL"
 
+_SPANS = {
+    "due": "CASE WHEN consumed + 1 < sent THEN format_string('%d to %d', consumed + 1, sent) "
+    "WHEN consumed + 1 = sent THEN string(sent) ELSE 'none' END",
+    "held_span": "if(logged = 0, 'none', format_string('%d batches, %d to %d', logged, first_seq, last_seq))",
+    "held_then": "coalesce(held, 0)",
+    "were_sent": "coalesce(sent, 0)",
+    "reached": "coalesce(last_after, consumed_digest)",
+}
 
-def _of_counts() -> list[str]:
-    live = "(NOT restored AND sent IS NOT NULL AND consumed IS NOT NULL)"
-    in_channel = "(sent - consumed)"
-    not_empty = f"if(restored, logged > 0, {in_channel} >= 0 AND ({in_channel} > 0 OR logged > 0))"
-    return [
-        _when(f"{live} AND {in_channel} < 0", 1, "%d batches were consumed but only %d were sent", "consumed", "sent"),
-        _when(
-            f"NOT {_MAY_LOG} AND {not_empty}",
-            3,
-            "must be empty under policy %s: %d batches consumed, %d sent, %d logged",
-            *("mode", "consumed", "coalesce(sent, 0)", "logged"),
+_FAULTS: Mapping[int, Mapping[str, str]] = {
+    1: {f"{_LIVE} AND {_IN_CHANNEL} < 0": "{consumed} batches were consumed but only {sent} were sent"},
+    2: {
+        f"{_LIVE} AND {_MAY_LOG} AND {_IN_CHANNEL} >= 0 AND {_IN_CHANNEL} != logged": (
+            "{consumed} batches were consumed and {sent} sent, so the log must hold {due:s}; it holds {held_span:s}"
         ),
-        _when(
-            f"{live} AND {_MAY_LOG} AND {in_channel} >= 0 AND {in_channel} != logged",
-            2,
-            "%d batches were consumed and %d sent, so the log must hold %s; it holds %s",
-            *("consumed", "sent", _span("consumed + 1", "sent"), _HELD_SPAN),
+        "restored AND has_restored AND ins = 1 AND held_then != consumed + logged": (
+            "the restored cut logged {held_then} batches; {consumed} of them were consumed and {logged} are still "
+            "logged"
         ),
-        _when(
-            "restored AND has_restored AND ins = 1 AND coalesce(held, 0) != consumed + logged",
-            2,
-            "the restored cut logged %d batches; %d of them were consumed and %d are still logged",
-            *("coalesce(held, 0)", "consumed", "logged"),
+        "restored AND ins = 0 AND held > 0": "the restored cut logged {held} batches that no task lists",
+        "log_count != logged": "the receiver logged {log_count} batches but the log holds {held_span:s}",
+        "logged > 0 AND first_seq != consumed + 1": (
+            "{consumed} batches were consumed but the log begins with batch {first_seq}"
         ),
-        _when(
-            "restored AND ins = 0 AND held > 0",
-            2,
-            "the restored cut logged %d batches that no task lists",
-            "held",
+        "gap IS NOT NULL": "in the log, batch {gap.seq} follows batch {gap.seq_before}; the log holds {held_span:s}",
+        "skipped IS NOT NULL": (
+            "{skipped.skip} records of batch {skipped.seq} are skipped; only the first batch may have been partly "
+            "processed before the cut"
         ),
-    ]
-
-
-def _of_log() -> list[str]:
-    return [
-        _when(
-            "log_count != logged",
-            2,
-            "the receiver logged %d batches but the log holds %s",
-            *("log_count", _HELD_SPAN),
+        f"{_DIGESTED} AND changed IS NOT NULL": (
+            "batch {changed.seq} was changed: its payload gives digest {changed.computed:08x}, the log says "
+            "{changed.after:08x}"
         ),
-        _when(
-            "logged > 0 AND first_seq != consumed + 1",
-            2,
-            "%d batches were consumed but the log begins with batch %d",
-            *("consumed", "first_seq"),
+        f"{_WHOLE} AND unlinked IS NOT NULL": (
+            "batch {unlinked.seq} starts from digest {unlinked.before:08x} but the batch before it left "
+            "{unlinked.after_before:08x}"
         ),
-        _when(
-            "gap IS NOT NULL",
-            2,
-            "in the log, batch %d follows batch %d; the log holds %s",
-            *("gap.seq", "gap.seq_before", _HELD_SPAN),
+        f"{_WHOLE} AND first_seq = consumed + 1 AND first_before != consumed_digest": (
+            "batch {first_seq} starts from digest {first_before:08x} but the consumed batches have "
+            "{consumed_digest:08x}"
         ),
-        _when(
-            "skipped IS NOT NULL",
-            2,
-            "%d records of batch %d are skipped; only the first batch may have been partly processed before the cut",
-            *("skipped.skip", "skipped.seq"),
+        f"{_WHOLE} AND sent = consumed + logged AND reached != sent_digest": (
+            "the consumed and logged batches have digest {reached:08x}, the sent ones {sent_digest:08x}"
         ),
-    ]
-
-
-def _of_digests() -> list[str]:
-    has_digests = "NOT coalesce(within_actor, false)"
-    whole = f"{has_digests} AND gap IS NULL"
-    reached = "coalesce(last_after, consumed_digest)"
-    return [
-        _when(
-            f"{has_digests} AND changed IS NOT NULL",
-            2,
-            "batch %d was changed: its payload gives digest %08x, the log says %08x",
-            *("changed.seq", "changed.computed", "changed.after"),
+    },
+    3: {
+        f"NOT {_MAY_LOG} AND {_NOT_EMPTY}": (
+            "must be empty under policy {mode:s}: {consumed} batches consumed, {were_sent} sent, {logged} logged"
         ),
-        _when(
-            f"{whole} AND unlinked IS NOT NULL",
-            2,
-            "batch %d starts from digest %08x but the batch before it left %08x",
-            *("unlinked.seq", "unlinked.before", "unlinked.after_before"),
+    },
+    5: {
+        "NOT restored AND (declared != 1 OR ins != 1 OR outs != 1)": (
+            "listed {declared} times in the deployment, by {ins} receivers and by {outs} senders; expected once each"
         ),
-        _when(
-            f"{whole} AND first_seq = consumed + 1 AND first_before != consumed_digest",
-            2,
-            "batch %d starts from digest %08x but the consumed batches have %08x",
-            *("first_seq", "first_before", "consumed_digest"),
+        "restored AND (ins > 1 OR outs > 0 OR (ins = 0 AND held IS NULL))": (
+            "a restored channel has exactly one receiver and no sender; {ins} receivers and {outs} senders list it"
         ),
-        _when(
-            f"{whole} AND sent = consumed + logged AND {reached} != sent_digest",
-            2,
-            "the consumed and logged batches have digest %08x, the sent ones %08x",
-            *(reached, "sent_digest"),
+        "misfiled > 0": "{misfiled} of its rows are filed under another task",
+        "NOT restored AND is_back != declared_back": (
+            "is_back is {is_back:s} in its task but {declared_back:s} in the deployment"
         ),
-    ]
+    },
+    8: {
+        "consumed < consumed_before": (
+            "{consumed} batches were consumed, fewer than the {consumed_before} in the previous cut"
+        ),
+        "sent < sent_before": "{sent} batches were sent, fewer than the {sent_before} in the previous cut",
+    },
+}
+"""Statement -> the condition under which it is violated -> what to say about the channel."""
 
+CHANNEL_STATEMENTS = tuple(_FAULTS)
+"""The statements that channels are checked against."""
 
-def _of_others() -> list[str]:
-    return [
-        _when(
-            f"{name} < {name}_before",
-            8,
-            f"%d batches were {name}, fewer than the %d in the previous cut",
-            *(name, f"{name}_before"),
-        )
-        for name in ("consumed", "sent")
-    ]
-
-
-def _when(wrong: str, statement: int, story: str, *figures: str) -> str:
-    text = ", ".join((f"'{story}'", *figures))
-    return f"if({wrong}, struct({statement} AS statement, format_string({text}) AS story), NULL)"
-
-
-def _span(first: str, last: str) -> str:
-    several = f"format_string('%d to %d', {first}, {last})"
-    return f"CASE WHEN {first} < {last} THEN {several} WHEN {first} = {last} THEN string({first}) ELSE 'none' END"
-
-
-_HELD_SPAN = "if(logged = 0, 'none', format_string('%d batches, %d to %d', logged, first_seq, last_seq))"
+_FINDINGS = ", ".join(
+    f"if({wrong}, struct({statement} AS statement, {telling(story)} AS story), NULL)"
+    for statement, faults in _FAULTS.items()
+    for wrong, story in faults.items()
+)
 
 
 # -- digests -------------------------------------------------------------------------------------------------------

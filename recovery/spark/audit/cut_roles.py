@@ -10,6 +10,7 @@ spend most of its time on them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Tables = Mapping[str, "DataFrame"]
+
+_FIGURE = re.compile(r"{([^:}]+):?(\w*)}")
 
 NOW, BEFORE, BEFORE_IN_ATTEMPT, RESTORED = "now", "before", "before in attempt", "restored"
 
@@ -75,6 +78,18 @@ def aggregated(rows: DataFrame, by: Sequence[str], *aggregates: str) -> DataFram
     """Group rows and aggregate each group. As one struct, because every column given to Spark costs milliseconds."""
     found = rows.groupBy(*by).agg(F.expr(f"struct({', '.join(aggregates)})").alias("_aggregated"))
     return found.select(*by, "_aggregated.*")
+
+
+def telling(story: str) -> str:
+    """SQL for a story with figures of the row in braces: numbers, unless a format of `format_string` follows them.
+
+    >>> telling("batch {seq} has digest {digest:08x}")
+    "format_string('batch %d has digest %08x', seq, digest)"
+    """
+    figures = _FIGURE.findall(story)
+    form = _FIGURE.sub(lambda found: f"%{found[2] or 'd'}", story)
+    values = "".join(f", {name}" for name, _ in figures)
+    return f"format_string('{form}'{values})"
 
 
 def union_rows(frames: Iterable[DataFrame]) -> DataFrame:

@@ -16,7 +16,7 @@ from backedge.recovery.spark.audit.manifest_checks import CutDocuments
 from backedge.recovery.spark.cut_tables.file_rows import verified_file
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 from backedge.recovery.spark.cut_tables.local_rows import local_frame
-from backedge.recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
+from backedge.recovery.spark.cut_tables.manifest_tables import files_in, layered_files
 from backedge.recovery.spark.cut_tables.page_checks import PageError
 from backedge.recovery.spark.cut_tables.table_files import TABLES
 from backedge.recovery.spark.report.verdict import Facts, Finding, finding
@@ -77,8 +77,11 @@ def listed_in(cuts: Iterable[CutDocuments]) -> list[Listed]:
 
     A cut cannot be restored if its manifest does not say what is right, whatever that of another cut says.
     """
-    files = (file for cut in cuts for file in (*(file for _, file in _of_tasks(cut)), *_constants(cut)))
-    return list(dict.fromkeys(files))
+    found: dict[Listed, None] = {}
+    for cut in cuts:
+        constants = (Listed(f["name"], f["size"], f["digest"]) for f in cut.manifest["constants"].values())
+        found |= dict.fromkeys((*(file for _, file in _of_tasks(cut)), *constants))
+    return list(found)
 
 
 def _of_tasks(cut: CutDocuments) -> Iterator[tuple[TaskId, Listed]]:
@@ -92,11 +95,6 @@ def _of_tasks(cut: CutDocuments) -> Iterator[tuple[TaskId, Listed]]:
             yield id, Listed(file["name"], file["size"], file["digest"], first, last, of_rows)
 
 
-def _constants(cut: CutDocuments) -> Iterator[Listed]:
-    for file in constants_in(cut.manifest):
-        yield Listed(file["name"], file["size"], file["digest"])
-
-
 def file_findings(cut: CutDocuments, faults: Mapping[Listed, list[Fault]]) -> Iterator[Finding]:
     """The faults in the files of a cut, as findings."""
     for id, listed in _of_tasks(cut):
@@ -107,7 +105,7 @@ def file_findings(cut: CutDocuments, faults: Mapping[Listed, list[Fault]]) -> It
 def manifest_sizes(manifest: Facts) -> Facts:
     """Sizes according to the manifest, summed over all tasks."""
     tasks = manifest["tasks"]
-    files = [*(file for task in tasks for _, file in layered_files(task)), *constants_in(manifest)]
+    files = files_in(manifest)
     logs = [log for task in tasks for log in task["logs"]]
     records = [log["records"] for log in logs]
     return {

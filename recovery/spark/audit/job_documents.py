@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Literal
 
 from backedge.recovery.spark.audit.manifest_checks import (
     CutDocuments,
@@ -18,15 +17,13 @@ from backedge.recovery.spark.audit.manifest_checks import (
     check_lists,
     check_splits,
 )
-from backedge.recovery.spark.cut_tables.job_folder import JobFolder, MalformedDocumentError, Unrecorded
+from backedge.recovery.spark.cut_tables.job_folder import Epochs, JobFolder, MalformedDocumentError, Unrecorded
 from backedge.recovery.spark.cut_tables.lineage import Place, attempts_in, check_chain, places_in
-from backedge.recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
+from backedge.recovery.spark.cut_tables.manifest_tables import files_in
 from backedge.recovery.spark.report.audit_result import Found, conclude_cut, conclude_malformed
 from backedge.recovery.spark.report.verdict import CutVerdict, Finding, Verdict, finding
 from backedge.recovery.spark.spark_errors import UnreadableError
 from backedge.recovery.stores.links import Link
-
-Epochs = Literal["latest", "all"] | Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ def read_documents(folder: JobFolder, epochs: Epochs) -> JobDocuments:
     unrecorded = folder.unrecorded()
     links = folder.links()
     places, there = places_in(links), set(folder.cuts())
-    chosen = _chosen(folder, epochs)
+    chosen = folder.chosen(epochs)
     wanted = {other for epoch in chosen for other in (epoch, *_others(places.get(epoch)))}
     cuts: dict[int, CutDocuments] = {}
     malformed: dict[int, MalformedDocumentError] = {}
@@ -65,8 +62,7 @@ def read_documents(folder: JobFolder, epochs: Epochs) -> JobDocuments:
             continue
         if epoch not in places:
             raise UnreadableError(f"epoch {epoch} completed while the chain was being read: run the audit again")
-        of_tasks = (file for task in manifest["tasks"] for _, file in layered_files(task))
-        names = dict.fromkeys(file["name"] for file in (*of_tasks, *constants_in(manifest)))
+        names = dict.fromkeys(file["name"] for file in files_in(manifest))
         foreign = {name: fault for name in names if (fault := folder.foreign_file(name)) is not None}
         place = places[epoch]
         graph = folder.graph(manifest["graph_hash"])
@@ -126,16 +122,6 @@ def _statement_of(place: str) -> int:
     if ".channels[" in place:
         return {"count": 1, "digest": 2, "log_count": 2}.get(name, 5)
     return 6 if name == "records" or ".splits[" in place else 5
-
-
-def _chosen(folder: JobFolder, epochs: Epochs) -> list[int]:
-    if epochs == "latest":
-        folder.latest()
-        return sorted(folder.last_cuts().values())
-    if epochs == "all":
-        folder.latest()
-        return folder.cuts()
-    return sorted({int(epoch) for epoch in epochs})
 
 
 def _others(place: Place | None) -> Iterable[int]:

@@ -30,10 +30,9 @@ from pyspark.errors import PySparkException
 from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.spark.audit.audit_job import audit
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
-from backedge.recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
+from backedge.recovery.spark.cut_tables.manifest_tables import files_in
 from backedge.recovery.spark.sessions.spark_session import close_session, open_session, reason_of
 from backedge.recovery.spark.spark_errors import SparkJobError, UnreadableError
-from backedge.recovery.stores.links import Link
 from backedge.recovery.stores.names import CHAIN, JOB, PAST, graph_file, path_of
 
 OVER = "over"
@@ -166,9 +165,9 @@ def hold_cut(path: str, held: str, epoch: int, key: bytes | None = None) -> froz
     """
     folder = JobFolder.open(path, key)
     document = folder.manifest(epoch)
-    manifests = {link.manifest.name for link in folder.links() if link.manifest is not None and _is_of(link, epoch)}
-    files = [*constants_in(document), *(file for task in document["tasks"] for _, file in layered_files(task))]
-    named = manifests.union(file["name"] for file in files)
+    links = (link for link in folder.links() if isinstance(link.entry, Manifest) and link.entry.epoch == epoch)
+    manifests = {link.manifest.name for link in links if link.manifest is not None}
+    named = manifests.union(file["name"] for file in files_in(document))
     # PAST after CHAIN: it covers entries that are removed from the chain meanwhile.
     for name in chain((path_of(graph_file(document["graph_hash"])),), _below(path, CHAIN), _below(path, PAST)):
         with suppress(FileNotFoundError):
@@ -176,10 +175,6 @@ def hold_cut(path: str, held: str, epoch: int, key: bytes | None = None) -> froz
     for name in (JOB, *named):
         _link(path, held, name)
     return frozenset(named)
-
-
-def _is_of(link: Link, epoch: int) -> bool:
-    return isinstance(link.entry, Manifest) and link.entry.epoch == epoch
 
 
 def _below(path: str, folder: str) -> Iterator[str]:

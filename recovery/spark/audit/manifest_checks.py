@@ -20,7 +20,7 @@ from backedge.graphs.ids import TaskId
 from backedge.graphs.plan import loops_of_edges
 from backedge.graphs.routing import KEY_GROUPS
 from backedge.recovery.protocol.orders import Manifest
-from backedge.recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
+from backedge.recovery.spark.cut_tables.manifest_tables import layered_files
 from backedge.recovery.spark.report.verdict import Facts, Finding, finding
 from backedge.recovery.stores.file_contents import said_of
 from backedge.recovery.stores.links import Link
@@ -514,7 +514,7 @@ def has_readable_files(cut: CutDocuments) -> bool:
         not cut.foreign
         and len(tasks) == len(cut.manifest["tasks"])
         and all(table_of(file["name"]) in allowed for task, allowed in tasks for _, file in layered_files(task))
-        and all(is_of_constant(file["name"]) for file in constants_in(cut.manifest))
+        and all(is_of_constant(file["name"]) for file in cut.manifest["constants"].values())
     )
 
 

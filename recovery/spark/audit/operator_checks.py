@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from backedge.graphs.ids import TaskId
 from backedge.graphs.routing import task_of_group
-from backedge.recovery.spark.audit.cut_roles import BEFORE, NOW, CutRoles, aggregated
+from backedge.recovery.spark.audit.cut_roles import BEFORE, NOW, CutRoles, aggregated, telling
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments
 from backedge.recovery.spark.report.verdict import Facts, Finding, finding
 
@@ -59,21 +59,19 @@ def source_facts(roles: CutRoles) -> DataFrame:
         "sum(int(is_there AND (NOT counts OR now IS NULL))) AS uncounted",
         "max(is_there AND (now IS NULL OR now > start)) AS was_read",
         _faults(
-            _fault("NOT is_there", 8, "split %s was in the previous cut and is missing", "split"),
-            _fault("times > 1", 5, "split %s is in %d tasks", "split", "times"),
-            _fault(
-                "is_there AND counts AND now IS NULL",
-                6,
-                "the position in split %s is not a number of records",
-                "split",
-            ),
-            _fault(
-                f"(counts OR {_SIZE} IS NOT NULL) AND now < before",
-                8,
-                "the position in split %s is %d, before the %d of the previous cut",
-                *("split", "now", "before"),
-            ),
-            _fault("now < start OR now > stop", 6, "the position in split %s is %d, outside the split", "split", "now"),
+            {
+                "NOT is_there": (8, "split {split:s} was in the previous cut and is missing"),
+                "times > 1": (5, "split {split:s} is in {times} tasks"),
+                "is_there AND counts AND now IS NULL": (
+                    6,
+                    "the position in split {split:s} is not a number of records",
+                ),
+                f"(counts OR {_SIZE} IS NOT NULL) AND now < before": (
+                    8,
+                    "the position in split {split:s} is {now}, before the {before} of the previous cut",
+                ),
+                "now < start OR now > stop": (6, "the position in split {split:s} is {now}, outside the split"),
+            }
         ),
     )
 
@@ -95,25 +93,22 @@ def sink_facts(roles: CutRoles) -> DataFrame:
         _OF_OPERATOR,
         "sum(if(times_before = 0, records, 0)) AS held",
         _faults(
-            _fault("times > 1", 6, "transaction %s is listed %d times", "name", "times"),
-            _fault(
-                f"NOT (startswith(name, concat(operator, '.')) AND endswith(name, {ending}))",
-                6,
-                "the name of transaction %s does not match its epoch %d and attempt %d",
-                *("name", "prepared_epoch", "prepared_attempt"),
-            ),
-            _fault(
-                "prepared_epoch > epoch",
-                6,
-                "transaction %s belongs to epoch %d, later than this cut",
-                *("name", "prepared_epoch"),
-            ),
-            _fault(
-                "versions > 1 AND times_before > 0",
-                6,
-                "transaction %s differs from the one of that name in the previous cut: two epochs share it",
-                "name",
-            ),
+            {
+                "times > 1": (6, "transaction {name:s} is listed {times} times"),
+                f"NOT (startswith(name, concat(operator, '.')) AND endswith(name, {ending}))": (
+                    6,
+                    "the name of transaction {name:s} does not match its epoch {prepared_epoch} and attempt "
+                    "{prepared_attempt}",
+                ),
+                "prepared_epoch > epoch": (
+                    6,
+                    "transaction {name:s} belongs to epoch {prepared_epoch}, later than this cut",
+                ),
+                "versions > 1 AND times_before > 0": (
+                    6,
+                    "transaction {name:s} differs from the one of that name in the previous cut: two epochs share it",
+                ),
+            }
         ),
     )
 
@@ -124,14 +119,13 @@ def state_facts(roles: CutRoles) -> DataFrame:
     return aggregated(roles.now("state_layers"), (*_OF_OPERATOR, "task_index", "layer"), *figures)
 
 
-def _fault(wrong: str, statement: int, story: str, *figures: str) -> str:
-    """The number of rows with this fault, and the story of the first."""
-    text = f"if({wrong}, format_string('{story}', {', '.join(figures)}), NULL)"
-    return f"struct({statement} AS statement, count({text}) AS found, min({text}) AS story)"
-
-
-def _faults(*faults: str) -> str:
-    return f"filter(array({', '.join(faults)}), fault -> fault.found > 0) AS faults"
+def _faults(faults: Mapping[str, tuple[int, str]]) -> str:
+    """Of each fault that occurs: its statement, the number of rows that have it, and the story of the first."""
+    found: list[str] = []
+    for wrong, (statement, story) in faults.items():
+        text = f"if({wrong}, {telling(story)}, NULL)"
+        found.append(f"struct({statement} AS statement, count({text}) AS found, min({text}) AS story)")
+    return f"filter(array({', '.join(found)}), fault -> fault.found > 0) AS faults"
 
 
 # -- findings ------------------------------------------------------------------------------------------------------

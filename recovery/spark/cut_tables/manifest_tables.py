@@ -74,9 +74,10 @@ def _files(manifest: Document) -> Iterator[Row]:
             yield task["task"], task["index"], *columns
 
 
-def constants_in(manifest: Document) -> list[dict[str, Any]]:
-    """The files of the flow's constants."""
-    return list(manifest["constants"].values())
+def files_in(manifest: Document) -> list[dict[str, Any]]:
+    """The files that a manifest lists, with those of the flow's constants."""
+    of_tasks = (file for task in manifest["tasks"] for _, file in layered_files(task))
+    return [*of_tasks, *manifest["constants"].values()]
 
 
 def layered_files(task: Document) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas import types as arrow_types
 
 from backedge.recovery.spark.cut_tables.file_rows import Listed, batches_of, merged
-from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.cut_tables.job_folder import Epochs, JobFolder
 from backedge.recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, Row, rows_of
 from backedge.recovery.spark.cut_tables.table_schemas import TABLES, columns_of
 from backedge.recovery.spark.sessions.spark_session import is_local
@@ -147,7 +147,7 @@ class _Reader(DataSourceReader):
         """One partition per file, or a single one with rows from manifests."""
         # The key is looked up here, because it must not travel with the reader.
         folder = JobFolder.open(self._path, signing_key())
-        manifests = {epoch: folder.manifest(epoch) for epoch in _epochs(folder, self._epoch)}
+        manifests = {epoch: folder.manifest(epoch) for epoch in folder.chosen(_epochs(self._epoch))}
         if self._table in MANIFEST_TABLES:
             return [_Rows(rows_of(self._table, folder, manifests))]
         return [*_files(self._table, folder, manifests)] or [_Rows([])]
@@ -165,12 +165,9 @@ class _Reader(DataSourceReader):
         return batches_of(self._table, partition.listed, partition.cut, wanted)
 
 
-def _epochs(folder: JobFolder, epoch: str) -> list[int]:
-    if epoch == "all":
-        return folder.cuts()
-    if epoch == "latest":
-        folder.latest()
-        return sorted(folder.last_cuts().values())
+def _epochs(epoch: str) -> Epochs:
+    if epoch == "all" or epoch == "latest":
+        return epoch
     if not epoch.isdecimal():
         raise SparkJobError(f"{epoch!r} is not an epoch: set option('epoch', ...) to a number, 'latest' or 'all'")
     return [int(epoch)]

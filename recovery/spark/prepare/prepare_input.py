@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 from backedge.graphs.options import is_whole
 from backedge.graphs.public import public
 from backedge.graphs.routing import KEY_GROUPS
-from backedge.recovery.spark.prepare.recipe import PreparationError, Recipe
 from backedge.recovery.spark.sessions.spark_session import reason_of
+from backedge.recovery.spark.spark_errors import PreparationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +85,7 @@ def prepare(
     An earlier preparation in `target` is replaced. Any other non-empty folder is refused.
     """
     # A local import, so that importing this module does not import Spark.
-    from backedge.recovery.spark.prepare.prepared_files import lay_out, screen
+    from backedge.recovery.spark.prepare.prepared_files import Recipe, lay_out, screen
 
     recipe = Recipe(source, key, schema, format, tuple(unique), where, clean or {}, tasks)
     check_tasks(tasks)

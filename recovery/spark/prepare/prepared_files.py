@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,8 +16,8 @@ from pyspark.sql.types import StructType
 from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups
 from backedge.recovery.spark.prepare import screening
 from backedge.recovery.spark.prepare.raw_input import LINE, as_is, check_format, format_of, read_raw
-from backedge.recovery.spark.prepare.recipe import PreparationError, Recipe
 from backedge.recovery.spark.prepare.screening import DETAIL, READ, REASON, column_named
+from backedge.recovery.spark.spark_errors import PreparationError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -28,6 +29,20 @@ ROW_GROUP_BYTES = 8 * FILE_BYTES
 """Larger than an uncompressed file of that size, so that each file is one row group and one split of a source."""
 
 GROUP, FILE = "__group", "__file"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The parameters of a preparation; see `prepare` for their meaning."""
+
+    source: str
+    key: str | None
+    schema: str | None
+    format: str | None
+    unique: tuple[str, ...]
+    where: str | None
+    clean: Mapping[str, str]
+    tasks: int
 
 
 def screen(spark: SparkSession, recipe: Recipe, folder: Path) -> None:
