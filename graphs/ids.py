@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple, NewType
 
 Epoch = NewType("Epoch", int)
@@ -46,3 +47,27 @@ def prepared_by(transaction: str) -> tuple[str, int]:
     """
     sink, index, _, _ = transaction.rsplit(".", 3)
     return sink, int(index)
+
+
+_TRANSACTION = re.compile(r".+\.(\d+)\.attempt-(\d+)\.epoch-(\d+)", re.DOTALL)
+
+
+class Turn(NamedTuple):
+    """When a transaction was prepared, and by which task; defines the order in which output is read back."""
+
+    epoch: Epoch
+    attempt: Attempt
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]  # hides tuple.index, which no order needs
+
+
+def turn_in(transaction: str) -> Turn | None:
+    """Parse the name of a transaction; None if it is not one.
+
+    >>> turn_in("done.3.attempt-1.epoch-12"), turn_in("lost+found")
+    (Turn(epoch=12, attempt=1, index=3), None)
+    """
+    found = _TRANSACTION.fullmatch(transaction)
+    if found is None:
+        return None
+    index, attempt, epoch = map(int, found.groups())
+    return Turn(Epoch(epoch), Attempt(attempt), index)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from backedge import Collect, Flow, Items
-from backedge.engine.io.output_sweep import LaterOutput
+from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.simulation.checker.record import (
     Aborted,
     Barriered,

@@ -8,7 +8,7 @@ from typing import Any
 from backedge.engine.batches.batch import copy_records
 from backedge.engine.batches.columns import Columns, Records
 from backedge.engine.io.files.checks import check_source
-from backedge.engine.io.output_sweep import LaterOutput, SweepOfSinks
+from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.io.reader import SourceReader, positions_of
 from backedge.graphs.ids import TaskId
 from backedge.graphs.io import Rollback, SinkWriter, Source
@@ -120,4 +120,4 @@ class MemoryServices:
 
     def sweep(self, sweep: Sweep) -> None:
         """Remove the leftovers of attempts, for all sinks."""
-        self.store.roll_back(SweepOfSinks(sweep))
+        self.store.roll_back(sweep)

@@ -32,7 +32,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from backedge.engine.io.output_sweep import LaterOutput
+from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.run.ports import Placed, RunEnding, RunPorts
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from backedge.engine.io.output_sweep import LaterOutput
+from backedge.engine.io.later_output import LaterOutput
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.protocol.orders import (

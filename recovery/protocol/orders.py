@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.ids import Attempt, Epoch, TaskId, turn_in
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.requests import Request, Sizes
 
@@ -146,36 +146,41 @@ class Sweep(Struct, frozen=True):
         """Whether to remove the last states of an attempt that no kept cut names."""
         return self._is_earlier(attempt)
 
-    def removes_open(self, attempt: Attempt) -> bool:
+    def removes_open(self, attempt: int) -> bool:
         """Whether to remove output that an attempt has not prepared."""
-        return self._is_earlier(attempt)
+        return self._is_earlier(Attempt(attempt))
 
-    def removes_prepared(self, name: str, attempt: Attempt) -> bool:
-        """Whether to remove a transaction that an attempt has prepared."""
-        return name not in self.prepared and self._is_earlier(attempt)
+    def removes(self, transaction: str) -> bool:
+        """Whether to remove a transaction that an attempt has prepared. What has another name is left alone."""
+        turn = turn_in(transaction)
+        return turn is not None and transaction not in self.prepared and self._is_earlier(turn.attempt)
 
-    def removes_note(self, name: str, attempt: Attempt, epoch: Epoch) -> bool:
-        """Whether to remove the note that a transaction of an attempt was published.
+    def forgets(self, transaction: str) -> bool:
+        """Whether to remove the note that a transaction was published.
 
         A transaction of this attempt that was prepared after the last cut may be published, and be listed by a later
         cut, before this is carried out. The same holds for one of a task that has ended, which has epoch 0.
         """
-        is_settled = self.last is not None and 0 < epoch <= self.last
-        return name not in self.noted and (self._is_earlier(attempt) or (attempt == self.attempt and is_settled))
+        turn = turn_in(transaction)
+        if turn is None or transaction in self.noted:
+            return False
+        is_settled = self.last is not None and 0 < turn.epoch <= self.last
+        return self._is_earlier(turn.attempt) or (turn.attempt == self.attempt and is_settled)
 
     @property
     def settles(self) -> bool:
         """Whether output may be settled that was not before."""
         return self.settled is not None or not self.cuts
 
-    def is_settled(self, epoch: Epoch, attempt: Attempt) -> bool:
-        """Whether no run can go back to before this epoch of an attempt, so that its output is never removed.
+    def is_settled(self, transaction: str) -> bool:
+        """Whether no run can go back to before a transaction, so that it is never removed once it is published.
 
         The first cut that the chain keeps only becomes later, so this remains true.
         """
-        if attempt in self.others or attempt > self.attempt:
+        turn = turn_in(transaction)
+        if turn is None or turn.attempt in self.others or turn.attempt > self.attempt:
             return False
-        return not self.cuts or (self.settled is not None and 0 < epoch <= self.settled)
+        return not self.cuts or (self.settled is not None and 0 < turn.epoch <= self.settled)
 
     def _is_earlier(self, attempt: Attempt) -> bool:
         if attempt in self.others:

@@ -10,7 +10,7 @@ import pytest
 from backedge.engine.io.files.checks import claim_output
 from backedge.engine.io.files.file_errors import OutputError, UnknownTransactionError
 from backedge.engine.io.files.file_formats import CSV, FileSink, JsonLines
-from backedge.engine.io.output_sweep import LaterOutput
+from backedge.engine.io.later_output import LaterOutput
 from backedge.graphs.ids import Attempt, Epoch
 from tests.files.opened import (
     SINK,

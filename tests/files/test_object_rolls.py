@@ -18,7 +18,6 @@ from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet
 from backedge.engine.io.files.object_output import ObjectOutput
 from backedge.engine.io.files.object_rolls import PIECES_MAX
 from backedge.engine.io.files.objects_in_memory import ObjectsInMemory
-from backedge.engine.io.output_sweep import SweepOfSinks
 from backedge.engine.operators.services import close_writer
 from backedge.graphs.ids import Attempt
 from backedge.recovery.protocol.orders import Sweep
@@ -106,13 +105,13 @@ def lines(data: bytes) -> list[int]:
 def ended(*committed: str) -> Any:
     """What is removed at the end of a run whose last cut lists these transactions, and which cannot be resumed."""
     nothing = frozenset[str]()
-    return SweepOfSinks(Sweep(Attempt(9), True, frozenset(), None, nothing, nothing, committed=frozenset(committed)))
+    return Sweep(Attempt(9), True, frozenset(), None, nothing, nothing, committed=frozenset(committed))
 
 
 def forgotten(attempt: int, listed: Iterable[str] = ()) -> Any:
     """What a supervisor removes if only these transactions are in its cuts."""
     kept = frozenset(listed)
-    return SweepOfSinks(Sweep(Attempt(attempt), False, frozenset(), None, kept, kept))
+    return Sweep(Attempt(attempt), False, frozenset(), None, kept, kept)
 
 
 # -- when an object is published -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from backedge import Collect
 from backedge.engine.io.files.file_errors import DamagedOutputError, OutputError
 from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet
-from backedge.engine.io.output_sweep import LaterOutput
+from backedge.engine.io.later_output import LaterOutput
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.orders import CutId, Sweep
 from tests.files.disks import Crash, CrashingDisk, FailingDisk, WatchedDisk

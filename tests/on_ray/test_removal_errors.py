@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items, Rollback, SinkPlace
-from backedge.engine.io.output_sweep import LaterOutput
+from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.on_ray.job_store import SWEEP_PAUSE_S, ChainInFolder, ChainInMemory
 from backedge.engine.on_ray.supervisor.beside import Beside
 from backedge.engine.on_ray.supervisor.kept_lines import KeptLines

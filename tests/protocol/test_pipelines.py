@@ -106,8 +106,8 @@ def test_a_pipeline_removes_nothing_of_the_attempts_of_others():
     for attempt, is_removed in ((1, True), (2, False), (3, True)):
         assert sweep.removes_file(FileId(Attempt(attempt), Epoch(9), TASK)) is is_removed
         assert sweep.removes_epoch(Epoch(9), Attempt(attempt)) is is_removed
-        assert sweep.removes_prepared("a", Attempt(attempt)) is is_removed
-        assert sweep.removes_note("a", Attempt(attempt), Epoch(9)) is is_removed
+        transaction = f"done.0.attempt-{attempt}.epoch-9"
+        assert sweep.removes(transaction) is is_removed and sweep.forgets(transaction) is is_removed
 
 
 def test_pipelines_are_dealt_the_numbers_of_epochs_in_turns():

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from backedge.engine.io.output_sweep import LaterOutput
+from backedge.engine.io.later_output import LaterOutput
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.protocol.coordinator import SnapshotOptions
 from backedge.recovery.protocol.effects import Acknowledge
@@ -314,9 +314,9 @@ def test_a_supervisor_removes_nothing_of_later_attempts_however_late_it_does():
     later = Attempt(3)
     assert not sweep.removes_epoch(Epoch(2), later)
     assert not sweep.removes_last_states(later)
-    assert not sweep.removes_note("done.0.attempt-3.epoch-2", later, Epoch(2))
+    assert not sweep.forgets("done.0.attempt-3.epoch-2")
     for late in (sweep, replace(sweep, is_over=True)):
-        assert not late.removes_open(later) and not late.removes_prepared("done.0.attempt-3.epoch-2", later)
+        assert not late.removes_open(later) and not late.removes("done.0.attempt-3.epoch-2")
 
 
 def test_a_supervisor_removes_what_earlier_attempts_left_and_no_cut_names():
@@ -324,7 +324,7 @@ def test_a_supervisor_removes_what_earlier_attempts_left_and_no_cut_names():
     sweep, _ = swept([start(1), listing(1, listed)])
     first, own = Attempt(1), Attempt(2)
     assert sweep.removes_epoch(Epoch(2), first) and not sweep.removes_epoch(Epoch(1), first)
-    assert sweep.removes_prepared(aborted, first) and not sweep.removes_prepared(listed, first)
+    assert sweep.removes(aborted) and not sweep.removes(listed)
     assert sweep.removes_open(first) and sweep.removes_last_states(first)
     assert not sweep.removes_open(own) and not sweep.removes_epoch(Epoch(2), own)
     assert replace(sweep, is_over=True).removes_open(own)
@@ -336,7 +336,7 @@ def test_of_its_own_epochs_and_notes_an_attempt_removes_those_that_no_later_cut_
     sweep, own = supervisor.sweep(), Attempt(2)
     assert [sweep.removes_epoch(Epoch(epoch), own) for epoch in (4, 5, 6)] == [True, False, False]
     # Epoch 0: what a task wrote that has ended.
-    notes = [sweep.removes_note(f"done.0.attempt-2.epoch-{epoch}", own, Epoch(epoch)) for epoch in (5, 6, 0)]
+    notes = [sweep.forgets(f"done.0.attempt-2.epoch-{epoch}") for epoch in (5, 6, 0)]
     assert notes == [True, False, False]
 
 
@@ -346,7 +346,7 @@ def test_a_note_stays_as_long_as_a_cut_that_can_be_restored_lists_its_transactio
     sweep, _ = swept([start(1), first, second])
     assert sweep.noted == {old, new}
     sweep, _ = swept([start(1), first, replace(second, kept=(Epoch(2),))])
-    assert sweep.noted == {new} and sweep.removes_note(old, Attempt(1), Epoch(1))
+    assert sweep.noted == {new} and sweep.forgets(old)
 
 
 def test_a_run_that_goes_back_publishes_first_what_the_last_cut_lists():
@@ -372,7 +372,7 @@ def test_a_run_that_replaces_output_says_so_in_its_claim_and_removes_it_before_a
     replace_output, sweep, restore = orders
     assert chain[-1] == start(2, 1, OURS, replaces=Epoch(1))
     assert replace_output == ReplaceOutput(Attempt(2), Epoch(1))
-    assert [sweep.removes_prepared(name, Attempt(1)) for name in (old, new)] == [False, True]
+    assert [sweep.removes(name) for name in (old, new)] == [False, True]
     assert restore == RestoreTasks(Attempt(2), Epoch(1)), "nothing of the later cut is published"
     assert supervisor.cuts == [1] and supervisor.next_epoch == 3
 
@@ -402,7 +402,7 @@ def test_what_says_which_output_can_be_removed_stays_as_long_as_a_run_can_go_bac
     supervisor = running([start(1), manifest(2), manifest(6)])
 
     def settled(sweep: Sweep, *epochs: int) -> list[bool]:
-        return [sweep.is_settled(Epoch(epoch), Attempt(1)) for epoch in epochs]
+        return [sweep.is_settled(f"done.0.attempt-1.epoch-{epoch}") for epoch in epochs]
 
     # Epoch 0: what a task wrote that has ended.
     assert settled(supervisor.sweep(), 2, 3, 0) == [True, False, False]

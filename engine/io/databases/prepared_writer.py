@@ -31,7 +31,7 @@ from backedge.engine.io.databases.postgres_rows import TableWriter, end_earlier_
 from backedge.engine.io.databases.postgres_server import PATIENCE_S, Server, Table, driver
 from backedge.engine.io.databases.table_rows import RowCheck
 from backedge.engine.io.files.file_errors import UnknownTransactionError, UnwritableRecordError
-from backedge.engine.io.output_sweep import Turn, turn_in
+from backedge.graphs.ids import Turn, turn_in
 from backedge.graphs.io import Rollback, SinkPlace
 from backedge.recovery.protocol.protocol_errors import FencedError
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from backedge.engine.io.files.file_errors import DamagedOutputError
-from backedge.engine.io.output_sweep import Turn, turn_in
-from backedge.graphs.ids import Attempt
+from backedge.graphs.ids import Attempt, Turn, turn_in
 
 _BYTES_MAX = 210
 """File systems allow 255; the prefix and ending of a part are added."""

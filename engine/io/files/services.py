@@ -12,8 +12,8 @@ from backedge.engine.io.files.kept_in_store import KeptInStore
 from backedge.engine.io.files.kept_output import Deliver, KeptInMemory
 from backedge.engine.io.files.names import path_name
 from backedge.engine.io.files.pace import Bucket, PacedReader
+from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.io.memory import ListStore
-from backedge.engine.io.output_sweep import LaterOutput, SweepOfSinks
 from backedge.engine.io.reader import SourceReader, positions_of, splits_in_all
 from backedge.engine.operators.services import RecordsOnly, Services
 from backedge.graphs.ids import Attempt, TaskId
@@ -110,7 +110,7 @@ class FileServices(Services):
     def sweep(self, operator: Operator, sweep: Sweep) -> None:
         """Remove leftovers of a sink's attempts. Raises the first `OSError` if some cannot be removed."""
         sink: Sink[Any] = operator.function
-        sink.roll_back(self.place(operator), SweepOfSinks(sweep))
+        sink.roll_back(self.place(operator), sweep)
 
     def withdraw(self, operator: Operator, later: LaterOutput) -> None:
         """Remove what a sink has prepared and published after a cut."""

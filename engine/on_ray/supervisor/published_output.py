@@ -9,7 +9,7 @@ from typing import Any
 
 from backedge.engine.cut_view import Transactions
 from backedge.engine.io.files.services import FileServices
-from backedge.engine.io.output_sweep import LaterOutput, SweepOfSinks
+from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.on_ray.job_store import open_services
 from backedge.engine.on_ray.supervisor.kept_lines import KeptLines
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
@@ -67,9 +67,8 @@ class Output:
 
     def roll_back(self, sweep: Sweep) -> None:
         """Remove leftovers of attempts, for all sinks; raises the first `OSError` after removing everything else."""
-        forgets = SweepOfSinks(sweep).forgets
         with self._lock:
-            self._published = {name for name in self._published if not forgets(name)}
+            self._published = {name for name in self._published if not sweep.forgets(name)}
         errors: list[OSError] = []
         for operator in self._sinks.values():
             try:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import asdict, astuple, replace
 
-from backedge.engine.io.output_sweep import LaterOutput, turn_in
+from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.run.driver import RunDriver
 from backedge.engine.simulation.breaks.break_parts import Break
-from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.ids import Attempt, Epoch, turn_in
 from backedge.recovery.protocol.orders import (
     Abort,
     AppendEntry,

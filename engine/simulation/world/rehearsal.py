@@ -15,8 +15,8 @@ from backedge.engine.batches.differences import differences
 from backedge.engine.io.files.file_errors import OutputError
 from backedge.engine.io.files.kept_output import KeptInMemory
 from backedge.engine.io.files.names import path_name
+from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.io.memory import ListStore, ListWriter, MemoryServices
-from backedge.engine.io.output_sweep import LaterOutput, SweepOfSinks
 from backedge.engine.operators.services import commit_all
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.graphs.io import Sink, SinkPlace, SinkWriter
@@ -86,7 +86,7 @@ class SimulatedServices(MemoryServices):
         super().sweep(sweep)
         for name, sink in self._rehearsed.items():
             if sink is not None:
-                sink.roll_back(self._place(name), SweepOfSinks(sweep))
+                sink.roll_back(self._place(name), sweep)
 
     def replace(self, later: LaterOutput, transactions_max: int | None = None) -> int:
         """Remove what was prepared or published after a cut, or the first of it; return how many transactions."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from backedge.engine.batches.batch import encode
 from backedge.engine.cut_view import CutView
-from backedge.engine.io.output_sweep import LaterOutput
+from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.operators.async_calls import Answer, Call
 from backedge.engine.operators.runtime import TaskRuntime
 from backedge.engine.run.driver import RunDriver

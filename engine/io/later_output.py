@@ -1,73 +1,13 @@
-"""Translates a `Sweep` of the supervisor into the rollback of a sink, and a `ReplaceOutput` into its withdrawal."""
+"""The output that a run withdraws when it goes back to a cut: a `ReplaceOutput`, asked by the names of transactions."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
-from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.protocol.orders import Sweep
+from backedge.graphs.ids import Attempt, Epoch, turn_in
 from backedge.recovery.restore.outline import CutOutline
-
-_TRANSACTION = re.compile(r".+\.(\d+)\.attempt-(\d+)\.epoch-(\d+)", re.DOTALL)
-
-
-class Turn(NamedTuple):
-    """When a transaction was prepared, and by which task; defines the order in which output is read back."""
-
-    epoch: int
-    attempt: int
-    index: int  # pyright: ignore[reportIncompatibleMethodOverride]  # hides tuple.index, which no order needs
-
-
-def turn_in(transaction: str) -> Turn | None:
-    """Parse the name of a transaction; None if it is not one.
-
-    >>> turn_in("done.3.attempt-1.epoch-12"), turn_in("lost+found")
-    (Turn(epoch=12, attempt=1, index=3), None)
-    """
-    found = _TRANSACTION.fullmatch(transaction)
-    if found is None:
-        return None
-    index, attempt, epoch = map(int, found.groups())
-    return Turn(epoch, attempt, index)
-
-
-class SweepOfSinks:
-    """A sweep that is queried by the names of transactions. Entries with other names are left alone."""
-
-    def __init__(self, sweep: Sweep) -> None:
-        self._sweep = sweep
-
-    @property
-    def is_over(self) -> bool:
-        return self._sweep.is_over
-
-    @property
-    def committed(self) -> Collection[str]:
-        return self._sweep.committed
-
-    def removes(self, transaction: str) -> bool:
-        turn = turn_in(transaction)
-        return turn is not None and self._sweep.removes_prepared(transaction, Attempt(turn.attempt))
-
-    def forgets(self, transaction: str) -> bool:
-        turn = turn_in(transaction)
-        return turn is not None and self._sweep.removes_note(transaction, Attempt(turn.attempt), Epoch(turn.epoch))
-
-    def removes_open(self, attempt: int) -> bool:
-        return self._sweep.removes_open(Attempt(attempt))
-
-    @property
-    def settles(self) -> bool:
-        return self._sweep.settles
-
-    def is_settled(self, transaction: str) -> bool:
-        turn = turn_in(transaction)
-        return turn is not None and self._sweep.is_settled(Epoch(turn.epoch), Attempt(turn.attempt))
 
 
 class _TakenCut(Protocol):
