@@ -16,70 +16,52 @@ from backedge.recovery.cut.cut import Cut
 from backedge.recovery.restore.outline import outline_of
 from backedge.recovery.restore.restore_task import SnapshotsInMemory
 
-_STEPS = {
-    "abort": "{0} learns that an epoch was given up",
-    "answer": "a call of {0} is answered",
-    "append": "the next entry of the job's chain is written",
+_TURNS = {
     "decline": "{0} declines {1}",
-    "encode": "{0} encodes a part of its snapshot of {1}",
-    "exhaust": "{0} has read everything",
     "go_back": "another run takes over, from cut {0}",
     "hang_append": "the next entry of the job's chain is delayed, and no reply arrives",
-    "land": "a delayed entry of the chain arrives",
     "lose_append_reply": "the next entry of the job's chain is written, but the reply is lost",
-    "read_chain": "the job's chain is read again",
-    "remove": "dead files and output are removed",
     "fail_in_vain": "the run fails for good before a task of it has run, and another one continues",
     "fail_append": "the disk is full: the next entry of the job's chain cannot be written",
     "fail_write": "the disk is full: {0} cannot write its snapshot of {1}",
-    "found": "it is discovered: {0}",
     "kill_coordinator": "the coordinator dies",
     "line": "{0} for or of {1} is {2} in transit",
     "lose_report": "a report to the coordinator is lost",
-    "notice": "the death is noticed",
-    "order": "{0} gets an order of the coordinator",
-    "produce": "{0} reads a batch",
-    "receive": "{0} delivers its next item",
     "replace": "another run takes over, from cut {0}, and removes what was published after it",
-    "report": "a report reaches the coordinator",
-    "restore": "{0} restores its state",
     "savepoint": "a savepoint is requested",
     "stop_coordinator": "the coordinator is stopped, and taken for dead",
     "stop": "a stop with a savepoint is requested",
-    "take": "{0} processes a batch of {1}",
-    "tick": "10 ms pass",
-    "timer": "a timer of {0} fires",
     "unreadable": "{0} cannot be read for a moment",
     "unrestorable": "a function of the user's raises where a rescale divides state",
     "transport": "the network {0}s a batch of {1}",
     "wake_coordinator": "the coordinator that was taken for dead goes on",
+}
+"""What changes the course of a run, and the sentence for it."""
+
+_STEPS = {
+    **_TURNS,
+    "abort": "{0} learns that an epoch was given up",
+    "answer": "a call of {0} is answered",
+    "append": "the next entry of the job's chain is written",
+    "encode": "{0} encodes a part of its snapshot of {1}",
+    "exhaust": "{0} has read everything",
+    "land": "a delayed entry of the chain arrives",
+    "read_chain": "the job's chain is read again",
+    "remove": "dead files and output are removed",
+    "found": "it is discovered: {0}",
+    "notice": "the death is noticed",
+    "order": "{0} gets an order of the coordinator",
+    "produce": "{0} reads a batch",
+    "receive": "{0} delivers its next item",
+    "report": "a report reaches the coordinator",
+    "restore": "{0} restores its state",
+    "take": "{0} processes a batch of {1}",
+    "tick": "10 ms pass",
+    "timer": "a timer of {0} fires",
     "woken": "it takes a step in the store",
     "write": "{0} writes its snapshot of {1}",
     "zombie": "a task presumed dead goes on: {1}",
 }
-_TURNS = frozenset(
-    {
-        "crash",
-        "decline",
-        "fail_append",
-        "fail_in_vain",
-        "fail_write",
-        "go_back",
-        "hang_append",
-        "kill_coordinator",
-        "line",
-        "lose_append_reply",
-        "lose_report",
-        "replace",
-        "savepoint",
-        "stop",
-        "stop_coordinator",
-        "transport",
-        "unreadable",
-        "unrestorable",
-        "wake_coordinator",
-    }
-)
 _DEATHS = frozenset({"crash", "kill_coordinator", "stop_coordinator"})
 
 
@@ -109,7 +91,7 @@ def tell_turns(
 
     `turns_max`: only the last ones, and of those before them only deaths and attempts.
     """
-    turns = [h for h in story if isinstance(h, Event) or h[0] in _TURNS]
+    turns = [h for h in story if isinstance(h, Event) or h[0] in _TURNS or h[0] in _DEATHS]
     early = 0 if turns_max is None else max(0, len(turns) - turns_max)
     kept = [h for h in turns[:early] if isinstance(h, Started) or h[0] in _DEATHS]
     return [_step(h, plan, cuts) for h in kept + turns[early:]]

@@ -21,18 +21,21 @@ class NoHoldBeforeCapture(TaskCore):
         inbox.queue.remove(barrier)
 
 
-class _HastyAlignment(Alignment):
-    def due(self, live_regular: Iterable[ChannelId]) -> Epoch | None:
-        live = [channel for channel in live_regular if channel in self.held]
-        return super().due(live) if live or self.needs_trigger else None
+class _WithAlignment(TaskCore):
+    alignment_class: type[Alignment]
 
-
-class CaptureBeforeAlignment(TaskCore):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.alignment = self.snapshots.alignment = _HastyAlignment(self.alignment.needs_trigger)
+        self.alignment = self.snapshots.alignment = self.alignment_class(self.alignment.needs_trigger)
         if self.iteration is not None:
             self.iteration.alignment = self.alignment
+
+
+class CaptureBeforeAlignment(_WithAlignment):
+    class alignment_class(Alignment):
+        def due(self, live_regular: Iterable[ChannelId]) -> Epoch | None:
+            live = [channel for channel in live_regular if channel in self.held]
+            return super().due(live) if live or self.needs_trigger else None
 
 
 class AbortIgnored(TaskCore):
@@ -109,28 +112,21 @@ class BlockingVariant(TaskCore):
         effects += [e for e in captured if not (isinstance(e, Send) and isinstance(e.item, Barrier))]
 
 
-class _RepeatingAlignment(Alignment):
-    def overdue(self, now_ms: int) -> list[Epoch]:
-        epochs = super().overdue(now_ms)
-        self.overtaken = set(epochs)
-        return epochs
+class OvertakenBarrierCapturesAgain(_WithAlignment):
+    class alignment_class(Alignment):
+        def overdue(self, now_ms: int) -> list[Epoch]:
+            epochs = super().overdue(now_ms)
+            self.overtaken = set(epochs)
+            return epochs
 
-    def capture(self, epoch: Epoch, mode: Mode) -> list[ChannelId]:
-        before = self.captured[mode.is_probe]
-        released = super().capture(epoch, mode)
-        overtaken: set[Epoch] = getattr(self, "overtaken", set[Epoch]())
-        if epoch in overtaken:
-            overtaken.remove(epoch)
-            self.captured[mode.is_probe] = before
-        return released
-
-
-class OvertakenBarrierCapturesAgain(TaskCore):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.alignment = self.snapshots.alignment = _RepeatingAlignment(self.alignment.needs_trigger)
-        if self.iteration is not None:
-            self.iteration.alignment = self.alignment
+        def capture(self, epoch: Epoch, mode: Mode) -> list[ChannelId]:
+            before = self.captured[mode.is_probe]
+            released = super().capture(epoch, mode)
+            overtaken: set[Epoch] = getattr(self, "overtaken", set[Epoch]())
+            if epoch in overtaken:
+                overtaken.remove(epoch)
+                self.captured[mode.is_probe] = before
+            return released
 
 
 class Patient(TaskCore):

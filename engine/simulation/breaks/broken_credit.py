@@ -13,76 +13,60 @@ from backedge.recovery.protocol.messages import Barrier, Data, Item
 from backedge.recovery.protocol.orders import Abort, Order
 
 
-class _UnrepeatedArrivals(Arrivals):
-    __slots__ = ()
-
-    def repeat_credit(self, now_ms: int) -> bool:
-        return False
-
-
 class CreditNotRepeated(TaskDriver):
-    arrivals_class = _UnrepeatedArrivals
+    class arrivals_class(Arrivals):
+        __slots__ = ()
 
-
-class _RoomForLoops(Room):
-    __slots__ = ()
-
-    def add(self, channel: Channel, out: Bounded) -> None:
-        self._bounded.append(out)
-
-
-class _BoundedBackEdge(RemoteBackEdge):
-    __slots__ = ()
-
-    send = RemoteChannel.send
-    is_full = RemoteChannel.is_full
-    on_credit = RemoteChannel.on_credit
-
-
-class _GrantsWhatIsConsumed(Arrivals):
-    __slots__ = ()
-
-    def __init__(self, tell: SendCredit | None, **options: Any) -> None:
-        super().__init__(tell, **{**options, "is_back": False})
+        def repeat_credit(self, now_ms: int) -> bool:
+            return False
 
 
 class BackEdgeWaitsForCredit(TaskDriver):
     """Bounds back edges like other channels."""
 
-    room_class = _RoomForLoops
-    back_edge_class = _BoundedBackEdge
-    arrivals_class = _GrantsWhatIsConsumed
+    class room_class(Room):
+        __slots__ = ()
 
+        def add(self, channel: Channel, out: Bounded) -> None:
+            self._bounded.append(out)
 
-class _BarriersSpend(RemoteChannel):
-    __slots__ = ()
+    class back_edge_class(RemoteBackEdge):
+        __slots__ = ()
 
-    def send(self, item: Item) -> None:
-        if isinstance(item, Barrier):
-            self.sent += 100
-        super().send(item)
+        send = RemoteChannel.send
+        is_full = RemoteChannel.is_full
+        on_credit = RemoteChannel.on_credit
+
+    class arrivals_class(Arrivals):
+        __slots__ = ()
+
+        def __init__(self, tell: SendCredit | None, **options: Any) -> None:
+            super().__init__(tell, **{**options, "is_back": False})
 
 
 class CreditCountsBarriers(TaskDriver):
     """The sender spends credit for barriers, which the receiver never grants back."""
 
-    remote_class = _BarriersSpend
+    class remote_class(RemoteChannel):
+        __slots__ = ()
 
-
-class _HastyBackEdge(RemoteBackEdge):
-    __slots__ = ()
-
-    def send(self, item: Item) -> None:
-        if self.waiting and not (isinstance(item, Data) and item.marker is None):
-            self._send(item)
-        else:
+        def send(self, item: Item) -> None:
+            if isinstance(item, Barrier):
+                self.sent += 100
             super().send(item)
 
 
 class MarkerOvertakesABatch(TaskDriver):
     """Sends barriers and markers at once, although batches before them wait for credit."""
 
-    back_edge_class = _HastyBackEdge
+    class back_edge_class(RemoteBackEdge):
+        __slots__ = ()
+
+        def send(self, item: Item) -> None:
+            if self.waiting and not (isinstance(item, Data) and item.marker is None):
+                self._send(item)
+            else:
+                super().send(item)
 
 
 class CreditLostAfterAnAbort(TaskDriver):

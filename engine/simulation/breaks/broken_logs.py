@@ -21,90 +21,66 @@ class _WithLogs(TaskCore):
         self.logs = self.snapshots.logs = self.logs_class()
 
 
-class _NoLogs(ChannelLogs):
-    def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
-        # A probe that ignored circulating records would end the run early, which is a different error.
-        super().start(log, logged if log.mode.is_probe else [])
-
-
 class NoLoopLog(_WithLogs):
-    logs_class = _NoLogs
-
-
-class _QueuelessLogs(ChannelLogs):
-    def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
-        super().start(log, logged)
-        for entries in log.entries.values():
-            entries.clear()
+    class logs_class(ChannelLogs):
+        def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
+            # A probe that ignored circulating records would end the run early, which is a different error.
+            super().start(log, logged if log.mode.is_probe else [])
 
 
 class LogWithoutTheQueue(_WithLogs):
-    logs_class = _QueuelessLogs
-
-
-class _HastyLogs(ChannelLogs):
-    def seal(self, channel: ChannelId, epoch: Epoch) -> OpenEpoch | None:
-        log = self.epochs.get(epoch)
-        sealed = None
-        for open_channel in sorted(log.open) if log is not None else ():
-            sealed = super().seal(open_channel, epoch)
-        return sealed
+    class logs_class(ChannelLogs):
+        def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
+            super().start(log, logged)
+            for entries in log.entries.values():
+                entries.clear()
 
 
 class LogStopsAtFirstBarrier(_WithLogs):
-    logs_class = _HastyLogs
-
-
-class _EndlessLogs(ChannelLogs):
-    def seal(self, channel: ChannelId, epoch: Epoch) -> OpenEpoch | None:
-        return None
+    class logs_class(ChannelLogs):
+        def seal(self, channel: ChannelId, epoch: Epoch) -> OpenEpoch | None:
+            log = self.epochs.get(epoch)
+            sealed = None
+            for open_channel in sorted(log.open) if log is not None else ():
+                sealed = super().seal(open_channel, epoch)
+            return sealed
 
 
 class LogWithoutEnd(_WithLogs):
-    logs_class = _EndlessLogs
-
-
-class _TruncatedLogs(ChannelLogs):
-    def _grow(self, log: OpenEpoch, size: int) -> None:
-        super()._grow(log, size)
-        log.exceeds_budget = False
+    class logs_class(ChannelLogs):
+        def seal(self, channel: ChannelId, epoch: Epoch) -> OpenEpoch | None:
+            return None
 
 
 class TruncatedLogWritten(_WithLogs):
-    logs_class = _TruncatedLogs
-
-
-class _LogsOfMemory(ChannelLogs):
-    def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
-        super().start(log, logged)
-        for entries in log.entries.values():
-            entries[:] = [entry for entry in entries if not isinstance(entry.payload, Stored)]
+    class logs_class(ChannelLogs):
+        def _grow(self, log: OpenEpoch, size: int) -> None:
+            super()._grow(log, size)
+            log.exceeds_budget = False
 
 
 class SpilledBatchesUnlogged(_WithLogs):
-    logs_class = _LogsOfMemory
-
-
-class _DoublingLogs(ChannelLogs):
-    def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
-        super().start(log, logged)
-        for entries in log.entries.values():
-            entries[:1] = [entry._replace(skip=0) for entry in entries[:1]]
+    class logs_class(ChannelLogs):
+        def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
+            super().start(log, logged)
+            for entries in log.entries.values():
+                entries[:] = [entry for entry in entries if not isinstance(entry.payload, Stored)]
 
 
 class PartialBatchDoubled(_WithLogs):
-    logs_class = _DoublingLogs
-
-
-class _LosingLogs(ChannelLogs):
-    def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
-        super().start(log, logged)
-        for entries in log.entries.values():
-            entries[:1] = [entry for entry in entries[:1] if not entry.skip]
+    class logs_class(ChannelLogs):
+        def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
+            super().start(log, logged)
+            for entries in log.entries.values():
+                entries[:1] = [entry._replace(skip=0) for entry in entries[:1]]
 
 
 class PartialBatchLost(_WithLogs):
-    logs_class = _LosingLogs
+    class logs_class(ChannelLogs):
+        def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
+            super().start(log, logged)
+            for entries in log.entries.values():
+                entries[:1] = [entry for entry in entries[:1] if not entry.skip]
 
 
 class OvertakesUnlogged(TaskCore):

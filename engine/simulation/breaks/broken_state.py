@@ -63,39 +63,30 @@ class BaseGivenUpMeanwhile(Coordinator):
         return latest if self.state_files.may_be_base(latest) else None
 
 
-class _GreedyStateFiles(StateFiles):
-    def _replaced(self, task: TaskId, files: tuple[StateFile, ...]) -> tuple[StateFile, ...]:
-        replaced = super()._replaced(task, files)
-        return files if replaced == files else replaced[:1]
-
-
 class CompactionReplacesTooMuch(Coordinator):
     """Puts a compacted file in place of the files that came after those it was made from, too."""
 
-    state_files_class = _GreedyStateFiles
-
-
-class _UnsparedStateFiles(StateFiles):
-    @property
-    def outputs(self) -> frozenset[FileId]:
-        return frozenset()
+    class state_files_class(StateFiles):
+        def _replaced(self, task: TaskId, files: tuple[StateFile, ...]) -> tuple[StateFile, ...]:
+            replaced = super()._replaced(task, files)
+            return files if replaced == files else replaced[:1]
 
 
 class CompactionSwept(Coordinator):
     """Lets a sweep remove a compacted file that no manifest names yet."""
 
-    state_files_class = _UnsparedStateFiles
-
-
-class _CarelessStateFiles(StateFiles):
-    def _compacted_files(self, task: TaskId) -> tuple[StateFile, ...] | None:
-        return None
+    class state_files_class(StateFiles):
+        @property
+        def outputs(self) -> frozenset[FileId]:
+            return frozenset()
 
 
 class CompactionSuperseded(Coordinator):
     """Puts a delta in place of the file before it, even if that is a compaction of more than the delta's base wrote."""
 
-    state_files_class = _CarelessStateFiles
+    class state_files_class(StateFiles):
+        def _compacted_files(self, task: TaskId) -> tuple[StateFile, ...] | None:
+            return None
 
 
 class SupersedesUnseen(KeyedState):

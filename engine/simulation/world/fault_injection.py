@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 from backedge.engine.batches.batch import Batch, decode, encode
 from backedge.engine.batches.columns import Columns, concat
@@ -38,7 +37,7 @@ WOKEN_STEPS = 0.02
 class Faults:
     """The faults of one schedule.
 
-    - left: how many faults of each kind may still happen. kinds: what makes a fault of a kind happen, if it can.
+    - left: how many faults of each kind may still happen. The method `_inject_KIND` makes one happen, if it can.
     - crash_steps: the steps at which crashes are due, the next one at the end. waits_for_cut: what they wait for,
       because before the first cut a crash only starts over.
     - disturbed: attempts whose messages were disturbed. gaps: those in which one was lost.
@@ -84,25 +83,6 @@ class Faults:
             "lose_credit": self.rng.randint(0, plan.credits),
             "window": self.rng.randint(0, plan.credits),
         }
-        self.kinds: dict[str, Callable[[], bool]] = {
-            "kill_coordinator": self._kill_coordinator,
-            "transport": self._disturb_transport,
-            "fail_write": self._fail_write,
-            "lose_report": self._lose_report,
-            "decline": self._decline,
-            "savepoint": self.requests.savepoint,
-            "stop": self.requests.stop,
-            "lose_append_reply": lambda: self._disturb_append("lose_append_reply"),
-            "hang_append": lambda: self._disturb_append("hang_append"),
-            "fail_claim": self._fail_claim,
-            "unreadable_chain": self._hide_chain,
-            "unreadable_cut": self._hide_cut,
-            "go_back": self._go_back,
-            "compaction": self._disturb_compaction,
-            "line": self._disturb_line,
-            "lose_credit": self._lose_credit,
-            "window": self._change_window,
-        }
         self.crash_steps: list[int] = []
         self.disturbed: set[Attempt] = set()
         self.gaps: set[Attempt] = set()
@@ -122,11 +102,11 @@ class Faults:
         self.crash_steps = sorted((self.rng.randrange(within) for _ in range(self.plan.crashes)), reverse=True)
 
     def inject(self) -> None:
-        kinds = [kind for kind in self.kinds if self.left[kind]]
+        kinds = [kind for kind, left in self.left.items() if left and hasattr(self, f"_inject_{kind}")]
         if not kinds:
             return
         kind = self.rng.choice(kinds)
-        if self.kinds[kind]():
+        if getattr(self, f"_inject_{kind}")():
             self.left[kind] -= 1
             self.outcome.faults[kind] += 1
 
@@ -228,7 +208,7 @@ class Faults:
             events.append(("order",))
         return ("zombie", index, self.rng.choice(events)) if events else None
 
-    def _kill_coordinator(self) -> bool:
+    def _inject_kill_coordinator(self) -> bool:
         if self.world.coordinator is None:
             return False
         self._keep_zombies()
@@ -243,7 +223,7 @@ class Faults:
         if is_asleep and self.sleeping.random() < WOKEN_STEPS:
             self.apply(("wake_coordinator", self.sleeping.random() < 0.5))
 
-    def _go_back(self) -> bool:
+    def _inject_go_back(self) -> bool:
         """Another run continues from an older cut. It may fail soon, before it has a cut of its own."""
         # Read the chain anew: the run that is replaced may not know of an entry that has landed late.
         reader = Supervisor("a reader")
@@ -278,6 +258,18 @@ class Faults:
             self.outcome.faults["fail_in_vain"] += 1
             self.apply(("fail_in_vain",))
 
+    def _inject_lose_append_reply(self) -> bool:
+        return self._disturb_append("lose_append_reply")
+
+    def _inject_hang_append(self) -> bool:
+        return self._disturb_append("hang_append")
+
+    def _inject_savepoint(self) -> bool:
+        return self.requests.savepoint()
+
+    def _inject_stop(self) -> bool:
+        return self.requests.stop()
+
     def _disturb_append(self, kind: str) -> bool:
         if self.world.pending is None:
             return False
@@ -292,7 +284,7 @@ class Faults:
             self.world.store.create_fault = CreateFault.FAILS
         return True
 
-    def _fail_claim(self) -> bool:
+    def _inject_fail_claim(self) -> bool:
         """The start of an attempt cannot be recorded. If its outcome was unknown before, it is unknown still."""
         pending = self.world.pending
         if pending is None or not isinstance(pending.entry, AttemptStart):
@@ -300,19 +292,19 @@ class Faults:
         self.apply(("fail_append",))
         return True
 
-    def _hide_chain(self) -> bool:
+    def _inject_unreadable_chain(self) -> bool:
         """The chain cannot be read when it is read next."""
         self.outcome.story.append(("unreadable", "the chain"))
         self.world.store.unreadable_chains += 1
         return True
 
-    def _hide_cut(self) -> bool:
+    def _inject_unreadable_cut(self) -> bool:
         """A cut cannot be read when the next one is restored."""
         self.outcome.story.append(("unreadable", "a cut"))
         self.world.store.unreadable_cuts += 1
         return True
 
-    def _disturb_transport(self) -> bool:
+    def _inject_transport(self) -> bool:
         attempt = self.world.supervisor.attempt
         wires: list[tuple[ChannelId, list[int]]] = []
         for channel, wire in self.world.wires.items():
@@ -347,7 +339,7 @@ class Faults:
         found = self.world.deployment.channels.get(channel)
         return found is None or found.within_actor
 
-    def _fail_write(self) -> bool:
+    def _inject_fail_write(self) -> bool:
         writes = [("fail_write", t, e) for t, h in self.world.hosts.items() for e in h.writes]
         pending = self.world.pending
         is_manifest = pending is not None and isinstance(pending.entry, Manifest)
@@ -357,7 +349,7 @@ class Faults:
         self.apply(self.rng.choice(events))
         return True
 
-    def _disturb_compaction(self) -> bool:
+    def _inject_compaction(self) -> bool:
         """The files are not put into one, or nobody is told."""
         if not self.world.compactions:
             return False
@@ -366,13 +358,13 @@ class Faults:
         self.outcome.faults[kind] += 1
         return True
 
-    def _lose_report(self) -> bool:
+    def _inject_lose_report(self) -> bool:
         if not self.world.reports:
             return False
         self.apply(("lose_report", self.rng.randrange(len(self.world.reports))))
         return True
 
-    def _lose_credit(self) -> bool:
+    def _inject_lose_credit(self) -> bool:
         world = self.world
         waiting = [] if not isinstance(world, WindowedWorld) else [(c, w) for c, w in world.credits.items() if w]
         if not waiting:
@@ -381,7 +373,7 @@ class Faults:
         self.apply(("lose_credit", channel, self.rng.randrange(len(credits))))
         return True
 
-    def _change_window(self) -> bool:
+    def _inject_window(self) -> bool:
         world = self.world
         windows = world.windows() if isinstance(world, WindowedWorld) else {}
         if not windows:
@@ -389,7 +381,7 @@ class Faults:
         self.apply(("window", self.rng.choice(sorted(windows)), self.rng.choice((1, 1, 300, 1_000))))
         return True
 
-    def _disturb_line(self) -> bool:
+    def _inject_line(self) -> bool:
         """Lose, repeat or delay an order or a report."""
         world, rng = self.world, self.rng
         if not isinstance(world, LinedWorld):
@@ -419,7 +411,7 @@ class Faults:
         self.outcome.faults[f"{kind}_{what.split()[1]}"] += 1
         return True
 
-    def _decline(self) -> bool:
+    def _inject_decline(self) -> bool:
         """Abort an epoch at any moment, as if some task had declined it."""
         coordinator = self.world.coordinator
         if coordinator is None or not coordinator.open:
