@@ -21,13 +21,14 @@ LIST = """
   on_ray/lost_cluster a_run_whose_cluster_is_lost_goes_on_in_another_one[gcs_server]
 5: death of the driver
   on_ray/resuming a_driver_that_is_killed_leaves_no_process_and_the_run_goes_on
+  on_ray/detached a_run_outlives_its_driver_a_task_and_its_supervisor
 6: two coordinators of one job
   on_ray/resuming of_two_runs_of_one_job_the_later_says_that_it_takes_over_and_the_other_is_fenced
 7: a zombie
   on_ray/actor_loop messages_of_another_attempt_are_counted_and_without_effect
   on_ray/broken_processes a_zombie_that_wakes_up_when_another_run_is_through_changes_nothing
 9: a message lost, doubled, swapped, damaged
-  on_ray/actor_loop two_batches_that_are_swapped_fail_the_attempt
+  on_ray/actor_loop a_batch_that_is_disturbed_fails_the_attempt
   on_ray/broken_processes a_batch_that_was_disturbed_costs_an_attempt_and_no_record
 10: a slow task
   on_ray/broken_processes a_process_that_stands_still_for_a_while_costs_a_cut_and_no_attempt
@@ -83,6 +84,7 @@ LIST = """
   stores/opening a_store_is_opened_with_the_key_it_was_made_with
 supervisor: the supervisor is lost
   on_ray/recovery a_supervisor_that_dies_is_replaced_and_the_run_ends_once
+  on_ray/live_rescales a_free_loop_is_rescaled_three_times_and_keeps_its_tasks_when_its_supervisor_dies
 stopped: the supervisor is stopped, or its host stands still and wakes up
   on_ray/detached a_supervisor_that_is_stopped_is_told_of_and_replaced
   on_ray/recovery a_supervisor_that_is_stopped_between_two_attempts_is_replaced

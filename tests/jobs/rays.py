@@ -27,7 +27,7 @@ from tests.jobs.forked_workers import ForkedWorkers
 
 DAY_S = 86_400
 CPUS = "1"
-"""Of each daemon of a cluster that takes jobs: with many, each task of a run has a process of its own."""
+"""Of a cluster that takes jobs: with many, each task of a run has a process of its own."""
 NOT_YET = "No available agent to submit job"
 READY = "This command will now block forever"
 INSTALLED = Path(__file__).parents[1] / "extending" / "installed"
@@ -139,41 +139,29 @@ class Submitted:
         home = {"RAY_AUTH_MODE": "token", "RAY_TMPDIR": folder, "PIP_NO_INDEX": "1"}
         # Three by default: a driver that is stopped takes one, and on a machine that is busy with other tests more.
         home["RAY_JOB_STOP_WAIT_TIME_S"] = "30"
-        # By default each daemon starts four workers at once, whether or not a job needs them.
+        # By default the daemon starts four workers at once, whether or not a job needs them.
         home["RAY_prestart_worker_first_driver"] = "0"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PIP_", "PYTHON"))}
         self.environment = {**kept, **home, "PATH": f"{python.parent}:{os.environ['PATH']}"}
-        self._daemons: list[subprocess.Popen[str]] = []
-        self.address = self._start_head()
+        self.address = self._start()
 
-    def _start_head(self) -> str:
+    def _start(self) -> str:
         head, client, dashboard, agent = _free_ports(4)
         self.environment["RAY_API_SERVER_ADDRESS"] = f"http://127.0.0.1:{dashboard}"
         self._ray("get-auth-token", "--generate")
         # Those that are fixed unless told otherwise: another Ray on this host may have them.
         ports = ["--port", head, "--ray-client-server-port", client, "--dashboard-port", dashboard]
         ports += ["--dashboard-agent-listen-port", agent]
-        said = self._start_daemon("--head", "--num-cpus", CPUS, "--temp-dir", self.folder, *map(str, ports))
-        return re.findall(r"--address='([^']+)'", said)[0]
-
-    def add_daemon(self) -> None:
-        """One more, as on another machine, with CPUs of its own."""
-        (agent,) = _free_ports(1)
-        self._start_daemon("--address", self.address, "--num-cpus", CPUS, "--dashboard-agent-listen-port", str(agent))
-
-    def _start_daemon(self, *options: str) -> str:
+        options = ["--head", "--num-cpus", CPUS, "--temp-dir", self.folder, *map(str, ports)]
         words = [*self._command, "start", "--block", "--disable-usage-stats", *options]
-        output = subprocess.PIPE
-        daemon = subprocess.Popen(
-            words, env=self.environment, cwd=self.folder, stdout=output, stderr=subprocess.STDOUT, text=True
-        )
-        self._daemons.append(daemon)
-        said: list[str] = []
-        for line in daemon.stdout or ():
-            said.append(re.sub(r"\x1b\[\d+m", "", line))
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        self._daemon = subprocess.Popen(words, env=self.environment, cwd=self.folder, text=True, **pipes)
+        said = ""
+        for line in self._daemon.stdout or ():
+            said += re.sub(r"\x1b\[\d+m", "", line)
             if READY in line:
-                return "".join(said)
-        raise RuntimeError(f"the cluster did not start: {''.join(said)}")
+                return re.findall(r"--address='([^']+)'", said)[0]
+        raise RuntimeError(f"the cluster did not start: {said}")
 
     @property
     def _command(self) -> list[str]:
@@ -196,16 +184,12 @@ class Submitted:
 
     def actors(self) -> list[str]:
         """The processes of actors that are not Ray's own."""
-        commands = [
-            command
-            for _, command in map(
-                processes().get,
-                [pid for daemon in self._daemons for pid in descendants(daemon.pid)],
-            )
-            if command
-        ]
         own = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent", "ray::JobSupervisor")
-        return [command for command in commands if command.startswith("ray::") and not command.startswith(own)]
+        return [
+            command
+            for command in commands_below(self._daemon.pid).values()
+            if command.startswith("ray::") and not command.startswith(own)
+        ]
 
     def wait_for(self, path: Path) -> None:
         """Until a job has made this file."""
@@ -213,10 +197,9 @@ class Submitted:
 
     def close(self) -> None:
         """End it, and see that all of it ends."""
-        started = {pid for daemon in self._daemons for pid in (daemon.pid, *descendants(daemon.pid))}
-        for daemon in reversed(self._daemons):
-            daemon.send_signal(signal.SIGTERM)
-            daemon.communicate(timeout=HANG_S)
+        started = {self._daemon.pid, *descendants(self._daemon.pid)}
+        self._daemon.send_signal(signal.SIGTERM)
+        self._daemon.communicate(timeout=HANG_S)
         check_gone(started)
 
 

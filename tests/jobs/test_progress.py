@@ -48,22 +48,16 @@ def test_a_log_gets_a_line_every_few_seconds():
     assert stream.getvalue() == f"backedge: {line}\n"
 
 
-def test_rates_are_those_since_the_line_before():
-    stream, clock = io.StringIO(), Clock()
-    display = followed(stream, clock)
-    for second, records in ((PLAIN_S, 1_000), (2 * PLAIN_S, 1_500)):
-        clock.now_s = second
-        display.show(story(records))
-    assert "100 records/s" in stream.getvalue().splitlines()[1]
-
-
-def test_rates_of_a_run_that_is_joined_leave_out_what_it_did_before():
-    stream, clock = io.StringIO(), Clock()
-    display = Display(True, stream, clock)
-    display.show(story(1_000_000, hops=5_000))
-    clock.now_s = PLAIN_S
-    display.show(story(1_001_000, hops=5_500))
-    assert "200 records/s, 100 hops/s" in stream.getvalue()
+def test_rates_are_those_since_the_line_before_also_of_a_run_that_is_joined():
+    for before, after in ((0, 1_000), (1_000_000, 1_001_000)):
+        stream, clock = io.StringIO(), Clock()
+        display = Display(True, stream, clock)
+        display.show(story(before, hops=before))
+        for second, records in ((PLAIN_S, after), (2 * PLAIN_S, after + 500)):
+            clock.now_s = second
+            display.show(story(records, hops=records))
+        first, second = stream.getvalue().splitlines()
+        assert "200 records/s, 200 hops/s" in first and "100 records/s" in second
 
 
 def test_on_a_terminal_rates_are_those_of_the_last_second():

@@ -1,4 +1,4 @@
-"""A flow that waits for a daemon of Ray, and one on several of which one dies.
+"""A flow that waits for daemons of Ray, one of which then dies.
 
     python -m tests.on_ray.daemons FOLDER DIES
 
@@ -24,40 +24,36 @@ from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.supervisor.supervisor_actor import SupervisorActor
 from tests.gates import Gate
 from tests.jobs.rays import descendants
-from tests.on_ray.flows import trips, trips_made, until
-from tests.on_ray.leftovers import ACTORS, Leftovers, actors_below, end, has_ended, name_of, parent_of
+from tests.on_ray.flows import trips, until
+from tests.on_ray.leftovers import ACTORS, Leftovers, end, has_ended, name_of, parent_of
 from tests.on_ray.standing_still import let_stand_still, wake
 
 COUNT = 100
 LEAD = {"lead": 1}
 
 
-def daemon_of(pid: int) -> int:
-    """The process of the daemon that an actor belongs to."""
-    return parent_of(pid)
-
-
-def run_and_lose_one(machines: Any, far: list[Any], folder: str, dies: str) -> dict[str, Any]:
-    """What came of a run that lost one of the daemons that `far` actors are on, but not its supervisor."""
+def run_and_lose_one(machines: Any, folder: str, dies: str) -> dict[str, Any]:
+    """What came of a run that waited for daemons, and lost one of those that joined."""
     gate = Gate(os.path.join(folder, "gate"))
     flow = trips(count=COUNT, gate=gate, resources={"far": 1})
     job = start(flow, snapshots=f"file://{folder}", every=0.2, actors="task", placement="SPREAD", progress=False)
+    waited_for = until(job, lambda story: bool(story.lines), "it is told what the run waits for").lines[0]
+    far = [machines.add_node(num_cpus=1, resources={"far": 2}) for _ in range(2)]
     story = until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
-    daemons = {actor: daemon_of(pid) for actor, pid in story.pids.items()}
-    (supervisor,) = (
-        pid for pid, name in actors_below(1).items() if name.startswith("ray::Supervisor") and is_ours(pid)
-    )
+    daemons = {actor: parent_of(pid) for actor, pid in story.pids.items()}
     processes = {daemon: daemon.all_processes["raylet"][0].process.pid for daemon in far}
-    lost = next(daemon for daemon, pid in processes.items() if pid in daemons.values() and pid != daemon_of(supervisor))
+    lost = next(daemon for daemon, pid in processes.items() if pid in daemons.values())
     hit = [actor for actor, daemon in daemons.items() if daemon == processes[lost]]
     there = [*descendants(processes[lost]), processes[lost]]
     for pid in there if dies == "host" else ():
         end(pid)
     machines.remove_node(lost, allow_graceful=False)
-    until(job, lambda story: story.restarts and story.state == "running", "it has recovered")
+    until(job, lambda later: later.restarts > story.restarts and later.state == "running", "it has recovered")
     gate.open()
     result = job.wait()
     return {
+        "waited_for": waited_for,
+        "restarts_before": story.restarts,
         "done": result.outputs["done"],
         "restores": [restore["epoch"] for restore in result.restores],
         "daemons": len(set(daemons.values())),
@@ -126,22 +122,6 @@ def take_lead(node: str) -> Any:
     return lead
 
 
-def wait_for_one(machines: Any, folder: str) -> tuple[dict[str, Any], Any]:
-    """What came of a run whose actors had no place before another daemon joined; and that daemon."""
-    flow = trips(count=COUNT // 10, name="late", resources={"late": 1})
-    job = start(flow, snapshots=f"file://{folder}", every=0.2, actors="task", progress=False)
-    said = until(job, lambda story: bool(story.lines), "it is told what the run waits for").lines[0]
-    joined = machines.add_node(num_cpus=1, resources={"late": 2, "far": 2})
-    result = job.wait()
-    is_exact = sorted(result.outputs["done"]) == trips_made(COUNT // 10)
-    return {"waited_for": said, "is_exact_late": is_exact, "restores_late": len(result.restores)}, joined
-
-
-def is_ours(pid: int) -> bool:
-    """Whether this process has started the daemon that the actor belongs to."""
-    return parent_of(daemon_of(pid)) == os.getpid()
-
-
 def main(folder: str, dies: str) -> None:
     """Run, lose a daemon, tell what came of it and what is left."""
     home = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
@@ -154,9 +134,7 @@ def main(folder: str, dies: str) -> None:
         if dies == "nothing":
             said = hang_supervisor(machines.add_node(num_cpus=1, resources=LEAD), folder)
         else:
-            said, joined = wait_for_one(machines, folder)
-            far = [joined, machines.add_node(num_cpus=1, resources={"far": 2})]
-            said |= run_and_lose_one(machines, far, folder, dies)
+            said = run_and_lose_one(machines, folder, dies)
         Leftovers.now().without(before).expect_none()
     finally:
         cluster.disconnect()

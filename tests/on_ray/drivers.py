@@ -18,7 +18,7 @@ from backedge import Job, RunFailedError, start
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.api import starting
 from backedge.graphs.flow import Flow
-from tests.gates import LOOK_S, Gate
+from tests.gates import Gate
 from tests.on_ray.flows import trips, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,34 +45,19 @@ def say(**said: Any) -> None:
     print(json.dumps(said), flush=True)
 
 
-def follow(folder: str) -> None:
-    """Run `trips` and tell of every cut."""
-    job = start(gated(folder), snapshots=folder, every=0.1, actors="slice", spares=1, progress=False)
-    last = None
-    while not cluster.is_over(job._over, LOOK_S):
-        story = job.status()
-        if story.last_epoch != last:
-            last = story.last_epoch
-            say(epoch=last, pids=story.pids)
-    say(state=job.wait().state)
-
-
 def wait(folder: str) -> None:
     """Run `trips` and wait for its end, as a script does."""
     job = start(gated(folder), snapshots=folder, every=0.1, actors="slice", spares=1, progress=False)
-    while not job.status().last_epoch:
-        cluster.is_over(job._over, LOOK_S)
-    say(epoch=job.status().last_epoch, pids=job.status().pids)
+    story = until(job, lambda story: story.last_epoch, "there is a cut")
+    say(epoch=story.last_epoch, pids=story.pids)
     say(state=job.wait().state)
 
 
 def lose(folder: str) -> None:
     """Run `trips`, whose cluster is lost, and wait for its end."""
-    job = start(
-        long_trips(Path(folder)), snapshots=folder, every=0.1, actors="slice", silence_timeout=3, progress=False
-    )
-    until(job, lambda story: story.last_epoch, "there is a cut")
-    say(epoch=job.status().last_epoch)
+    options: dict[str, Any] = {"every": 0.1, "actors": "slice", "silence_timeout": 3, "progress": False}
+    job = start(gated(folder), snapshots=folder, **options)
+    say(epoch=until(job, lambda story: (story.last_epoch or 0) >= 3, "there are cuts").last_epoch)
     try:
         say(state=job.wait().state)
     except RunFailedError as error:
@@ -88,10 +73,10 @@ def resume(folder: str) -> None:
     say(restored=[restore["epoch"] for restore in result.restores], done=sorted(result.outputs["done"]))
 
 
-def begin_detached(folder: Path, **options: Any) -> Job:
+def begin_detached(folder: Path, flow: Flow | None = None, **options: Any) -> Job:
     """Start a detached run whose records stay in the loop for long; it has cuts of them."""
     given: dict[str, Any] = {"every": 0.2, "actors": "slice", "progress": False, **options}
-    job = start(long_trips(folder), snapshots=folder, detached=True, **given)
+    job = start(flow or long_trips(folder), snapshots=folder, detached=True, **given)
     until(job, lambda story: story.snapshots_with_log, "records are in the loop")
     return job
 
@@ -149,5 +134,5 @@ def next_line(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    scenarios = (follow, lose, resume, wait, detach, race)
+    scenarios = (lose, resume, wait, detach, race)
     {scenario.__name__: scenario for scenario in scenarios}[sys.argv[1]](*sys.argv[2:])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+from msgspec import structs
 
 from backedge import Collect, Flow, Job, Range, RunOptions, RunResult, Sink
 from backedge.engine.on_ray import cluster
@@ -75,6 +78,13 @@ def trips(
 def trips_made(count: int, trips: int = 5) -> list[Record]:
     """What `trips` must give."""
     return [(number, trips) for number in range(count)]
+
+
+def with_function(flow: Flow, operator: str, function: Callable[..., Any]) -> Flow:
+    """The same flow, one of whose operators has another function."""
+    found = flow.draft.operators[operator]
+    flow.draft.operators[operator] = structs.replace(found, kind=dataclasses.replace(found.kind, function=function))
+    return flow
 
 
 def watch(job: Job, look: Callable[[Story], object]) -> RunResult:

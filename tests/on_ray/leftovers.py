@@ -50,6 +50,13 @@ def actors_below(ancestor: int) -> dict[int, str]:
     return found
 
 
+def supervisor_of(before: dict[int, str]) -> int:
+    """The process of the supervisor that was not there before."""
+    found = {pid: name for pid, name in actors_below(os.getpid()).items() if pid not in before}
+    (supervisor,) = [pid for pid, name in found.items() if name.startswith("ray::SupervisorActor")]
+    return supervisor
+
+
 def has_ended(pid: int, timeout_ms: int = DEADLINE_MS) -> bool:
     """Whether a process is over within that time."""
     try:

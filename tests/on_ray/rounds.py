@@ -44,7 +44,10 @@ def release(job: Job, gate: Gate, asked: Sequence[Future[Any]]) -> None:
     let: set[tuple[int, int]] = set()
 
     def let_and_look() -> bool:
-        epochs = () if job._is_over(0) else cluster.get(job._supervisor.status.remote()).epochs
+        try:
+            epochs = cluster.get(job._supervisor.status.remote()).epochs
+        except cluster.RayError:
+            epochs = ()  # a stop has ended the run, and with it the supervisor
         waiting = {
             (each.attempt, each.epoch) for each in epochs if (each.mode, each.state) == ("between_rounds", "open")
         }

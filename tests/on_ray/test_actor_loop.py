@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import Event
 from typing import Any
 
@@ -402,26 +402,38 @@ def test_credit_that_is_lost_for_a_while_does_not_stop_the_flow():
 # -- broken channels -----------------------------------------------------------------------------------------------
 
 
-def test_two_batches_that_are_swapped_fail_the_attempt(evidence: Evidence):
+def reordered(message: Message) -> Message:
+    """The records of the batch in another order: the digest alone tells."""
+    return message[0], encode(Batch(decode(message[1]).records[::-1]))
+
+
+CHANGES: dict[str, Callable[[Message, Message], list[Message]]] = {
+    "lost": lambda fifth, sixth: [sixth],
+    "doubled": lambda fifth, sixth: [fifth, fifth, sixth],
+    "swapped": lambda fifth, sixth: [sixth, fifth],
+    "reordered": lambda fifth, sixth: [reordered(fifth), sixth],
+    "torn": lambda fifth, sixth: [(fifth[0], fifth[1][: len(fifth[1]) // 2]), sixth],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_batch_that_is_disturbed_fails_the_attempt(change: str, evidence: Evidence):
     kept: list[Message] = []
-    swapped = 0
 
-    def swap(message: Message) -> Iterable[Message]:
-        nonlocal swapped
+    def disturb(message: Message) -> Iterable[Message]:
         kind, _, _, seq = unpack_header(message[0])
-        if kind == Kind.BATCH and seq == 5:
-            kept.append(message)
-            return []
-        if not kept:
+        if kind != Kind.BATCH or seq not in (5, 6):
             return [message]
-        swapped += 1
-        return [message, kept.pop()]
+        kept.append(message)
+        return [] if seq == 5 else CHANGES[change](*kept)
 
-    with Attending(pipe(), options=options(), disturb={("numbers/0", "kept/0"): swap}) as run:
+    with Attending(pipe(), store=Snapshots(), options=options(), disturb={("numbers/0", "kept/0"): disturb}) as run:
         run.begin()
+        run.until(lambda: len(kept) == 2, "the batch was disturbed")
+        run.trigger(1)
         run.until(lambda: "kept/0" in run.outcomes, "the sink has left")
-        assert "batch 6 arrived instead of 5" in run.outcomes["kept/0"].reason
-    evidence.happened("batches that were swapped", swapped)
+        assert "ChannelIntegrityError" in run.outcomes["kept/0"].reason
+    evidence.happened(f"batches that were {change}", 1)
     evidence.survived("attempts that failed before anything was committed", not run.published())
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from backedge import CutView, UserFunctionError
 from backedge.engine.on_ray.job_store import ChainInMemory
 from backedge.engine.on_ray.run_options import RunOptions
+from backedge.engine.on_ray.supervisor import supervising
 from backedge.engine.on_ray.transport.control_messages import Outcome, TaskOptions
 from backedge.engine.run.driver import StoreRetries
 from backedge.graphs.deployment import Deployment
@@ -181,6 +184,22 @@ def test_a_cut_that_stop_when_cannot_read_ends_neither_the_run_nor_is_it_the_use
     assert run.told(Complete) == [epoch]
     assert f"stop_when could not read the cut of epoch {epoch}" in run.lines
     assert run.run.driver.ending is None
+
+
+def test_a_condition_that_raises_fails_the_run_and_is_named(monkeypatch: pytest.MonkeyPatch, store: Failing):
+    def fails(view: CutView) -> bool:
+        raise SystemExit(3)
+
+    monkeypatch.setattr(supervising, "CutView", lambda *_: None)
+    monkeypatch.setattr(store, "manifest", lambda epoch: SimpleNamespace(outline=None))
+    monkeypatch.setattr(store, "files", lambda cut: None)
+    run = Supervised(monkeypatch, store, stop_when=fails)
+    run.begin()
+    epoch = run.take_a_cut()
+    error = run.run.story.error
+    assert isinstance(error, UserFunctionError)
+    assert f"stop_when of flow 'supervised' raised SystemExit: 3 at cut {epoch}" in str(error)
+    assert ", in fails" in str(error) and "engine/" not in str(error)
 
 
 def test_a_failure_after_a_takeover_is_reported_as_the_takeover_alone(run: Supervised, store: Failing):

@@ -27,6 +27,7 @@ from backedge import (
 )
 from backedge.command import main
 from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.actor import supervisor_watch
 from backedge.engine.on_ray.api import detached_runs, starting
 from backedge.engine.on_ray.api.detached_runs import SPACE, NoAnswerError
 from backedge.engine.on_ray.api.living_runs import LivingRuns
@@ -34,10 +35,9 @@ from tests.faults.evidence import Evidence
 from tests.gates import HANG_S, Gate, wait_for
 from tests.jobs.rays import last_json
 from tests.on_ray.drivers import GATE, LONG, RESULT_KEPT_S, ROOT, begin_detached, driver, long_trips, next_line
-from tests.on_ray.flows import expect, trips_made, until
-from tests.on_ray.leftovers import actors_below, end, has_ended
+from tests.on_ray.flows import Record, trips_made, until, with_function
+from tests.on_ray.leftovers import actors_below, end, has_ended, supervisor_of
 from tests.on_ray.standing_still import let_stand_still, wake
-from tests.on_ray.test_recovery import supervisor_of
 
 MADE = trips_made(LONG["count"], LONG["trips"])
 SILENCE_S = 3.0
@@ -64,7 +64,7 @@ def end_at_once(job: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_outlives_its_driver_a_task_and_its_supervisor(spark: Any, address: str, tmp_path: Path):
+def test_a_run_outlives_its_driver_a_task_and_its_supervisor(address: str, tmp_path: Path, evidence: Evidence):
     before = actors_below(os.getpid())
     with driver("tests.on_ray.drivers", "detach", str(tmp_path), address=address) as started:
         pids = next_line(started)["pids"]
@@ -80,10 +80,11 @@ def test_a_run_outlives_its_driver_a_task_and_its_supervisor(spark: Any, address
     until(job, lambda story: story.restarts == 2 and story.state == "running", "the supervisor is replaced")
     Gate(tmp_path / GATE).open()
     result = job.wait()
-    expect(result, MADE)
+    evidence.happened("drivers, tasks and supervisors that died", 3)
+    evidence.same(result.outputs["done"], MADE)
     again = attach("trips", progress=False).wait()
     assert again.state == "finished" and again.outputs == result.outputs
-    assert main(["audit", str(tmp_path / "trips"), "--epoch", "all"]) == 0
+    evidence.cuts(tmp_path / "trips")
     expect_gone("trips")
 
 
@@ -107,8 +108,16 @@ def living(is_ours_to_keep: None, tmp_path: Path) -> Iterator[Job]:
 
 
 @pytest.mark.slow
-def test_the_processes_of_the_tasks_end_when_their_supervisor_is_gone_for_good(living: Job):
-    pids = until(living, lambda story: story.state == "running", "it runs").pids
+@pytest.mark.usefixtures("is_ours_to_keep")
+def test_the_processes_of_the_tasks_end_when_their_supervisor_is_gone_for_good(tmp_path: Path):
+    flow = long_trips(tmp_path)
+    grow = flow.draft.operators["grow"].function
+
+    def grow_and_look_often(rounds: int, record: Record) -> tuple[int, Record]:
+        supervisor_watch.GONE_LOOK_S = 0.2
+        return grow(rounds, record)
+
+    pids = begin_detached(tmp_path, with_function(flow, "grow", grow_and_look_often)).status().pids
     cluster.kill(cluster.find_actor("trips", SPACE))
     assert pids and all(has_ended(pid) for pid in pids.values())
 
@@ -120,7 +129,9 @@ def again(folder: Path, **options: Any) -> Job:
 
 
 @pytest.mark.slow
-def test_starting_the_same_job_again_joins_it(living: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_starting_the_same_job_again_joins_it_and_its_cancellation_ends_all_of_it(
+    living: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     with pytest.raises(RunAliveError, match=r"parallelism=2, not 1; resume='never', not 'latest': .*backedge attach"):
         again(tmp_path, parallelism=2, resume="never")
     other = Flow("trips")
@@ -129,12 +140,14 @@ def test_starting_the_same_job_again_joins_it(living: Job, tmp_path: Path, capsy
         start(other, snapshots=tmp_path, every=0.2, actors="slice", resume="latest", progress=False)
     joined = again(tmp_path, progress=True)
     assert "joined it, nothing was started" in capsys.readouterr().err
+    pids = living.status().pids
     with ThreadPoolExecutor(1) as follower:
         followed = follower.submit(attach("trips", progress=False).wait)
-        Gate(tmp_path / GATE).open()
-        expect(joined.wait(), MADE)
-        assert followed.result().state == "finished"
+        assert main(["cancel", "trips"]) == 0
+        assert "trips: cancelled" in capsys.readouterr().out
+        assert joined.wait().state == followed.result().state == "cancelled"
     assert living.wait().restores == (), "nobody fought"
+    assert all(has_ended(pid) for pid in pids.values())
 
 
 @pytest.mark.slow
@@ -166,14 +179,6 @@ def test_commands_steer_a_run_from_any_terminal(
     told = capsys.readouterr()
     assert last_json(told.out)["state"] == "stopped"
     assert "has ended" in told.err and "Ctrl-C" not in told.err
-
-
-@pytest.mark.slow
-def test_a_cancelled_run_leaves_its_cut_and_no_task(living: Job, capsys: pytest.CaptureFixture[str]):
-    pids = living.status().pids
-    assert main(["cancel", "trips"]) == 0
-    assert "trips: cancelled" in capsys.readouterr().out
-    assert all(has_ended(pid) for pid in pids.values())
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 
 from backedge.engine.on_ray import cluster
 from tests.gates import HANG_S
-from tests.jobs.rays import short_folder
+from tests.jobs.rays import QUIET_RAY, short_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPAT, ARROW = "ray._common.pydantic_compat", "ray._private.arrow_serialization"
@@ -43,7 +43,7 @@ def in_the_supervisor(view):
 def go(name, **options):
     flow = Flow(name, stop_when=in_the_supervisor if options else None)
     flow.read(Range(4)).map(look, name="look").write(Collect(), name="seen")
-    return run(flow, progress=False, **options).outputs["seen"]
+    return run(flow, progress=False, parallelism=1, actors="slice", **options).outputs["seen"]
 
 @ray.remote
 def given(number):
@@ -66,7 +66,7 @@ def test_the_processes_of_a_run_start_without_pydantic_and_pyarrow_and_no_others
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     seen = tmp_path / "supervisor"
     with short_folder() as folder:
-        environment |= {"PYTHONPATH": str(ROOT), "RAY_TMPDIR": folder}
+        environment |= {**QUIET_RAY, "PYTHONPATH": str(ROOT), "RAY_TMPDIR": folder}
         command = [sys.executable, "-c", SCRIPT, str(seen), str(tmp_path / "cuts")]
         told = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S)
     both = "['pydantic', 'ray._common.pydantic_compat', 'pyarrow', 'ray._private.arrow_serialization']"

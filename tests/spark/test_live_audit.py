@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from backedge import AuditFailedError, JavaError, start
+from backedge import AuditFailedError, JavaError, Job, RunResult, start
 from backedge.engine.on_ray.supervisor.audit_process import Auditor
+from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.ids import Epoch
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
@@ -20,13 +23,14 @@ from backedge.recovery.stores.cut_store import CutStore
 from tests.command.endless import MODULE
 from tests.gates import HANG_S, Gate, wait_for
 from tests.jobs.rays import check_gone, commands_below, descendants, processes, short_folder
-from tests.on_ray import flows
-from tests.on_ray.flows import expect, finish, trips, trips_made
+from tests.on_ray import flows, leftovers
+from tests.on_ray.flows import expect, trips, trips_made, until, watch
 from tests.spark.cuts import job_of_cuts
 from tests.stores.layered import Cuts
 from tests.stores.snapshots import DEPLOYMENT, begin, held, manifest_for, snapshots_of, write
 
 ROOT = Path(__file__).resolve().parents[2]
+KEY = b"of the owner alone"
 
 DRIVER = """
 import sys
@@ -113,13 +117,43 @@ def test_an_audit_whose_process_died_at_once_is_told_as_such(monkeypatch: pytest
 # -- on Ray --------------------------------------------------------------------------------------------------------
 
 
+def told_of(pid: int) -> bytes:
+    """What others may read of a process: the words that it was started with, and its environment."""
+    try:
+        return b"".join(Path(f"/proc/{pid}/{kind}").read_bytes() for kind in ("cmdline", "environ"))
+    except OSError:
+        return b""
+
+
+def watched_while_it_audits(job: Job, folder: Path) -> tuple[RunResult, bytes]:
+    """The result, and what others may read of our processes when one of them audits this folder."""
+    shown = [b""]
+
+    def is_audited() -> bool:
+        return b"backedge.recovery.spark" in shown[-1] and str(folder).encode() in shown[-1]
+
+    def look(_: Story) -> None:
+        if not is_audited() and any(
+            "backedge.recovery.spark" in leftovers.name_of(pid) for pid in leftovers.processes()
+        ):
+            shown.append(b"".join(map(told_of, descendants(os.getpid()))))
+
+    result = watch(job, look)
+    assert is_audited()
+    return result, shown[-1]
+
+
 @pytest.mark.usefixtures("local_ray")
-def test_cuts_are_audited_as_they_appear(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    gate, options = Gate(tmp_path / "gate"), {"every": 0.3, "audit": "every-cut", "progress": True}
-    _, result = finish(
-        trips(count=50, gate=gate), gate=gate, snapshots=tmp_path / "cuts", kills=["head@epoch=2"], **options
-    )
+def test_cuts_are_audited_as_they_appear_and_nobody_sees_the_key(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
+    options: dict[str, Any] = {"every": 0.3, "audit": "every-cut", "progress": True, "key": KEY}
+    job = flows.begin(trips(count=50, gate=gate), snapshots=cuts, kills=["head@epoch=2"], **options)
+    until(job, lambda story: story.kills, "the planned fault has happened")
+    gate.open()
+    result, shown = watched_while_it_audits(job, cuts)
+    assert KEY not in shown and KEY.hex().encode() not in shown, "others see the processes that audit"
     expect(result, trips_made(50))
+    assert (result.state, result.missed_faults) == ("finished", ())
     assert result.audit is not None and result.audit["state"] == "consistent" and result.audit["cuts"] >= 1
     assert result.summary()["audit"] == result.audit
     assert "is consistent" in capfd.readouterr().err
