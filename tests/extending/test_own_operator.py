@@ -86,13 +86,8 @@ def test_it_is_exactly_once_on_ray_when_processes_are_killed(package: Path):
         "    names = iter(['found', 'repeated'])\n"
         "    return walk(200, 100.0, lambda: JsonLines(f'{folder}/{next(names)}'))\n"
     )
-    faults = [
-        "start/0@records=40",
-        "once/0@records=90",
-        "once/1@records=150",
-        "start/1@records=80",
-        "once/0@records=200",
-    ]
+    faults = ["start/0@records=40", "once/0@records=90", "once/1@records=150", "start/1@records=80"]
+    faults.append("once/0@records=200")
     kills = [word for fault in faults for word in ("--kill", fault)]
     command = [sys.executable, "-m", "backedge", "run", "on_ray:flow", "--set", f"folder={package}/out"]
     command += ["--snapshots", f"{package}/cuts", "--every", "0.2", "--parallelism", "2", "--json", *kills]

@@ -5,18 +5,42 @@ Two processes P and Q with a channel each way. Q's channel to P is the back edge
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import pytest
 
 from backedge.graphs.ids import TaskId
 from backedge.recovery.protocol.messages import Mode
+from proof.cloning import dump, load
 from tests.protocol.bench_of_cores import Bench, Sends, graph
-from tests.protocol.schedules import Move, every_state
 
 PAIR = graph("P -> Q", "Q => P")
 P, Q = TaskId("P", 0), TaskId("Q", 0)
 OTHER = {P: "Q", Q: "P"}
+
+Move = tuple[Any, ...]
+"""A function of the bench or the name of a method of it, and what it is called with."""
+
+
+def every_state(bench: Bench, also: Callable[[Bench], list[Move]]) -> Iterator[Bench]:
+    """Walk all schedules. What can happen are the moves of the bench and those that `also` lists."""
+    seen: set[bytes] = set()
+    waiting = [dump(bench)]
+    while waiting:
+        data = waiting.pop()
+        if data in seen:
+            continue
+        seen.add(data)
+        here: Bench = load(data)
+        yield here
+        for what, *arguments in [*here.moves(), *also(here)]:
+            there: Bench = load(data)
+            if isinstance(what, str):
+                getattr(there, what)(*arguments)
+            else:
+                what(there, *arguments)
+            waiting.append(dump(there))
 
 
 def receive_token(state: dict[str, int], hops: int) -> Sends:

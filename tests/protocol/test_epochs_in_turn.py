@@ -47,35 +47,27 @@ def test_so_many_epochs_are_open_and_no_more(epochs_max: int):
     assert desk.open_epochs() == list(range(1, 1 + epochs_max))
 
 
-def test_a_minimum_pause_lies_between_the_end_of_one_and_the_start_of_the_next():
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_a_minimum_pause_lies_between_the_end_of_one_and_the_start_of_the_next(is_aborted: bool):
     desk = Desk(PIPE, interval_ms=100, pause_ms_min=50)
     desk.wait(100)
     desk.wait(200)
-    desk.complete(1)
+    if is_aborted:
+        desk.decline("sink", 1)
+    else:
+        desk.complete(1)
     assert started(desk.wait(49)) == []
     assert started(desk.wait(1)) == [2]
 
 
-def test_the_pause_follows_an_abort_too():
-    desk = Desk(PIPE, interval_ms=100, pause_ms_min=50)
-    desk.wait(300)
-    desk.wait(10)
-    desk.decline("sink", 1)
-    assert started(desk.wait(49)) == []
-    assert started(desk.wait(51)) == [2]
-
-
-def test_a_savepoint_overlaps_the_periodic_epochs():
+def test_a_savepoint_overlaps_the_periodic_epochs_and_is_not_counted_among_them():
     desk = Desk(PIPE, interval_ms=100)
     desk.wait(100)
     assert started(desk.request(savepoint="mine")) == [2]
     assert desk.open_epochs() == [1, 2]
-
-
-def test_an_open_savepoint_is_not_counted_among_the_open_epochs():
-    desk = Desk(PIPE, interval_ms=100)
-    desk.request(savepoint="mine")
-    assert started(desk.wait(100)) == [2]
+    desk.complete(1)
+    assert desk.open_epochs() == [2]
+    assert started(desk.wait(100)) == [3]
 
 
 def test_no_periodic_epoch_starts_while_a_cut_between_rounds_is_open():

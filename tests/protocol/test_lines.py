@@ -10,22 +10,16 @@ from backedge.recovery.protocol.reliable_line import REPEAT_MS, REPEATED_MAX, Li
 from tests.protocol.bench_of_cores import Bench, graph
 
 
-def test_a_message_that_is_not_confirmed_in_time_is_sent_again_with_all_behind_it():
+def test_a_message_that_is_not_confirmed_in_time_is_sent_again_with_all_behind_it_until_it_is():
     end = LineEnd()
     first, second = end.say("first", 0), end.say("second", 100)
     assert end.due(REPEAT_MS - 1) == []
     assert end.due(REPEAT_MS) == [first, second]
     assert end.due(REPEAT_MS + 1) == [], "not with every look"
     assert end.due(2 * REPEAT_MS) == [first, second]
-
-
-def test_what_is_confirmed_is_not_sent_again():
-    end = LineEnd()
-    end.say("first", 0)
-    second = end.say("second", 0)
-    end.on_confirmed(1, 10)
-    assert end.due(REPEAT_MS + 10) == [second]
-    end.on_confirmed(2, REPEAT_MS + 20)
+    end.on_confirmed(1, 2 * REPEAT_MS + 10)
+    assert end.due(3 * REPEAT_MS + 10) == [second]
+    end.on_confirmed(2, 3 * REPEAT_MS + 20)
     assert end.due(10 * REPEAT_MS) == []
 
 

@@ -36,6 +36,11 @@ def test_a_task_whose_patience_is_over_captures_and_logs_what_is_queued():
     assert bench.log(1, "items->slow") == [2, 3]
     assert bench.has_overtaken(1, "slow")
     assert bench.acknowledged("slow") == [1]
+    # The barrier stays in its place, and passes without effect: there is one, and one capture.
+    assert bench.queued("items->slow") == [2, 3, "barrier 1"]
+    bench.take("items->slow", 2)
+    assert bench.queued("items->slow") == []
+    assert bench.on_wire("slow->sink") == ["barrier 1"]
 
 
 def test_it_captures_in_the_middle_of_a_batch():
@@ -46,15 +51,6 @@ def test_it_captures_in_the_middle_of_a_batch():
     bench.take_part("items->slow")
     bench.tick("slow", 0)
     assert bench.left(1, "items->slow") == [2, 3]
-
-
-def test_an_overtaken_barrier_stays_in_its_place_and_passes_without_effect():
-    bench = bench_with_a_barrier_behind_a_queue()
-    bench.tick("slow", PATIENCE_MS)
-    assert bench.queued("items->slow") == [1, 2, 3, "barrier 1"]
-    bench.take("items->slow", 3)
-    assert bench.queued("items->slow") == []
-    assert bench.on_wire("slow->sink") == ["barrier 1"], "one barrier, and one capture"
 
 
 def test_what_is_sent_later_on_a_channel_without_a_barrier_goes_into_the_log_until_it_comes():
@@ -94,7 +90,6 @@ def test_the_barrier_carries_the_patience_that_is_left():
 
 
 def bench_waiting(waited_ms: int) -> Bench:
-    """One that aligns after a while."""
     bench = bench_with_a_barrier_behind_a_queue()
     bench.tick("slow", waited_ms)
     bench.take("items->slow", 3)

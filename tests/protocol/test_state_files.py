@@ -141,20 +141,14 @@ def test_a_small_state_whose_keys_all_change_is_neither_compacted_nor_written_as
 
 
 def test_a_delta_is_put_on_a_compaction_of_the_one_before_whether_it_holds_the_same_keys_or_not():
-    desk = Desk(PIPE, files_max=4)
-    cut(desk, 1, None)
-    cut(desk, 2, 1)
-    assert kinds(cut(desk, 3, 2), Compact)
-    desk.request()
-    assert acknowledge(desk, 5, 2).states[COUNT] == files(1, 2, 3, 5), "the compaction is under way"
-    desk.coordinator.on_compacted(COUNT, ATTEMPT, Epoch(4), 12)
-    desk.write_manifest(5)
-    assert bases(desk) == {None}
-
-    desk = Desk(PIPE, files_max=4)
-    cut(desk, 1, None)
-    cut(desk, 2, 1)
-    cut(desk, 3, 2)
+    under_way, desk = (Desk(PIPE, files_max=4) for _ in range(2))
+    for each in (under_way, desk):
+        assert [len(cut(each, epoch, base)) for epoch, base in ((1, None), (2, 1), (3, 2))] == [0, 0, 1]
+    under_way.request()
+    assert acknowledge(under_way, 5, 2).states[COUNT] == files(1, 2, 3, 5), "the compaction is under way"
+    under_way.coordinator.on_compacted(COUNT, ATTEMPT, Epoch(4), 12)
+    under_way.write_manifest(5)
+    assert bases(under_way) == {None}
     desk.coordinator.on_compacted(COUNT, ATTEMPT, Epoch(4), 12)
     desk.request()
     compacted = StateFile(ATTEMPT, Epoch(4), 12)

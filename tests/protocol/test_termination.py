@@ -141,17 +141,14 @@ def test_a_loop_behind_a_loop_ends_after_it():
     assert bench.told_to_end() == ["first", "second"]
 
 
+NESTED = ("items -> outer", "outer -> inner", "inner -> body", "body => inner", "body => outer")
 IRREDUCIBLE = ("items -> a", "items -> b", "a -> b", "b => a", "b -> out")
 
 
 @pytest.mark.parametrize(
     ("edges", "sizes", "heads"),
     [
-        (
-            ("items -> outer", "outer -> inner", "inner -> body", "body => inner", "body => outer"),
-            {},
-            ["inner", "outer"],
-        ),
+        (NESTED, {}, ["inner", "outer"]),
         (IRREDUCIBLE, {}, ["a"]),
         (("items -> head", "head -> body", "body => head"), {"head": 2, "body": 2}, ["head", "head"]),
     ],
@@ -217,8 +214,6 @@ def test_records_that_on_end_sends_back_into_its_own_loop_are_refused():
     bench = Bench(graph("head -> body", "body => head"))
     bench.tell_to_end("head")
     bench.emit("body->head", "late")
-    with pytest.raises(
-        MisuseError, match=r"records of body/0 came back to head/0.* on_end .* only what leaves the loop"
-    ):
+    with pytest.raises(MisuseError, match=r"body/0 came back to head/0.* on_end .* only what leaves the loop"):
         bench.deliver("body->head")
     assert not bench.is_verified("head"), "no cut may say that the run is over"

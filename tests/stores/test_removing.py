@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.cut.cut import TaskSnapshot
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.names import CHAIN
@@ -66,19 +67,14 @@ def test_to_drop_a_cut_the_chain_is_not_listed(tmp_path: Path):
     assert folders(store) == ["chain", "epoch=2"]
 
 
-def test_the_chain_still_tells_a_dropped_cut_and_dropping_it_again_does_no_harm(store: CutStore):
+def test_the_chain_still_tells_a_dropped_cut_and_a_drop_that_was_cut_short_can_be_finished(store: CutStore):
     entry = complete(store, 1)
-    store.drop(Epoch(1))
-    store.drop(Epoch(1))
+    (Path(store.path) / "epoch=1" / "attempt=1" / "manifest-00000002.json").unlink()
+    for _ in range(2):
+        store.drop(Epoch(1))
+        assert folders(store) == ["chain"]
     assert store.chain()[1:] == [entry]
     assert CutStore(str(Path(store.path).parent), "job").chain()[1:] == [entry]
-
-
-def test_a_drop_that_was_cut_short_can_be_finished(store: CutStore):
-    complete(store, 1)
-    (Path(store.path) / "epoch=1" / "attempt=1" / "manifest-00000002.json").unlink()
-    store.drop(Epoch(1))
-    assert folders(store) == ["chain"]
 
 
 def test_last_states_stay_while_a_later_manifest_names_them(store: CutStore):
@@ -102,8 +98,7 @@ def test_last_states_stay_while_a_later_manifest_names_them(store: CutStore):
 def test_a_last_state_that_no_manifest_names_yet_outlives_the_drop_of_a_cut(store: CutStore):
     complete(store, 1, ended=True)
     complete(store, 2, ended=True)
-    other = TaskId("printed", 0)
-    store.write_task(Attempt(1), None, sink(2, ended=True).__class__(other, Epoch(2), Attempt(1), {}, (), (), True))
+    store.write_task(Attempt(1), None, TaskSnapshot(TaskId("printed", 0), Epoch(2), Attempt(1), {}, (), (), True))
     files = write(store, {RANK: rank(3)})
     store.drop(Epoch(1))
     assert store.cut(Epoch(2)).epoch == 2
@@ -135,13 +130,16 @@ def test_a_cut_whose_manifest_is_missing_is_not_forgotten(store: CutStore):
     assert store.cut(Epoch(1)).epoch == 1
 
 
+def tables(store: CutStore, folder: str) -> set[str]:
+    return {path.name for path in (Path(store.path) / folder).rglob("*.parquet")}
+
+
 def test_of_last_states_only_those_stay_that_a_manifest_names(store: CutStore):
     complete(store, 1, ended=True)
     store.write_task(Attempt(1), None, rank(2))
     begin(store, 2, restored=1)
     sweep(store, 2)
-    names = {path.name for path in (Path(store.path) / "epoch=last").rglob("*.parquet")}
-    assert names == {"done.0.parquet"}
+    assert tables(store, "epoch=last") == {"done.0.parquet"}
     assert store.cut(Epoch(1)).epoch == 1
 
 
@@ -149,8 +147,7 @@ def test_the_files_of_an_aborted_epoch_are_discarded_task_by_task(store: CutStor
     complete(store, 1)
     write(store, snapshots_of(2))
     store.discard_task(Attempt(1), Epoch(2), RANK)
-    names = {path.name for path in (Path(store.path) / "epoch=2").rglob("*.parquet")}
-    assert names == {"done.0.parquet"}
+    assert tables(store, "epoch=2") == {"done.0.parquet"}
     for task in snapshots_of(2):
         store.discard_task(Attempt(1), Epoch(2), task)
         store.discard_task(Attempt(1), Epoch(2), task)
@@ -167,10 +164,8 @@ def test_tasks_may_write_while_others_discard_the_same_epoch(store: CutStore):
         try:
             barrier.wait()
             for _ in range(15):
-                part = rank(2)
-                store.write_task(
-                    Attempt(1), Epoch(2), part.__class__(task, Epoch(2), Attempt(1), part.operators, (), ())
-                )
+                part = TaskSnapshot(task, Epoch(2), Attempt(1), rank(2).operators, (), ())
+                store.write_task(Attempt(1), Epoch(2), part)
                 store.discard_task(Attempt(1), Epoch(2), task)
         except BaseException as error:
             errors.append(error)

@@ -148,14 +148,13 @@ def files_of_a_large_snapshot(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
     return CutStore(store, "job").write_task(Attempt(1), Epoch(1), snapshots_of(1)[RANK])
 
 
-def test_the_first_files_become_durable_while_the_next_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_first_files_become_durable_while_the_next_are_written_or_fail_the_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     store = Waiting(str(tmp_path), 5)
     files = files_of_a_large_snapshot(store, monkeypatch)
     assert files.is_settled and [file.name for file in files.files] == store.names
     assert sorted(store.durable) == sorted(store.names) and len(store.names) == 5
-
-
-def test_files_that_cannot_be_made_durable_meanwhile_fail_the_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     broken = Waiting(str(tmp_path), 5, OSError(errno.EIO, os.strerror(errno.EIO)))
     with pytest.raises(OSError, match="Input/output error"):
         files_of_a_large_snapshot(broken, monkeypatch)
