@@ -29,6 +29,12 @@ def objects(*values: Any) -> Any:
     return np.fromiter(values, object, len(values))
 
 
+def columns_from(batch: Any) -> Columns:
+    made = from_format(batch)
+    assert isinstance(made, Columns)
+    return made
+
+
 COLUMNS: dict[str, list[Any]] = {
     "whole numbers": [1, -2, 2**63 - 1],
     "floats": [1.5, -0.0, float("inf")],
@@ -57,10 +63,8 @@ COLUMNS: dict[str, list[Any]] = {
 @pytest.mark.parametrize("values", COLUMNS.values(), ids=COLUMNS)
 def test_values_come_through_a_function_of_arrays_and_over_the_wire_as_they_were(values: list[Any]):
     records = [{"v": value, "n": number} for number, value in enumerate(values)]
-    made = from_format(to_format(records, "numpy"))
-    assert isinstance(made, Columns)
-    again = from_format(to_format(decode(encode(Batch(made))).records, "numpy"))
-    assert isinstance(again, Columns)
+    made = columns_from(to_format(records, "numpy"))
+    again = columns_from(to_format(decode(encode(Batch(made))).records, "numpy"))
     assert again.to_records() == records
     assert [type(record["v"]) for record in again] == [type(value) for value in values]
 
@@ -135,8 +139,7 @@ def test_what_a_function_returned_and_changes_later_is_not_what_was_sent(array: 
 @pytest.mark.parametrize("kind", ["i1", "u1", "i2", "i4", "u4", "u8", "f2", "f4", ">i8", ">f4", "?", "M8[s]", "m8[ms]"])
 def test_an_array_keeps_its_type_and_its_values(kind: str):
     array = np.array([0, 1, 3]).astype(kind)
-    made = from_format({"v": array})
-    assert isinstance(made, Columns)
+    made = columns_from({"v": array})
     found: Any = to_format(made, "numpy")["v"]
     assert found.dtype == array.dtype.newbyteorder("=")
     assert made.to_records() == [{"v": value} for value in array.tolist()]
@@ -156,8 +159,7 @@ def test_what_a_masked_array_hides_is_missing():
 
 
 def test_arrays_of_text_and_bytes_of_numpy_are_text_and_bytes():
-    made = from_format({"s": np.array(["a\0b", ""]), "b": np.array([b"a\0b", b""])})
-    assert isinstance(made, Columns)
+    made = columns_from({"s": np.array(["a\0b", ""]), "b": np.array([b"a\0b", b""])})
     assert made.to_records() == [{"s": "a\0b", "b": b"a\0b"}, {"s": "", "b": b""}]
 
 

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from backedge import BadOptionError, Collect, Flow, Items, Range, Stream
+from backedge import BadOptionError, Collect, Flow, Range, Stream
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import TaskId
 from backedge.graphs.plan import Routing
+
+
+def deployed(build: Callable[[Flow], Stream[Any]], parallelism: int = 1, **options: Any) -> Deployment:
+    """The deployment of a flow whose stream is written to "sink"."""
+    flow = Flow()
+    build(flow).write(Collect(), name="sink")
+    return expand(flow.plan(), parallelism, **options)
+
+
+def numbers(flow: Flow) -> Stream[int]:
+    return flow.read(Range(9), name="source")
 
 
 def chains(deployment: Deployment) -> set[tuple[str, ...]]:
@@ -24,21 +36,18 @@ def channels(deployment: Deployment, edge: str) -> set[tuple[int, int]]:
 def looped(flow: Flow, key: Any = None, **options: Any) -> Stream[Any]:
     """A loop of two maps; with a key, its back edge is shuffled."""
     again = flow.loop("again", max_rounds=3, on_limit="fail")
-    merged = flow.read(Range(9), name="source").merge(again)
+    merged = numbers(flow).merge(again)
     circle = (merged.key_by(key) if key else merged).map(abs, name="head", **options).map(abs, name="next")
     again.feed(circle)
     return circle
 
 
 def iterated(flow: Flow) -> Stream[int]:
-    start = flow.read(Range(9), name="source")
-    return flow.iterate(start, lambda s: s.map(abs, name="a").map(abs, name="b"), rounds=2, name="rounds")
+    return flow.iterate(numbers(flow), lambda s: s.map(abs, name="a").map(abs, name="b"), rounds=2, name="rounds")
 
 
 def test_operators_that_need_no_exchange_share_a_task():
-    flow = Flow()
-    flow.read(Range(9), name="source").map(abs, name="m").filter(bool, name="f").write(Collect(), name="sink")
-    deployment = expand(flow.plan(), parallelism=3)
+    deployment = deployed(lambda flow: numbers(flow).map(abs, name="m").filter(bool, name="f"), 3)
     assert chains(deployment) == {("source", "m", "f", "sink")}
     assert len(deployment.tasks) == 3
     assert not deployment.channels
@@ -59,33 +68,22 @@ def test_one_task_can_hold_several_branches_upstream_first():
 
 @pytest.mark.parametrize("name", ["key_by", "rebalance", "broadcast", "route"])
 def test_exchange_ends_a_chain_and_connects_every_task_with_every_task(name: str):
-    flow = Flow()
-    source = flow.read(Range(9), name="source")
-    routed = (
-        source.key_by(abs) if name == "key_by" else source.route(abs) if name == "route" else getattr(source, name)()
-    )
-    routed.map(abs, name="m").write(Collect(), name="sink")
-    deployment = expand(flow.plan(), parallelism=2)
+    given = [abs] if name in ("key_by", "route") else []
+    deployment = deployed(lambda flow: getattr(numbers(flow), name)(*given).map(abs, name="m"), 2)
     assert chains(deployment) == {("source",), ("m", "sink")}
     assert channels(deployment, "source.out->m.in") == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 
 def test_operator_with_two_inputs_starts_a_task_of_its_own():
-    flow = Flow()
-    source = flow.read(Range(9), name="source")
-    source.merge(source.map(abs, name="m")).write(Collect(), name="sink")
-    deployment = expand(flow.plan(), parallelism=2)
+    deployment = deployed(lambda flow: (source := numbers(flow)).merge(source.map(abs, name="m")), 2)
     assert chains(deployment) == {("source", "m"), ("sink",)}
     assert channels(deployment, "source.out->sink.in") == {(0, 0), (1, 1)}
     assert channels(deployment, "m.out->sink.in") == {(0, 0), (1, 1)}
 
 
 def test_operators_with_other_resources_do_not_share_a_task():
-    flow = Flow()
-    flow.read(Range(9), name="a").map(abs, name="g", num_gpus=1).map(abs, name="h", num_gpus=1).write(
-        Collect(), name="z"
-    )
-    assert chains(expand(flow.plan())) == {("a",), ("g", "h"), ("z",)}
+    deployment = deployed(lambda flow: numbers(flow).map(abs, name="g", num_gpus=1).map(abs, name="h", num_gpus=1))
+    assert chains(deployment) == {("source",), ("g", "h"), ("sink",)}
 
 
 def test_forward_edge_between_other_parallelisms_goes_round_in_turn():
@@ -105,9 +103,7 @@ def test_forward_edge_between_other_parallelisms_goes_round_in_turn():
 
 
 def test_loop_without_an_exchange_runs_inside_one_task():
-    flow = Flow()
-    looped(flow).write(Collect(), name="sink")
-    deployment = expand(flow.plan(), parallelism=2)
+    deployment = deployed(looped, 2)
     assert chains(deployment) == {("source",), ("head", "next", "sink")}
     assert channels(deployment, "next.out->head.in") == {(0, 0), (1, 1)}
     head = deployment.tasks[TaskId("head", 0)]
@@ -122,9 +118,7 @@ def test_loop_without_an_exchange_runs_inside_one_task():
 
 
 def test_loop_with_a_shuffled_back_edge_is_one_component():
-    flow = Flow()
-    looped(flow, key=abs).write(Collect(), name="sink")
-    (component,) = expand(flow.plan(), parallelism=3).components
+    (component,) = deployed(lambda flow: looped(flow, key=abs), 3).components
     assert component.heads == tuple(TaskId("head", index) for index in range(3))
     assert component.tasks == frozenset(component.heads)
     assert (component.in_rounds, component.endless) == (False, False)
@@ -140,9 +134,7 @@ def test_endless_loop_is_an_endless_component():
 
 
 def test_head_of_an_iteration_is_a_task_alone_and_hears_from_every_sender():
-    flow = Flow()
-    iterated(flow).write(Collect(), name="sink")
-    deployment = expand(flow.plan(), parallelism=2)
+    deployment = deployed(iterated, 2)
     assert chains(deployment) == {("source",), ("rounds",), ("a", "b"), ("sink",)}
     assert channels(deployment, "b.out->rounds.returned") == {(0, 0), (0, 1), (1, 0), (1, 1)}
     assert channels(deployment, "source.out->rounds.start") == {(0, 0), (1, 1)}
@@ -162,15 +154,12 @@ def test_head_of_an_iteration_is_a_task_alone_and_hears_from_every_sender():
 
 
 def test_what_leaves_a_body_is_no_part_of_its_tasks():
-    flow = Flow()
-
     def body(stream: Stream[int]) -> Stream[int]:
         step = stream.map(abs, name="step")
         step.write(Collect(), name="watched")
         return step
 
-    flow.iterate(flow.read(Range(9), name="source"), body, rounds=2, name="rounds").write(Collect(), name="sink")
-    deployment = expand(flow.plan())
+    deployment = deployed(lambda flow: flow.iterate(numbers(flow), body, rounds=2, name="rounds"))
     assert ("step",) in chains(deployment)
     assert deployment.tasks[TaskId("watched", 0)].depth == 0
 
@@ -186,18 +175,14 @@ def test_components_stand_upstream_first():
 
 
 def test_task_has_an_actor_each_by_default():
-    flow = Flow()
-    looped(flow, key=abs).write(Collect(), name="sink")
-    deployment = expand(flow.plan(), parallelism=2)
+    deployment = deployed(lambda flow: looped(flow, key=abs), 2)
     assert {task.actor for task in deployment.tasks.values()} == {"source/0", "source/1", "head/0", "head/1"}
     inside = {str(c.id) for c in deployment.channels.values() if c.within_actor}
     assert inside == {"next.out->head.in head/0->head/0", "next.out->head.in head/1->head/1"}
 
 
 def test_slice_holds_one_task_of_every_operator():
-    flow = Flow()
-    looped(flow, key=abs).write(Collect(), name="sink")
-    deployment = expand(flow.plan(), parallelism=2, actors="slice")
+    deployment = deployed(lambda flow: looped(flow, key=abs), 2, actors="slice")
     assert {str(task.id): task.actor for task in deployment.tasks.values()} == {
         "source/0": "slice-0",
         "source/1": "slice-1",
@@ -209,29 +194,21 @@ def test_slice_holds_one_task_of_every_operator():
 
 
 def test_operator_with_resources_has_actors_of_its_own_in_slices_too():
-    flow = Flow()
-    flow.read(Items([1]), name="a").map(abs, name="g", num_gpus=1).write(Collect(), name="z")
-    deployment = expand(flow.plan(), parallelism=2, actors="slice")
+    deployment = deployed(lambda flow: numbers(flow).map(abs, name="g", num_gpus=1), 2, actors="slice")
     assert {task.actor for task in deployment.tasks.values() if task.id.name == "g"} == {"g/0", "g/1"}
     assert {task.actor for task in deployment.tasks.values() if task.id.name != "g"} == {"slice-0", "slice-1"}
 
 
 @pytest.mark.parametrize(("cpus", "actor"), [(4, "head/1"), (3, "slice-1")])
 def test_auto_gives_each_task_an_actor_where_there_are_enough_cpus(cpus: int, actor: str):
-    flow = Flow()
-    looped(flow, key=abs).write(Collect(), name="sink")
-    deployment = expand(flow.plan(), parallelism=2, actors="auto", cpus=cpus)
+    deployment = deployed(lambda flow: looped(flow, key=abs), 2, actors="auto", cpus=cpus)
     assert deployment.tasks[TaskId("head", 1)].actor == actor
 
 
 def test_more_tasks_than_key_groups_are_refused_for_keyed_operators_alone():
-    flow = Flow()
-    looped(flow, key=abs, parallelism=129).write(Collect(), name="sink")
     with pytest.raises(BadOptionError, match=r"'head'.*parallelism=129.* 128 .*parallelism=128"):
-        expand(flow.plan())
-    flow = Flow()
-    flow.read(Range(9)).map(abs).write(Collect())
-    assert len(expand(flow.plan(), parallelism=129).tasks) == 129
+        deployed(lambda flow: looped(flow, key=abs, parallelism=129))
+    assert len(deployed(lambda flow: numbers(flow).map(abs), 129).tasks) == 129
 
 
 def test_unknown_kind_of_actors_is_refused():
@@ -243,12 +220,10 @@ def test_unknown_kind_of_actors_is_refused():
 
 
 def test_every_channel_is_an_output_of_its_sender_and_an_input_of_its_receiver_once():
-    flow = Flow()
-    circle = looped(flow, key=abs)
-    flow.iterate(circle, lambda s: s.key_by(abs).map(abs, name="step"), rounds=2, name="rounds").write(
-        Collect(), name="end"
-    )
-    deployment = expand(flow.plan(), parallelism=3)
+    def build(flow: Flow) -> Stream[Any]:
+        return flow.iterate(looped(flow, key=abs), lambda s: s.key_by(abs).map(abs, name="step"), rounds=2, name="i")
+
+    deployment = deployed(build, 3)
     sent = [channel.id for task in deployment.tasks.values() for channel in task.outputs]
     received = [channel.id for task in deployment.tasks.values() for channel in task.inputs]
     assert sorted(sent) == sorted(received) == sorted(deployment.channels)
