@@ -12,15 +12,14 @@ One task deals the changes of a version to the tasks of the vertices, and finds 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backedge.graphs.draft import Draft, Tail
+from backedge.graphs.draft import Draft
 from backedge.graphs.graph_errors import BadOptionError
-from backedge.graphs.kinds import BuiltIn
+from backedge.graphs.kinds import OfBatches
 from backedge.graphs.loop import open_loop
-from backedge.graphs.stream import Stream, add_step
+from backedge.graphs.stream import Stream, added
 from backedge.graphs.vertex_program import OfVertexProgram, VertexProgram, checked_name, why_not_only_best
 
 
@@ -66,7 +65,7 @@ class OfChangingVertices(OfVertexProgram):
 
 
 @dataclass(frozen=True)
-class PassesChanges(BuiltIn):
+class PassesChanges(OfBatches):
     """Passes changes on to the task that deals them, and says when there are no more."""
 
     program: str
@@ -76,13 +75,9 @@ class PassesChanges(BuiltIn):
     runtime = "backedge.engine.vertices.incremental.changing_graph:ChangesOperator"
     kind_word = "changes"
 
-    @property
-    def records_at_once(self) -> int | None:
-        return None
-
 
 @dataclass(frozen=True)
-class DealsChanges(BuiltIn):
+class DealsChanges(OfBatches):
     """Deals the changes of one version after the other, each when the work on the version before is over."""
 
     runtime = "backedge.engine.vertices.incremental.changing_graph:DealerOperator"
@@ -91,10 +86,6 @@ class DealsChanges(BuiltIn):
     @property
     def needs_order(self) -> bool:
         return True
-
-    @property
-    def records_at_once(self) -> int | None:
-        return None
 
 
 def add_changing_graph(
@@ -109,15 +100,12 @@ def add_changing_graph(
     name = checked_name(draft, kind, changes, name, "changing_graph", "its versions are no rounds")
     kind.check(f"changing graph {name!r}")
 
-    def add(kind: BuiltIn, inputs: Mapping[str, Stream[Any]], name: str, parallelism: int | None = 1) -> Stream[Any]:
-        options: Any = {"name": name} | ({} if parallelism is None else {"parallelism": parallelism})
-        return Stream(draft, (Tail(add_step(draft, kind, inputs, options), "out"),))
-
-    passed = add(PassesChanges(name, columns, undirected), {"in": changes}, f"{name}_changes")
-    notes = open_loop(draft, f"{name}_notes", max_rounds=None, on_limit="dead_letter", endless=False)
-    messages = open_loop(draft, f"{name}_messages", max_rounds=None, on_limit="dead_letter", endless=False)
-    dealt = add(DealsChanges(), {"changes": passed, "notes": notes}, f"{name}_dealer")
-    told = add(kind, {"in": dealt.merge(messages).key_by("vertex")}, name, parallelism=None)
+    passes = PassesChanges(name, columns, undirected)
+    passed = added(draft, passes, {"in": changes}, {"name": f"{name}_changes", "parallelism": 1})
+    notes, messages = open_loop(draft, f"{name}_notes"), open_loop(draft, f"{name}_messages")
+    waiting = {"changes": passed, "notes": notes}
+    dealt = added(draft, DealsChanges(), waiting, {"name": f"{name}_dealer", "parallelism": 1})
+    told = added(draft, kind, {"in": dealt.merge(messages).key_by("vertex")}, {"name": name})
     messages.feed(told)
     notes.feed(told.side("notes"))
     return told.side("values")

@@ -70,17 +70,16 @@ def _check_free_loops_and_iterations_are_apart(plan: Plan) -> None:
     """An iteration cannot run inside a free-running loop, nor the reverse: neither knows when the other is done."""
     free = [edge for edge in plan.edges if edge.loop != edge.receiver]
     for members in cyclic_components(successors(plan.operators, free)):
-        loop = next(e.loop for e in free if e.is_back and e.sender in members and e.receiver in members)
         inside = [name for name in members if plan.operators[name].kind.in_rounds]
         if inside:
             raise IterationError(
-                f"iteration {inside[0]!r} runs inside the free-running loop {loop!r}, where its start is never "
-                "complete: make the outer loop an iteration too, or replace the inner one by a loop with max_rounds="
+                f"iteration {inside[0]!r} runs inside the free-running loop {_loops(free, members)[0]!r}, where its "
+                "start is never complete: make the outer loop an iteration too, or replace the inner one by a loop "
+                "with max_rounds="
             )
     for members in cyclic_components(successors(plan.operators, plan.edges)):
         inside = [name for name in members if plan.operators[name].kind.in_rounds]
-        loops = [e.loop for e in free if e.is_back and e.sender in members and e.receiver in members]
-        if inside and loops:
+        if inside and (loops := _loops(free, members)):
             raise IterationError(
                 f"the free-running loop {loops[0]!r} is inside the body of iteration {inside[0]!r}, whose rounds "
                 "cannot tell when the loop has run dry: make it an iteration inside the body, with flow.iterate"
@@ -127,21 +126,25 @@ def _check_ways_out(plan: Plan) -> None:
     # An iteration ends with an empty round, even if no stream leaves it.
     free = [edge for edge in unlimited if edge.loop != edge.receiver]
     for members in cyclic_components(successors(plan.operators, free)):
-        loop = next(e.loop for e in free if e.is_back and e.sender in members and e.receiver in members)
         exits = [e for e in plan.edges if e.sender in members and e.receiver not in members and e.output != "dead"]
         if not exits:
             raise NoWayOutError(
-                f"loop {loop!r} has no way out: give it max_rounds=, let a stream leave it, "
+                f"loop {_loops(free, members)[0]!r} has no way out: give it max_rounds=, let a stream leave it, "
                 "or declare it endless=True if it is never meant to run dry"
             )
     one_for_one = [edge for edge in unlimited if _is_one_for_one(plan, edge)]
     for members in cyclic_components(successors(plan.operators, one_for_one)):
-        loop = next(e.loop for e in one_for_one if e.is_back and e.sender in members and e.receiver in members)
+        loop = _loops(one_for_one, members)[0]
         fix = "give it rounds= or until=" if loop in plan.operators else "give it max_rounds=, declare it endless=True"
         raise NoWayOutError(
             f"loop {loop!r} has no way out: in {_list(members)} each record becomes one, so records go round for "
             f"ever: {fix}, or split or filter the stream that feeds the loop"
         )
+
+
+def _loops(edges: list[Edge], members: list[str]) -> list[str | None]:
+    """The loops whose back edges lead from one of these operators to another."""
+    return [e.loop for e in edges if e.is_back and e.sender in members and e.receiver in members]
 
 
 def _is_limited(plan: Plan, edge: Edge) -> bool:

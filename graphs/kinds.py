@@ -59,6 +59,14 @@ class BuiltIn(OperatorKind):
         return getattr(import_module(module), name)(self, place)
 
 
+class OfBatches(BuiltIn):
+    """An operator of ours that takes whole batches of columns."""
+
+    @property
+    def records_at_once(self) -> int | None:
+        return None
+
+
 @dataclass(frozen=True)
 class Read(BuiltIn):
     """Reads a source."""

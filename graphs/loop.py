@@ -60,7 +60,9 @@ class Loop(Stream[T]):
         return Stream(self.draft, (Tail("", "dead", loop=self._loop.name),))
 
 
-def open_loop(draft: Draft, name: str, max_rounds: int | None, on_limit: OnLimit, endless: bool) -> Loop[Any]:
+def open_loop(
+    draft: Draft, name: str, max_rounds: int | None = None, on_limit: OnLimit = "dead_letter", endless: bool = False
+) -> Loop[Any]:
     """Open a loop of this name; its back edge is added by `feed`."""
     what = f"loop {check_name(name, 'loop')!r}"
     draft.check_free(name, what)

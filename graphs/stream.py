@@ -233,7 +233,7 @@ class Stream(Generic[T_co]):
         Without `name=` the operator is named after its class. Returns the stream of its first output.
         """
         check_kind(kind, "apply")
-        return Stream(self.draft, (Tail(add_step(self.draft, kind, {"in": self}, options), first_output(kind)),))
+        return added(self.draft, kind, {"in": self}, options, first_output(kind))
 
     # Where records go
 
@@ -350,7 +350,7 @@ class Stream(Generic[T_co]):
         return tuple(tail.routed(routing, by) for tail in self.tails)
 
     def _step(self, kind: OfFunction, options: Step) -> Stream[Any]:
-        return Stream(self.draft, (Tail(add_step(self.draft, kind, {"in": self}, without_on_error(options))),))
+        return added(self.draft, kind, {"in": self}, without_on_error(options))
 
     if not TYPE_CHECKING:
         # Type checkers know that a stream is not iterable. Without this method, Python would say no more than that.
@@ -462,6 +462,13 @@ def add_step(draft: Draft, kind: OperatorKind, inputs: Mapping[str, Stream[Any]]
     operator = Operator(name, kind, parallelism, keys, tuple(inputs), outputs, resources)
     draft.add(operator, {input: stream.tails for input, stream in inputs.items()})
     return name
+
+
+def added(
+    draft: Draft, kind: OperatorKind, inputs: Mapping[str, Stream[Any]], options: Placing, output: str = "out"
+) -> Stream[Any]:
+    """Add an operator; return the stream of one of its outputs."""
+    return Stream(draft, (Tail(add_step(draft, kind, inputs, options), output),))
 
 
 def first_output(kind: OperatorKind) -> str:

@@ -21,15 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from backedge.graphs.constant import check_own_constants, own_arguments
-from backedge.graphs.draft import Draft, Tail
+from backedge.graphs.draft import Draft
 from backedge.graphs.graph_errors import BadOptionError, IterationError
 from backedge.graphs.iterate import add_iteration
-from backedge.graphs.kinds import BuiltIn, Iterate
+from backedge.graphs.kinds import Iterate, OfBatches
 from backedge.graphs.loop import open_loop
 from backedge.graphs.options import check_choice, check_count, check_function
 from backedge.graphs.process_class import check_arguments
 from backedge.graphs.public import public
-from backedge.graphs.stream import Stream, add_step, check_stream
+from backedge.graphs.stream import Stream, added, check_stream
 
 Array = npt.NDArray[Any]
 Combine = Literal["sum", "min", "max", "all"]
@@ -154,7 +154,7 @@ class VertexProgram:
 
 
 @dataclass(frozen=True)
-class OfVertexProgram(BuiltIn):
+class OfVertexProgram(OfBatches):
     """Runs a vertex program. `edge_columns` are the names of source, target and weight; `reports_change` says whether
     each task reports its change in every round.
     """
@@ -184,10 +184,6 @@ class OfVertexProgram(BuiltIn):
     @property
     def named_after(self) -> Any:
         return self.program
-
-    @property
-    def records_at_once(self) -> int | None:
-        return None
 
     def check(self, what: str) -> None:
         check_choice(self.program.combine, ("sum", "min", "max", "all"), "combine", what)
@@ -234,7 +230,7 @@ class OfFreeVertexProgram(OfVertexProgram):
 
 
 @dataclass(frozen=True)
-class PassesGraph(BuiltIn):
+class PassesGraph(OfBatches):
     """Passes edges and vertices on to a free-running vertex program, and says when there are no more."""
 
     program: str
@@ -242,10 +238,6 @@ class PassesGraph(BuiltIn):
 
     runtime = "backedge.engine.vertices.free_running:GraphOperator"
     kind_word = "graph"
-
-    @property
-    def records_at_once(self) -> int | None:
-        return None
 
 
 def checked_name(
@@ -304,7 +296,7 @@ def add_vertex_program(
 
     def body(messages: Stream[Any]) -> Stream[Any]:
         inputs = {"edges": edges.key_by(source), "messages": messages.key_by("vertex")}
-        sent = Stream[Any](draft, (Tail(add_step(draft, kind, inputs, {"name": name}), "out"),))
+        sent = added(draft, kind, inputs, {"name": name})
         values.append(sent.side("values"))
         return sent
 
@@ -341,12 +333,9 @@ def _both(report: tuple[float, int] | int) -> tuple[float, int]:
 def _add_free(draft: Draft, edges: Stream[Any], ends: Stream[Any], kind: OfFreeVertexProgram, name: str) -> Stream[Any]:
     """Add a vertex program and the loop in which its messages circulate."""
     passes = PassesGraph(name, kind.edge_columns)
-    graph = Stream[Any](
-        draft, (Tail(add_step(draft, passes, {"edges": edges, "vertices": ends}, {"name": f"{name}_graph"})),)
-    )
-    messages = open_loop(draft, f"{name}_messages", max_rounds=None, on_limit="dead_letter", endless=False)
-    inputs = {"in": graph.merge(messages).key_by("vertex")}
-    sent = Stream[Any](draft, (Tail(add_step(draft, kind, inputs, {"name": name}), "out"),))
+    graph = added(draft, passes, {"edges": edges, "vertices": ends}, {"name": f"{name}_graph"})
+    messages = open_loop(draft, f"{name}_messages")
+    sent = added(draft, kind, {"in": graph.merge(messages).key_by("vertex")}, {"name": name})
     messages.feed(sent)
     return sent.side("values")
 

@@ -44,7 +44,8 @@ def combined(how: Any, rows: Any = ROWS, key: Any = "key") -> list[tuple[str, An
     ],
 )
 def test_the_rows_of_a_key_become_one(how: Any, of_b: int, of_a: int):
-    assert combined({"n": how}) == [("sink/0", [{"key": "b", "n": of_b}, {"key": "a", "n": of_a}])]
+    for rows in (ROWS, ROWS.to_records()):
+        assert combined({"n": how}, rows) == [("sink/0", [{"key": "b", "n": of_b}, {"key": "a", "n": of_a}])]
 
 
 def test_a_function_combines_the_values_that_records_have():
@@ -57,10 +58,6 @@ def test_a_function_combines_the_values_that_records_have():
 def test_several_columns_are_combined_each_in_its_way_and_others_are_left_out():
     rows = columns(key=[1, 1], n=[2, 3], low=[0.5, 0.25], other=[0, 0])
     assert combined({"n": "sum", "low": "min"}, rows) == [("sink/0", [{"key": 1, "n": 5, "low": 0.25}])]
-
-
-def test_records_are_combined_as_well():
-    assert combined({"n": "sum"}, [{"key": 1, "n": 2}, {"key": 1, "n": 3}]) == [("sink/0", [{"key": 1, "n": 5}])]
 
 
 def test_keys_of_several_columns_are_combined_and_routed_like_the_tuples_of_records():

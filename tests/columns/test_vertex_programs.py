@@ -378,20 +378,22 @@ def test_an_along_that_returns_no_array_for_its_edges_is_named(program: Any, wro
         messages_of(flow_of(of_class, weight="weight"), 3)
 
 
+def rows_beside(vertices: list[Any], edges: list[Any], program: Any, **options: Any) -> list[Any]:
+    """The result of a program on these edges and named vertices."""
+    flow = program_beside([{"vertex": vertex} for vertex in vertices], edges, program, **options)
+    return simulate(flow, seeds=range(2), parallelism=(1, 2)).outputs["out"]
+
+
 def test_a_vertex_without_edges_is_there_if_it_is_named():
-    flow = Flow("alone")
-    edges = flow.read(Items([{"source": 1, "target": 2}]), name="edges")
-    alone = flow.read(Items([{"vertex": 7}, {"vertex": 2}]), name="alone")
-    flow.vertex_program(Lowest, edges, vertices=alone, name="program").write(Collect(), name="out")
-    rows = simulate(flow, seeds=range(3), parallelism=(1, 2)).outputs["out"]
+    rows = rows_beside([7, 2], [{"source": 1, "target": 2}], Lowest)
     assert sorted((row["vertex"], row["lowest"]) for row in rows) == [(1, 1), (2, 1), (7, 7)]
 
 
-def program_beside(vertices: Any, edges: Any, **options: Any) -> Flow:
+def program_beside(vertices: Any, edges: Any, program: Any = Best, **options: Any) -> Flow:
     flow = Flow("vertices")
     named = flow.read(Items(vertices), name="named")
     pairs = flow.read(Items(edges), name="edges")
-    flow.vertex_program(Best, pairs, vertices=named, name="program", **options).write(Collect(), name="out")
+    flow.vertex_program(program, pairs, vertices=named, name="program", **options).write(Collect(), name="out")
     return flow
 
 
@@ -454,10 +456,7 @@ def test_rounds_last_until_no_vertex_is_active_with_edges_or_without(options: di
 
 @pytest.mark.parametrize("options", [{}, NEVER_ENDS])
 def test_a_graph_without_edges_has_as_many_rounds_as_others(options: dict[str, Any]):
-    flow = Flow("alone")
-    edges, alone = flow.read(Items[Any]([]), name="edges"), flow.read(Items([{"vertex": 7}]), name="alone")
-    flow.vertex_program(Rank, edges, vertices=alone, rounds=3, **options).write(Collect(), name="out")
-    assert simulate(flow, seeds=[]).outputs["out"] == [{"vertex": 7, "rank": 0.15}]
+    assert rows_beside([7], [], Rank, rounds=3, **options) == [{"vertex": 7, "rank": 0.15}]
 
 
 def test_until_is_called_with_the_changes_of_rounds_from_the_first_one_on():

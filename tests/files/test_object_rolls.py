@@ -78,6 +78,14 @@ class Task:
             self.commit()
 
 
+def waiting(kind: Any = JsonLines) -> tuple[ObjectsInMemory, Task]:
+    """A store in which what cuts 1 and 2 list waits, and the task that has written it."""
+    store = ObjectsInMemory()
+    task = Task(writer(kind, store))
+    task.write(1, 2)
+    return store, task
+
+
 def published(store: ObjectsInMemory) -> list[str]:
     return sorted(name for name in store.list() if not name.startswith("_"))
 
@@ -173,9 +181,7 @@ def test_without_limits_each_cut_has_its_object_at_once():
 
 @pytest.mark.parametrize("kind", [CSV, Parquet])
 def test_records_with_other_columns_go_into_another_object(kind: Any):
-    store = ObjectsInMemory()
-    task = Task(writer(kind, store))
-    task.write(1, 2)
+    store, task = waiting(kind)
     task.write(3, more="x")
     task.write(4)
     task.opened.close()
@@ -187,9 +193,7 @@ def test_records_with_other_columns_go_into_another_object(kind: Any):
 
 @pytest.mark.parametrize("limits", [BIG, AT_ONCE], ids=["rolls", "at once"])
 def test_the_next_attempt_publishes_at_once_what_its_cut_lists(tmp_path: Path, limits: dict[str, Any]):
-    store = ObjectsInMemory()
-    old = Task(writer(JsonLines, store))
-    old.write(1, 2)
+    store, old = waiting()
     new = Task(writer(JsonLines, store, 2, index=5, **limits), old.listed, 2)
     assert numbers(store, tmp_path) == [1, 2] and new.listed == []
     assert len(published(store)) == (1 if limits is BIG else 2)
@@ -200,9 +204,7 @@ def test_the_next_attempt_publishes_at_once_what_its_cut_lists(tmp_path: Path, l
 
 @pytest.mark.parametrize(("former", "now"), [(JsonLines, Parquet), (Parquet, CSV), (CSV, JsonLines)])
 def test_what_waits_in_a_former_format_is_joined_and_published_in_that_format(tmp_path: Path, former: Any, now: Any):
-    store = ObjectsInMemory()
-    old = Task(writer(former, store))
-    old.write(1, 2)
+    store, old = waiting(former)
     Task(writer(now, store, 2), old.listed)
     assert published(store) == [f"part-{RUN}.{transaction(1)}{former.ending}"]
     assert numbers(store, tmp_path, former) == [1, 2]
@@ -217,9 +219,7 @@ def test_the_end_of_a_run_publishes_what_dead_tasks_have_left_and_removes_the_st
 
 
 def test_the_end_of_a_run_that_cannot_publish_says_what_waits_where():
-    store = ObjectsInMemory()
-    task = Task(writer(JsonLines, store))
-    task.write(1, 2)
+    store, task = waiting()
     failing = SteppedObjects(store, 3, fails)
     with pytest.raises(OutputError, match=r"'out'.*_staging/job/out.*resume"):
         output(JsonLines, failing).roll_back(ended(*task.listed))
@@ -227,18 +227,14 @@ def test_the_end_of_a_run_that_cannot_publish_says_what_waits_where():
 
 
 def test_a_lost_piece_is_an_error_that_names_it():
-    store = ObjectsInMemory()
-    task = Task(writer(JsonLines, store))
-    task.write(1, 2)
+    store, task = waiting()
     store.remove([name for name in store.list() if "/prepared/" in name and "epoch-2" in name])
     with pytest.raises(UnknownTransactionError, match=r"'out'.*epoch-1"):
         Task(writer(JsonLines, store, 2), task.listed)
 
 
 def test_what_a_record_names_and_is_lost_is_an_error_and_not_taken_for_published():
-    store = ObjectsInMemory()
-    task = Task(writer(JsonLines, store))
-    task.write(1, 2)
+    store, task = waiting()
     with pytest.raises(Crash):
         Task(writer(JsonLines, SteppedObjects(store, 5, dies, is_after=True), 2), task.listed, 2)
     store.remove([name for name in store.list() if "/joined/" in name])
@@ -249,13 +245,17 @@ def test_what_a_record_names_and_is_lost_is_an_error_and_not_taken_for_published
 # -- one roll, decided by any attempt ----------------------------------------------------------------------------------
 
 
+def of_two_cuts() -> tuple[ObjectsInMemory, Task, list[str], list[str]]:
+    """A store, its task, and what two cuts list: 1 and 2, and 3 as well."""
+    store = ObjectsInMemory()
+    task = Task(writer(JsonLines, store))
+    return store, task, [*task.cut(1), *task.cut(2)[1:]], task.cut(3)
+
+
 @pytest.mark.parametrize("first", [[1, 2], [1, 2, 3]])
 def test_attempts_that_list_more_or_fewer_pieces_publish_the_same_rolls(tmp_path: Path, first: list[int]):
     """A run goes back to the cut that lists 1 and 2; the latest lists 3, too, and must be published first."""
-    store = ObjectsInMemory()
-    old = Task(writer(JsonLines, store))
-    older = [*old.cut(1), *old.cut(2)[1:]]
-    latest = old.cut(3)
+    store, old, older, latest = of_two_cuts()
     lists = {2: older, 3: latest}
     for attempt, count in enumerate([len(first), 5 - len(first), 3], 2):
         Task(writer(JsonLines, store, attempt), lists[count], attempt)
@@ -270,10 +270,7 @@ def test_an_attempt_that_died_before_its_note_has_decided_for_the_next_and_witho
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_planted: bool
 ):
     """The second attempt has one piece more, so without the record it puts other pieces under the same name."""
-    store = ObjectsInMemory()
-    old = Task(writer(JsonLines, store))
-    older = [*old.cut(1), *old.cut(2)[1:]]
-    latest = old.cut(3)
+    store, _, older, latest = of_two_cuts()
     with pytest.raises(Crash):
         Task(writer(JsonLines, SteppedObjects(store, 7, dies, is_after=True), 2), older, 2)
     assert published(store) and "published" not in staged(store)
@@ -311,9 +308,7 @@ def test_another_object_is_never_replaced(tmp_path: Path):
 
 @pytest.mark.parametrize("is_after", [False, True], ids=["unrecorded", "recorded"])
 def test_what_joins_pieces_stays_while_a_record_may_name_it_and_goes_when_no_cut_lists_them(is_after: bool):
-    store = ObjectsInMemory()
-    task = Task(writer(JsonLines, store))
-    task.write(1, 2)
+    store, task = waiting()
     dying = SteppedObjects(store, 5, dies, is_after=is_after)
     with pytest.raises(Crash):
         Task(writer(JsonLines, dying, 2), task.listed, 2)

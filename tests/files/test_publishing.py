@@ -49,6 +49,13 @@ def take_away(out: Path) -> list[str]:
     return visible(taken)
 
 
+def published(out: Path) -> Any:
+    """The same, and committed it."""
+    opened = prepared(out, transaction(1))
+    opened.commit(transaction(1))
+    return opened
+
+
 # -- what a consumer has taken ---------------------------------------------------------------------------------------
 
 
@@ -70,8 +77,7 @@ def test_a_part_that_was_taken_is_not_published_again_after_a_crash_at_any_step(
 
 
 def test_nothing_staged_published_or_noted_is_an_error_and_not_done(tmp_path: Path):
-    opened = prepared(tmp_path, transaction(1))
-    opened.commit(transaction(1))
+    opened = published(tmp_path)
     take_away(tmp_path)
     (tmp_path / NOTES / transaction(1)).unlink()
     with pytest.raises(UnknownTransactionError, match=r"\.epoch-1\b"):
@@ -79,8 +85,7 @@ def test_nothing_staged_published_or_noted_is_an_error_and_not_done(tmp_path: Pa
 
 
 def test_a_note_goes_when_no_cut_lists_its_transaction_and_not_before(tmp_path: Path):
-    opened = prepared(tmp_path, transaction(1))
-    opened.commit(transaction(1))
+    published(tmp_path)
     operator = sink(at_once(tmp_path))
     services().sweep(operator, swept(noted={transaction(1)}))
     assert (tmp_path / NOTES / transaction(1)).exists()
@@ -89,7 +94,7 @@ def test_a_note_goes_when_no_cut_lists_its_transaction_and_not_before(tmp_path: 
 
 
 def test_a_note_takes_no_room_of_its_own(tmp_path: Path):
-    prepared(tmp_path, transaction(1)).commit(transaction(1))
+    published(tmp_path)
     (part,) = visible(tmp_path)
     assert os.path.samefile(tmp_path / part, tmp_path / NOTES / transaction(1))
 
@@ -197,8 +202,7 @@ def test_a_sweep_goes_on_where_something_cannot_be_removed(tmp_path: Path, monke
 
 def test_folders_stay_while_a_run_goes_on(tmp_path: Path):
     """A task may be about to write: the folder that it has just looked at must not go."""
-    opened = prepared(tmp_path, transaction(1))
-    opened.commit(transaction(1))
+    published(tmp_path)
     services().sweep(sink(at_once(tmp_path)), swept_by(5))
     folders = {path.name for path in (tmp_path / "_staging" / "job" / "out").iterdir()}
     assert folders == {"contents", "open", "prepared", "published"}

@@ -135,12 +135,6 @@ def test_the_next_attempt_publishes_what_a_task_that_died_has_left(tmp_path: Pat
     assert numbers(tmp_path) == [1, 2]
 
 
-def test_the_next_attempt_publishes_it_also_if_it_does_not_roll_itself(tmp_path: Path):
-    write(files(tmp_path), 1, 2)
-    finish(tmp_path, 2, [2], limits=AT_ONCE)
-    assert numbers(tmp_path) == [1, 2]
-
-
 def test_the_end_of_a_run_publishes_what_is_left_and_removes_the_staging(tmp_path: Path):
     write(files(tmp_path), 1, 2)
     sweep(tmp_path, swept())
@@ -165,20 +159,6 @@ def test_output_that_cannot_be_published_at_the_end_fails_the_run_and_says_where
         part.mkdir()
     with pytest.raises(OutputError, match=r"'out'.*_staging/job/out.*resume"):
         sweep(tmp_path, swept())
-
-
-def test_a_superseded_task_that_wakes_up_neither_loses_nor_doubles_anything(tmp_path: Path):
-    old = files(tmp_path)
-    write(old, 1)
-    stage(old, [{"n": 2}], transaction(2))
-    new = files(tmp_path, 2)
-    old.commit(transaction(2))  # late: its roll was taken over, so it begins another
-    new.commit(transaction(2))
-    new.commit(transaction(1))
-    write(new, 3, attempt=2)
-    new.close()
-    old.close()
-    assert sorted(numbers(tmp_path)) == [1, 2, 3]
 
 
 def test_a_file_that_was_linked_by_an_attempt_that_did_not_roll_is_taken_for_done(tmp_path: Path):

@@ -114,13 +114,6 @@ def test_nothing_goes_that_no_record_names(tmp_path: Path):
     assert numbers(tmp_path) == [1, 7, 8, 9]
 
 
-def test_what_later_attempts_have_published_stays(tmp_path: Path):
-    write(files(tmp_path, 1, JsonLines, AT_ONCE), 1, 2)
-    write(files(tmp_path, 2, JsonLines, AT_ONCE), 5, attempt=2)
-    withdraw(JsonLines(str(tmp_path), **AT_ONCE), 1)  # late: attempt 2 runs already
-    assert numbers(tmp_path) == [1, 5]
-
-
 def test_a_file_that_a_consumer_has_taken_does_not_come_back(tmp_path: Path):
     out = tmp_path / "out"
     write_all(files(out), 1, 2)
