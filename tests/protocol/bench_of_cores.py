@@ -162,7 +162,7 @@ class BenchRuntime:
         return self._released("result", self._take_gathered())
 
     def end(self, now_ms: int) -> Emitted:
-        self.bench.on_end(self.id)
+        self.bench.hooks.append(self.id.name)
         return []
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> BenchCapture:
@@ -235,6 +235,7 @@ class Bench:
     - gathered: what the body of an iteration returned to each head in this round, which is state as well.
     - processed: the records that user code has seen, by task, in order.
     - told: every effect that is meant for the coordinator or the disk, with its task, in order.
+    - hooks: the tasks whose end hooks have run, in order.
     - committed: the transactions that sinks were told to publish. written: snapshots that are durable, and whose tasks
       have not been told yet.
     """
@@ -271,6 +272,7 @@ class Bench:
         self.round_ends: dict[TaskId, list[tuple[int, ...]]] = {id: [] for id in deployment.tasks}
         self.decisions: dict[TaskId, list[tuple[tuple[int, ...], dict[str, Any]]]] = {id: [] for id in deployment.tasks}
         self.told: list[tuple[TaskId, Effect]] = []
+        self.hooks: list[str] = []
         self.committed: list[tuple[TaskId, tuple[str, ...]]] = []
         self.written: list[tuple[TaskId, Epoch | None]] = []
         self.captured: dict[tuple[Epoch | None, TaskId], bytes] = {}
@@ -409,9 +411,6 @@ class Bench:
 
     def perform(self, id: TaskId, effects: Iterable[Effect]) -> None:
         self.happen(id, self.drivers[id].carry_out, effects)
-
-    def on_end(self, id: TaskId) -> None:
-        """The end hooks of a task run."""
 
     # -- what is left --------------------------------------------------------------------------------------------
 

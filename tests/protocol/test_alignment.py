@@ -151,3 +151,24 @@ def test_probes_and_snapshots_do_not_outdate_each_other():
     bench.run()
     assert bench.is_complete(1)
     assert bench.acknowledged("out") == [2, 1]
+
+
+# -- batches that stand behind one another -----------------------------------------------------------------------
+
+
+def records_taken(bench: Bench) -> list[object]:
+    before = len(bench.seen("head"))
+    driver = bench.driver("head")
+    bench.happen(driver.id, driver.take, bench.channel("items->head"), 8)
+    return bench.seen("head")[before:]
+
+
+def test_all_that_has_arrived_is_taken_together_and_a_barrier_is_never_passed_over():
+    bench = Bench(LOOP)
+    bench.emit("items->head", "a", "b", "c")
+    bench.trigger("items", 1)
+    bench.emit("items->head", "behind")
+    bench.deliver("items->head", 5)
+    assert records_taken(bench) == ["a", "b", "c"]
+    assert bench.core("head").inboxes[bench.channel("items->head")].consumed == 3
+    assert bench.core("head").front(bench.channel("items->head")) is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from backedge.recovery.protocol.effects import AcknowledgeEnd
@@ -105,26 +103,15 @@ def test_the_last_state_is_written_again_if_it_could_not_be_written():
     assert bench.has_ended("left")
 
 
-class CountsEndHooks(Bench):
-    """Remembers which tasks ran their end hooks."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self.hooks: list[str] = []
-        super().__init__(*arguments, **options)
-
-    def on_end(self, id: Any) -> None:
-        self.hooks.append(id.name)
-
-
 def test_a_restored_task_that_had_ended_only_says_so_again_and_runs_no_end_hook():
-    first = CountsEndHooks(JOIN)
+    first = Bench(JOIN)
     first.pass_on("left->join", 1)
     first.exhaust("left")
     first.trigger("right", 1)
     first.run()
     assert first.hooks == ["left"]
 
-    second = CountsEndHooks(JOIN, restored=first.cut(1), attempt=2)
+    second = Bench(JOIN, restored=first.cut(1), attempt=2)
     assert second.on_wire("left->join") == ["END"]
     assert second.has_ended("left")
     assert second.hooks == []
@@ -138,7 +125,7 @@ def test_a_cut_of_tasks_that_have_all_ended_restores_to_a_run_that_has_ended():
     for source in ("left", "right"):
         first.exhaust(source)
     first.run()
-    second = CountsEndHooks(JOIN, restored=first.cut(9), attempt=2)
+    second = Bench(JOIN, restored=first.cut(9), attempt=2)
     second.run()
     assert all(second.has_ended(task) for task in ("left", "right", "join", "out"))
     assert second.hooks == []
