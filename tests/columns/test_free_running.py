@@ -53,7 +53,6 @@ class ByHand:
             self.took(runtime.end(0))
 
     def took(self, emitted: Emitted) -> None:
-        """What a task has emitted waits for its receiver."""
         self.waiting += emitted
 
     def deliver(self, held: Callable[[ChannelId], bool] = lambda channel: False) -> None:
@@ -79,19 +78,16 @@ class ByHand:
             self.deliver(held)
 
     def values(self) -> dict[int, Any]:
-        """The values at the end."""
         return values_of(self.tasks)
 
 
 def sent_in(batch: Batch) -> dict[int, float]:
-    """The value for each vertex in a batch of messages."""
     rows = as_records(batch.records)
     ids, values = (np.frombuffer(b"".join(row[name] for row in rows), kind) for name, kind in PARTS)
     return dict(zip(ids.tolist(), values.tolist(), strict=True))
 
 
 def message(vertex: int, value: float) -> Batch:
-    """A batch with a value for one vertex."""
     parts = {
         name: [np.array([part], kind).tobytes()] for (name, kind), part in zip(PARTS, (vertex, value), strict=True)
     }
@@ -113,8 +109,6 @@ def send_all(runtime: TaskRuntime) -> None:
 
 
 class OwnNumber(BestWay):
-    """A vertex begins with its own number."""
-
     def start(self, vertices: Vertices) -> Any:
         return {"lowest": vertices.ids.astype(np.float64)}
 
@@ -123,21 +117,17 @@ class OwnNumber(BestWay):
 
 
 class FarBack(OwnNumber):
-    """The lowest of the first thousand numbers is best."""
+    """Only the first thousand vertices have a number."""
+
+    none = np.inf
 
     def start(self, vertices: Vertices) -> Any:
         vertices.active = is_first = vertices.ids < 1_000
-        return {"lowest": np.where(is_first, vertices.ids, np.inf)}
+        return {"lowest": np.where(is_first, vertices.ids, self.none)}
 
 
 class FarAhead(FarBack):
-    """The highest one is."""
-
-    combine = "max"
-
-    def start(self, vertices: Vertices) -> Any:
-        vertices.active = is_first = vertices.ids < 1_000
-        return {"lowest": np.where(is_first, vertices.ids, -np.inf)}
+    combine, none = "max", -np.inf
 
 
 def test_values_for_a_tasks_own_vertices_do_not_travel():

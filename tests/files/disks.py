@@ -5,12 +5,24 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from backedge.engine.io.files.disk import Disk, Stream
 
 
 class Crash(Exception):
     """The process has died."""
+
+
+def _stepped(name: str) -> Any:
+    """The method of a disk with this name, which is a step; its last path is what it makes or changes."""
+    method = getattr(Disk, name)
+
+    def stepped(disk: CrashingDisk, *paths: Path, **options: Any) -> Any:
+        disk._step(name, paths[-1])
+        return method(disk, *paths, **options)
+
+    return stepped
 
 
 class CrashingDisk(Disk):
@@ -25,29 +37,9 @@ class CrashingDisk(Disk):
             raise Crash
         self.steps.append((what, path))
 
-    def open(self, path: Path, *, is_private: bool = False) -> Stream:
-        self._step("open", path)
-        return super().open(path, is_private=is_private)
-
-    def sync_file(self, path: Path) -> None:
-        self._step("sync_file", path)
-        super().sync_file(path)
-
-    def sync_folder(self, path: Path) -> None:
-        self._step("sync_folder", path)
-        super().sync_folder(path)
-
-    def rename(self, source: Path, target: Path) -> None:
-        self._step("rename", target)
-        super().rename(source, target)
-
-    def link(self, source: Path, target: Path) -> None:
-        self._step("link", target)
-        super().link(source, target)
-
-    def remove(self, path: Path) -> None:
-        self._step("remove", path)
-        super().remove(path)
+    open, sync_file, sync_folder, rename, link, remove = map(
+        _stepped, ("open", "sync_file", "sync_folder", "rename", "link", "remove")
+    )
 
 
 class WatchedDisk(CrashingDisk):

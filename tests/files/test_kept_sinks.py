@@ -6,7 +6,6 @@ import os
 import pickle
 import shutil
 import threading
-from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +47,17 @@ def staging(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
 RECORDS = [1, "text", (2, 3), {"a": {4}}, None]
 
 
+def _stepped(name: str) -> Any:
+    method = getattr(FolderStore, name)
+
+    def stepped(store: CrashingStore, *given: Any) -> Any:
+        if next(store._steps, None) is None:
+            raise Crash
+        return method(store, *given)
+
+    return stepped
+
+
 class CrashingStore(FolderStore):
     """Dies before the n-th step. What it did before that is done."""
 
@@ -56,29 +66,9 @@ class CrashingStore(FolderStore):
         self.prepare(is_signed=True)
         self._steps = iter(range(dies_before))
 
-    def _step(self) -> None:
-        if next(self._steps, None) is None:
-            raise Crash
-
-    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        self._step()
-        return super().read(name, start, length)
-
-    def write_pieces(self, name: str, pieces: Iterable[bytes]) -> None:
-        self._step()
-        super().write_pieces(name, pieces)
-
-    def make_durable(self, names: Collection[str]) -> None:
-        self._step()
-        super().make_durable(names)
-
-    def move(self, name: str, to: str) -> None:
-        self._step()
-        super().move(name, to)
-
-    def remove(self, names: Collection[str]) -> None:
-        self._step()
-        super().remove(names)
+    read, write_pieces, make_durable, move, remove = map(
+        _stepped, ("read", "write_pieces", "make_durable", "move", "remove")
+    )
 
 
 @pytest.mark.parametrize("description", [Collect(), Print("> ")])
