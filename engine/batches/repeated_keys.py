@@ -70,7 +70,9 @@ class Content:
 
     def equals(self, other: Content) -> bool:
         """Whether types and bytes are the same."""
-        return self._form == other._form and all(map(_are_equal, self._buffers, other._buffers))
+        return self._form == other._form and all(
+            one.equals(two) for one, two in zip(self._buffers, other._buffers, strict=True)
+        )
 
     def copy(self) -> Content:
         """The same content in memory of its own."""
@@ -156,7 +158,3 @@ def _bytes_of(column: Any) -> Any:
         return arrow().RecordBatch.from_arrays([column], [""]).serialize()
     width = kind.bit_width // 8
     return column.buffers()[1].slice(column.offset * width, len(column) * width)
-
-
-def _are_equal(one: Any, other: Any) -> bool:
-    return one.equals(other)

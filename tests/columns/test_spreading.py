@@ -24,7 +24,17 @@ from backedge.graphs.task_errors import StateSerializationError
 from backedge.graphs.vertex_program import BACKWARDS
 from backedge.recovery.cut.keyed_parts import entries_of
 from tests.columns.given import columns, slow
-from tests.columns.test_vertex_programs import EDGES, Best, BestWay, flow_of, lowest_by_hand, shortest_by_hand
+from tests.columns.test_vertex_programs import (
+    EDGES,
+    IDS,
+    PAIRS,
+    Best,
+    BestWay,
+    best_by_hand,
+    flow_of,
+    lowest_by_hand,
+    shortest_by_hand,
+)  # fmt: skip
 from tests.runtime.tasks import States, Tasks, encoded
 
 Sent = list[tuple[TaskId, Columns]]
@@ -211,11 +221,7 @@ def test_best_values_may_go_against_the_direction_of_edges(parallelism: int):
     run = InRounds(flow_of(Backwards), parallelism)
     run.load(both)
     run.run()
-    expected = {end: end for edge in EDGES for end in (edge["source"], edge["target"])}
-    for _ in expected:
-        for edge in EDGES:
-            expected[edge["source"]] = min(expected[edge["source"]], expected[edge["target"]])
-    assert run.values() == expected
+    assert run.values() == best_by_hand({id: id for id in IDS}, [(target, source, 0) for source, target in PAIRS])
 
 
 def test_values_for_own_vertices_do_not_travel_and_nothing_is_sent_twice(monkeypatch: pytest.MonkeyPatch):

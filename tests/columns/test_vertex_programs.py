@@ -90,46 +90,47 @@ def flow_of(program: Any, edges: Any = EDGES, **options: Any) -> Flow:
     return flow
 
 
-def lowest_by_hand(*, directed: bool) -> dict[int, Any]:
-    found = {end: end for edge in EDGES for end in (edge["source"], edge["target"])}
+def best_by_hand(found: dict[int, Any], edges: list[tuple[int, int, Any]]) -> dict[int, Any]:
+    """The lowest values that vertices take when each edge adds something on the way."""
     for _ in found:
-        for edge in EDGES:
-            low = min(found[edge["source"]], found[edge["target"]])
-            found[edge["target"]] = low
-            if not directed:
-                found[edge["source"]] = low
+        for source, target, added in edges:
+            found[target] = min(found[target], found[source] + added)
     return found
+
+
+PAIRS = [(edge["source"], edge["target"]) for edge in EDGES]
+IDS = sorted({end for pair in PAIRS for end in pair})
+
+
+def lowest_by_hand(*, directed: bool) -> dict[int, Any]:
+    back = [] if directed else [(target, source, 0) for source, target in PAIRS]
+    return best_by_hand({id: id for id in IDS}, [(*pair, 0) for pair in PAIRS] + back)
 
 
 def shortest_by_hand() -> dict[int, Any]:
-    found = {end: float("inf") for edge in EDGES for end in (edge["source"], edge["target"])}
-    found[EDGES[0]["source"]] = 0.0
-    for _ in found:
-        for edge in EDGES:
-            found[edge["target"]] = min(found[edge["target"]], found[edge["source"]] + edge["weight"])
-    return found
+    first = {id: 0.0 if id == EDGES[0]["source"] else float("inf") for id in IDS}
+    return best_by_hand(first, [(edge["source"], edge["target"], edge["weight"]) for edge in EDGES])
 
 
 def ranks_by_hand(until: float | None, rounds: int | None) -> dict[int, Any]:
-    ids = sorted({end for edge in EDGES for end in (edge["source"], edge["target"])})
-    place = {vertex: position for position, vertex in enumerate(ids)}
-    shares = np.zeros((len(ids), len(ids)))
-    for edge in EDGES:
-        shares[place[edge["target"]], place[edge["source"]]] = 1.0
+    place = {vertex: position for position, vertex in enumerate(IDS)}
+    shares = np.zeros((len(IDS), len(IDS)))
+    for source, target in PAIRS:
+        shares[place[target], place[source]] = 1.0
     shares = shares / np.maximum(shares.sum(axis=0), 1)
-    ranks, change, done = np.ones(len(ids)), np.inf, 0
+    ranks, change, done = np.ones(len(IDS)), np.inf, 0
     while done != rounds and not (until is not None and change < until):
         after = 0.15 + 0.85 * shares @ ranks
         ranks, change, done = after, float(np.abs(after - ranks).sum()), done + 1
-    return {vertex: round(float(ranks[place[vertex]]), 9) for vertex in ids}
+    return {vertex: round(float(ranks[place[vertex]]), 9) for vertex in IDS}
 
 
 def neighbours(*, directed: bool) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {end: [] for edge in EDGES for end in (edge["source"], edge["target"])}
-    for edge in EDGES:
-        found[edge["source"]].append(edge["target"])
+    found: dict[int, list[int]] = {id: [] for id in IDS}
+    for source, target in PAIRS:
+        found[source].append(target)
         if not directed:
-            found[edge["target"]].append(edge["source"])
+            found[target].append(source)
     return found
 
 

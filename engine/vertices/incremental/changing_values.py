@@ -150,7 +150,9 @@ class ChangingValues:
             is_own = self._is_own[key_groups(targets)] & (work_left > 0)
             work_left -= STEP_WORK + len(sources)
             if not is_own.all():
-                others.append(_nothing_told(sources[~is_own], targets[~is_own], self._message))
+                # Without values: nothing is told any more.
+                none = np.empty(0, self._message), np.empty(0, np.int64)
+                others.append(Told(sources[~is_own], targets[~is_own], *none))
             at = self._places(targets[is_own])
             rows = distinct_integers(self._told.find(at, sources[is_own]))
             lost = self._lose(rows[rows >= 0])
@@ -421,10 +423,6 @@ def is_better(ranks: Array, levels: Array, than_ranks: Array, than_levels: Array
 
 def _together(parts: list[Array]) -> Array:
     return np.concatenate([np.empty(0, np.int64), *parts])
-
-
-def _nothing_told(sources: Array, targets: Array, message: np.dtype[Any]) -> Told:
-    return Told(sources, targets, np.empty(0, message), np.empty(0, np.int64))
 
 
 def _all_told(parts: list[Told], message: np.dtype[Any]) -> Told:
