@@ -295,11 +295,12 @@ def test_deltas_are_exact_if_few_rows_change_again_and_again(seed: int):
                 case _:
                     pass
             table.combine(np.add, rows, sum=1)
-        capture, expected = table.capture(epoch, Epoch(epoch - 1)), sums_of(table)
+        capture, is_checked = table.capture(epoch, Epoch(epoch - 1)), epoch % 10 == 9
+        expected = sums_of(table) if is_checked else {}
         if random.random() < 0.5:
             table.combine(np.add, table.rows(hot), sum=1)
         layers.append(state_of(capture).keyed)
-        if epoch % 10 == 9:
+        if is_checked:
             assert sums_in(chain_of(layers)) == expected
     assert told > 50
 
@@ -308,10 +309,10 @@ def test_deltas_are_exact_if_few_rows_change_again_and_again(seed: int):
 def test_captures_that_stay_open_while_the_same_rows_change_are_exact(seed: int):
     """The index knows the marks of rows then, too. Pieces are taken between batches, and captures overlap."""
     random = np.random.default_rng(seed)
-    table = table_of(range(60_000), 0)
+    table = table_of(range(20_000), 0)
     layers, told = [state_of(table.capture(Epoch(1))).keyed], 0
     opened: list[tuple[TableCapture, dict[int, int]]] = []
-    hot = random.integers(0, 60_000, 1_000)
+    hot = random.integers(0, 20_000, 1_000)
     for epoch in map(Epoch, range(2, 14)):
         opened.append((table.capture(epoch, Epoch(epoch - 1)), sums_of(table)))
         for _ in range(int(random.integers(5, 30))):
@@ -424,7 +425,7 @@ def test_deltas_without_those_that_they_supersede_hold_everything(seed: int):
             continue
         below[epoch] = [*([] if since is None else below[since]), groups]
         # A layer that is missing stays missing in the layers on top of it, up to the next one that holds everything.
-        if epoch % 4 == 0 or epoch > 75:
+        if epoch % 8 == 0 or epoch > 77:
             assert sums_in(chain_of(below[epoch])) == sums_of(table)
         last, changed[epoch], since_last = epoch, since_last, set()
     assert 5 < superseded < 50
