@@ -7,7 +7,7 @@ import pickle
 import shutil
 import zlib
 from collections.abc import Callable
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from backedge.recovery.spark.audit.manifest_checks import channel_name
 from backedge.recovery.stores.documents import sealed
 from tests.spark.forging import Facts, Forged, Row, plain
 
-BACK = "enough.false->grow.in"
 ONWARD = "grow.out->enough.in"
 
 
@@ -46,36 +45,37 @@ def row_ends(row: Row) -> tuple[Any, ...]:
 
 
 class Subject(Forged):
-    """The run, copied to be changed: of its cuts with output the one with the longest logs, and a channel in that."""
+    """The run, copied to be changed in one of its cuts with output and several long logs, and a channel in that."""
 
     def __init__(self, job: Path, copy: Path) -> None:
         super().__init__(job, copy)
+        epochs = sorted(self.manifests)
+        self.before = dict(pairwise(reversed(epochs)))
         attempts = {epoch: manifest["attempt"] for epoch, manifest in self.manifests.items()}
-        logs = {e: logged(m) for e, m in self.manifests.items() if attempts.get(e - 1) == attempts[e] == 2}
+        logs = {e: logged(self.manifests[e]) for e, b in self.before.items() if attempts[b] == attempts[e] == 2}
         self.suitable = sorted(
-            (epoch for epoch in logs if logs[epoch] and self.has_output(epoch)),
+            (epoch for epoch in logs if len(logs[epoch]) > 1 and self.has_output(epoch)),
             key=lambda epoch: -sum(channel["log_count"] for channel in logs[epoch]),
         )
-        self.turn_to(self.suitable[0])
+        self.turn_to(self.apart()[0])
 
-    def turn_to(self, epoch: int) -> None:
-        """Change this cut from now on."""
-        self.epoch = epoch
+    def turn_to(self, epoch: int, place: int = 0) -> None:
+        """Change this cut from now on, and of its channels that are alike the one at this place."""
+        self.epoch, self.place = epoch, place
         self.manifest = self.manifests[epoch]
-        self.channel = ends_of(logged(self.manifest)[0])
+        self.channel = ends_of(logged(self.manifest)[place])
         self.log = self.file(epoch, "log", self.channel[3], self.channel[4])
 
     def apart(self) -> list[int]:
-        """Suitable cuts while numbers are read, none of which is compared with another of them."""
+        """Suitable cuts, none of which is compared with another of them; before the first of them, numbers are read."""
         found: list[int] = []
         for epoch in self.suitable:
-            is_read = not self.task(epoch, "numbers", 0)["ended"]
-            if is_read and not {epoch - 1, epoch + 1} & set(found):
+            if not any({epoch, other} & {self.before.get(other), self.before.get(epoch)} for other in found):
                 found.append(epoch)
-        return found or [self.epoch]
+        return sorted(found)
 
     def has_output(self, epoch: int) -> bool:
-        """Whether the first task of the sink has prepared something: on a busy machine, early cuts have nothing."""
+        """Whether the first task of the sink has prepared something: early cuts have nothing."""
         return any("/table=transactions/" in file["name"] for file in self.task(epoch, "done", 0)["files"])
 
     def change_log(self, change: Callable[[list[Row]], list[Row]]) -> None:
@@ -98,7 +98,7 @@ class Subject(Forged):
     def between_actors(self, edge: str) -> tuple[Any, ...]:
         """A channel of an edge that has digests."""
         found = self.manifest["deployment"]["channels"]
-        return next(ends(c) for c in found if c["edge"] == edge and not c["within_actor"])
+        return [ends(c) for c in found if c["edge"] == edge and not c["within_actor"]][self.place]
 
 
 Mutation = Callable[[Subject], tuple[int, str]]
@@ -174,13 +174,13 @@ def count_less_than_the_cut_before(cut: Subject) -> tuple[int, str]:
 
 
 def mix_two_epochs(cut: Subject) -> tuple[int, str]:
-    other = cut.task(cut.epoch - 1, "enough", 1)
+    other = cut.task(cut.before[cut.epoch], "enough", 1)
     cut.task(cut.epoch, "enough", 1).update(other)
     return 5, "enough/1"
 
 
 def mix_two_epochs_under_one_name(cut: Subject) -> tuple[int, str]:
-    ours, theirs = cut.task(cut.epoch, "enough", 1), cut.task(cut.epoch - 1, "enough", 1)
+    ours, theirs = cut.task(cut.epoch, "enough", 1), cut.task(cut.before[cut.epoch], "enough", 1)
     ours["channels"] = theirs["channels"]
     return 3, "enough/1"
 

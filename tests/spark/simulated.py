@@ -17,17 +17,30 @@ from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.task_files import TaskFiles
 
 
-def write_run(world: World, root: Path, name: str = "job", keep: int | None = None, key: bytes | None = None) -> Path:
-    """The folder of the job, with its chain and its cuts; with `keep`, the last so many of them."""
+def write_run(
+    world: World,
+    root: Path,
+    name: str = "job",
+    keep: int | None = None,
+    key: bytes | None = None,
+    first: int | None = None,
+) -> Path:
+    """The folder of the job, with its chain and its cuts.
+
+    `keep`: the last so many of them. `first`: as it was when there were so many of them.
+    """
     store = CutStore(str(root), name, key)
     for deployment in world.store.deployments.values():
         store.describe_graph(deployment.plan.hash, describe_plan(deployment.plan))
-    written = WrittenFiles(store, world)
+    written, cuts = WrittenFiles(store, world), 0
     for _, entry in world.store.history:
         number = len(store.chain()) + 1
         if isinstance(entry, AttemptStart):
             _expect(store.create(number, entry))
             continue
+        if cuts == first:
+            break
+        cuts += 1
         cut = world.record.cuts[entry.epoch]
         deployment = world.store.deployments[cut.attempt]
         files = written.cut(entry, cut, deployment)

@@ -245,7 +245,7 @@ def test_of_two_thousand_changes_each_is_found_or_read_as_it_is_judged(job: Path
 def lived(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Jobs that have crashed: with loops, deltas and output, and with rounds and state of tasks."""
     folder = tmp_path_factory.mktemp("lived")
-    return [write_run(run_seed(seed, 3)[1], folder / str(seed)) for seed in (7, 41)]
+    return [write_run(run_seed(seed, 3)[1], folder / str(seed), first=5) for seed in (7, 41)]
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

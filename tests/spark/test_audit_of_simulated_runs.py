@@ -33,17 +33,18 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 SEEDS = {
-    3: "two back edges, aligned, epochs that overlap",
-    4: "nested loops, unaligned",
-    8: "rounds, under another parallelism",
-    9: "nested rounds, unaligned",
-    13: "no loop, ten restarts",
-    17: "nested loops, unaligned, under another parallelism",
+    108: "a loop of several operators, aligned, epochs that overlap",
+    49: "two back edges, unaligned",
+    218: "irreducible loops, aligned, under another parallelism",
+    85: "nested rounds, unaligned",
+    165: "no loop, three attempts",
+    114: "rounds, unaligned",
+    17: "a loop within an operator, unaligned, many cuts",
 }
-LONG_SEEDS = (9, 17)
+LONG_SEEDS = (114, 17)
 """Other seeds have each of their features; 17 has dozens of cuts."""
 
-CRASHES = 10
+CRASHES, FEW_CRASHES, FEW_CUTS = 10, 6, 6
 SEED_OF_COMPACTION = 7
 SEEDS_OF_COLUMNS = {
     "columns_loop": 5,
@@ -70,8 +71,9 @@ def test_cuts_of_runs_that_crash_are_consistent(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ):
     monkeypatch.setattr("backedge.recovery.stores.state_table.PART_BYTES", 1)
-    outcome, world, _ = run_seed(seed, CRASHES)
+    outcome, world, _ = run_seed(seed, FEW_CRASHES)
     assert not outcome.violations
+    assert len({cut.attempt for cut in world.record.cuts.values()}) > 1, "the seed has another schedule now"
     job = write_run(world, tmp_path)
     assert any(job.rglob("*-1.parquet")), "no state has several files"
     verdict = judged(spark, job)
@@ -80,23 +82,26 @@ def test_cuts_of_runs_that_crash_are_consistent(
 
 
 @pytest.mark.parametrize(
-    ("rule", "seed", "statements"),
+    ("rule", "seed", "statement", "told"),
     [
-        ("no-loop-log", 3, {2}),
-        ("log-without-the-queue", 19, {2}),
-        ("supersedes-unseen", 7, {8}),
+        ("no-loop-log", 3, 2, "it holds none"),
+        ("log-without-the-queue", 19, 2, ""),
+        ("supersedes-unseen", 7, 8, ""),
     ],
 )
 def test_a_rule_that_is_broken_shows_in_the_cuts(
-    spark: SparkSession, tmp_path: Path, rule: str, seed: int, statements: set[int]
+    spark: SparkSession, tmp_path: Path, rule: str, seed: int, statement: int, told: str
 ):
     _, world, _ = run_seed(seed, CRASHES, rule)
-    verdict = judged(spark, write_run(world, tmp_path))
-    assert statements <= {found.statement for found in verdict.findings}, "\n".join(verdict.lines())
+    verdict = judged(spark, write_run(world, tmp_path, first=FEW_CUTS))
+    found = [one for one in verdict.findings if one.statement == statement]
+    assert found and told in found[0].story, "\n".join(verdict.lines())
+    loops = {str(edge.name) for edge in world.plan.edges if edge.loop}
+    assert not told or all((one.channel or "").split(" ")[0] in loops for one in found)
     for cut in verdict.epochs:
         # None of these cuts has more findings than are told, so the count that goes with a statement is theirs.
-        told = Counter(found.statement for found in cut.findings)
-        assert {result.statement: result.found for result in cut.statements if not result.holds} == told
+        counts = Counter(found.statement for found in cut.findings)
+        assert {result.statement: result.found for result in cut.statements if not result.holds} == counts
 
 
 def test_a_value_that_a_compaction_has_otherwise_is_found_and_nothing_else(spark: SparkSession, tmp_path: Path):
@@ -111,7 +116,8 @@ def test_a_value_that_a_compaction_has_otherwise_is_found_and_nothing_else(spark
     ]
     epoch, name = compactions[0]
     cut.change(name, lambda rows: [with_another_sum(rows[0]), *rows[1:]])
-    verdict = judged(spark, cut.seal())
+    place = sorted(cut.manifests).index(epoch)
+    verdict = audit(spark, JobFolder.open(str(cut.seal())), sorted(cut.manifests)[max(0, place - 2) : place + 3])
     assert [(found.epoch, found.statement) for found in verdict.findings] == [(epoch, 8)], "\n".join(verdict.lines())
     assert "1 key with other values" in verdict.findings[0].story
 
@@ -151,13 +157,13 @@ def test_in_cuts_with_columns_one_value_that_was_changed_in_a_log_is_found_and_n
 ):
     _, world, _ = run_seed(SEEDS_OF_COLUMNS[topology], CRASHES, topology=topology)
     assert logs_columns(world.record.cuts.values()), "the seed has another schedule now: choose one with few cuts"
-    cut = Forged(write_run(world, tmp_path), tmp_path / "copy")
+    cut = Forged(write_run(world, tmp_path, first=FEW_CUTS), tmp_path / "copy")
     logs = {f["name"] for m in cut.manifests.values() for task in m["tasks"] for f in task["files"]}
     name = next(name for name in sorted(logs) if "/table=log/" in name and any(map(holds_columns, cut.rows(name))))
     cut.change(name, lambda rows: [with_another_value(row) if holds_columns(row) else row for row in rows])
     epoch = int(name.split("/")[0].removeprefix("epoch="))
     verdict = judged(spark, cut.seal())
-    assert len(verdict.epochs) == len(world.record.cuts)
+    assert len(verdict.epochs) == min(FEW_CUTS, len(world.record.cuts))
     assert {(found.epoch, found.statement) for found in verdict.findings} == {(epoch, 2)}, "\n".join(verdict.lines())
     # Another value may take more bytes, and then the manifest says another size of the log.
     stories = [found.story for found in verdict.findings if "but the manifest says" not in found.story]

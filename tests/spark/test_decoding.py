@@ -346,7 +346,7 @@ def test_arrays_of_rows_keep_their_places():
     assert many.to_pylist() == [[{"record": "1", "hops": 0}, {"record": "2", "hops": 0}], []]
 
 
-DEEP = b")" + b"\x85" * 300_000
+DEEP = b")" + b"\x85" * 30_000
 """A tuple in a tuple in a tuple. To hash it, Python calls itself in C without a limit."""
 
 
@@ -356,8 +356,8 @@ DEEP = b")" + b"\x85" * 300_000
         b"\x80\x05}" + DEEP + b"K\x01s.",
         b"\x80\x05]}" + DEEP + b"K\x01saK\x00\x86.",
         b"\x80\x05\x8f(" + DEEP + b"\x90.",
-        b"\x80\x05})" + b"\x94\x85" * 300_000 + b"K\x01s.",
-        b"\x80\x05})" + b"\x85Nb" * 300_000 + b"K\x01s.",
+        b"\x80\x05})" + b"\x94\x85" * 30_000 + b"K\x01s.",
+        b"\x80\x05})" + b"\x85Nb" * 30_000 + b"K\x01s.",
     ],
     ids=["key", "batch", "set", "by the memo", "built in between"],
 )

@@ -12,15 +12,18 @@ from backedge.recovery.spark.cut_tables.decoding import position_in
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RANGE = "a.jsonl?size=300&time_ns=5&start=100&stop=200"
-GROUP = "a.parquet?size=300&time_ns=5&footer=7&start=0&stop=20&group=1"
+ENDS = "size=300&time_ns=5&start=100&stop=200"
+SOUND, BEHIND, BACK = (f"{name}.jsonl?{ENDS}" for name in ("sound", "behind", "back"))
+GROUP, BEYOND = (f"{name}.parquet?size=300&time_ns=5&footer=7&start=0&stop=20&group=1" for name in ("group", "beyond"))
 
 
 class Positions:
-    """The positions of one cut and the one before it."""
+    """The positions of one cut and the one before it. Each file is of an operator that has its name."""
 
     def __init__(self, spark: SparkSession, *rows: tuple[str, str, Any]) -> None:
-        self._rows = [(role, 1, "in", split, position_in(pickle.dumps(at))) for role, split, at in rows]
+        self._rows = [
+            (role, 1, split.partition(".")[0], split, position_in(pickle.dumps(at))) for role, split, at in rows
+        ]
         self._spark = spark
 
     def rows(self, table: str, *roles: str) -> DataFrame:
@@ -28,21 +31,19 @@ class Positions:
         return self._spark.createDataFrame(self._rows, columns)
 
 
-def faults(spark: SparkSession, *rows: tuple[str, str, Any]) -> list[str]:
-    found: Any = Positions(spark, *rows)
-    (row,) = source_facts(found).select("faults").collect()
-    return [str(fault) for fault in row.faults]
-
-
-def test_a_position_lies_within_its_file_and_never_goes_back(spark: SparkSession):
-    assert faults(spark, (BEFORE, RANGE, (150, 9)), (NOW, RANGE, (207, 3)), (NOW, GROUP, 20)) == []
-    (behind,) = faults(spark, (NOW, RANGE, (301, 3)))
-    assert "301, outside the split" in behind
-    (beyond,) = faults(spark, (NOW, GROUP, 21))
-    assert "21, outside the split" in beyond
-    (back,) = faults(spark, (BEFORE, RANGE, (207, 3)), (NOW, RANGE, (150, 9)))
-    assert "150, before the 207" in back
-
-
-def test_a_position_whose_meaning_only_its_source_knows_may_go_back(spark: SparkSession):
-    assert faults(spark, (BEFORE, "polled", 7), (NOW, "polled", 3)) == []
+def test_a_position_lies_within_its_file_and_never_goes_back_unless_only_its_source_knows_what_it_means(
+    spark: SparkSession,
+):
+    positions: Any = Positions(
+        spark,
+        *((BEFORE, SOUND, (150, 9)), (NOW, SOUND, (207, 3)), (NOW, GROUP, 20)),
+        *((BEFORE, "polled", 7), (NOW, "polled", 3)),
+        *((NOW, BEHIND, (301, 3)), (NOW, BEYOND, 21), (BEFORE, BACK, (207, 3)), (NOW, BACK, (150, 9))),
+    )
+    rows = source_facts(positions).select("operator", "faults").collect()
+    found = {row.operator: [fault.story for fault in row.faults] for row in rows}
+    assert found["sound"] == found["group"] == found["polled"] == []
+    told = {"behind": "301, outside the split", "beyond": "21, outside the split", "back": "150, before the 207"}
+    for operator, words in told.items():
+        (story,) = found[operator]
+        assert words in story

@@ -16,7 +16,6 @@ from backedge.inspecting.cut_contents import CutContents
 from backedge.inspecting.jobs import cut_of
 from backedge.recovery.cut.cut import OperatorState
 from backedge.recovery.spark import register
-from backedge.recovery.spark.audit.audit_job import audit
 from backedge.recovery.spark.audit.file_checks import faults_in
 from backedge.recovery.spark.cut_tables.cut_tables import cut_tables
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
@@ -91,12 +90,10 @@ def test_rows_that_are_forged_are_found():
 
 
 @pytest.mark.slow
-def test_tables_of_a_run_that_crashed_are_audited_and_read_the_same_in_every_way(spark: SparkSession, tmp_path: Path):
+def test_tables_of_a_run_that_crashed_are_read_the_same_in_every_way(spark: SparkSession, tmp_path: Path):
     worlds = (run_seed(seed, CRASHES, topology="columns_loop")[1] for seed in range(100))
     world = next(world for world in worlds if any(has_deltas(cut) for cut in world.record.cuts.values()))
     job = write_run(world, tmp_path)
-    verdict = audit(spark, JobFolder.open(str(job)), "all")
-    assert verdict.consistent, "\n".join(verdict.lines())
     folder = JobFolder.open(str(job))
     tables = cut_tables(spark, folder, folder.cuts())
     register(spark)
