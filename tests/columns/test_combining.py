@@ -164,10 +164,13 @@ def test_sums_of_integers_beyond_64_bits_are_refused_and_up_to_there_exact(kind:
 @pytest.mark.parametrize(
     ("key", "how", "fault"),
     [
-        (len, {"n": "sum"}, "combine needs the names of the key columns"),
-        ("key", {}, "names no column"),
-        ("key", {"n": "mean"}, "combines column 'n' by 'mean': give one of sum, min, max, first, last, or a function"),
-        ("key", {"key": "sum"}, "combines column 'key', which is part of the key"),
+        (len, {"n": "sum"}, "names of the key columns"),
+        ("key", {}, "no column"),
+        ("key", {"n": "mean"}, "'n' by 'mean'.* sum, min, max, first, last"),
+        ("key", {"key": "sum"}, "'key'.* part of the key"),
+        (["a"], {"n": "sum"}, "different names"),
+        (["a", "a"], {"n": "sum"}, "different names"),
+        ([], {"n": "sum"}, "different names"),
     ],
 )
 def test_a_combiner_that_cannot_be_is_refused_when_the_flow_is_built(key: Any, how: Any, fault: str):
@@ -189,9 +192,3 @@ def test_columns_that_cannot_be_combined_are_named(how: Any, fault: str):
     flow.read(Items([{"key": 1, "name": "a"}]), name="rows").key_by("key").combine(how, name="op").write(Collect())
     with pytest.raises(MisuseError, match=rf"'op': .*{fault}"):
         simulate(flow, seeds=range(1))
-
-
-def test_a_key_of_several_columns_needs_two_at_least_that_differ():
-    for names in (["a"], ["a", "a"], []):
-        with pytest.raises(BadOptionError, match="different names"):
-            Flow().read(Items([{}])).key_by(names)

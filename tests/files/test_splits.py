@@ -123,14 +123,16 @@ def test_a_source_that_does_not_say_how_it_is_opened_cannot_be_made():
         Source[Any]()  # type: ignore[abstract]
 
 
-def test_a_source_that_finds_itself_unreadable_is_refused_in_one_line():
-    with pytest.raises(NoInputError, match=r"^source 'in' cannot read Unreachable.*no route to the queue.*readable"):
-        check_source(source(Unreachable([1])))
-
-
-def test_splits_of_one_name_are_refused():
-    with pytest.raises(NoInputError, match=r"'in'.*'a'"):
-        check_source(source(SameNames([1])))
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        (Unreachable, r"cannot read Unreachable.*no route to the queue.*readable"),
+        (SameNames, "'a'"),
+    ],
+)
+def test_a_source_that_finds_itself_unreadable_or_names_two_splits_alike_is_refused_in_one_line(kind: Any, named: str):
+    with pytest.raises(NoInputError, match=rf"^source 'in' .*{named}"):
+        check_source(source(kind([1])))
 
 
 def test_sources_of_numbered_records_have_no_splits_to_list():

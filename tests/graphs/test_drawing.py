@@ -59,10 +59,8 @@ def test_what_is_no_flow_is_not_drawn(given: Any, named: str):
         draw(given)
 
 
-def test_loop_in_text():
-    assert (
-        draw(retries())
-        == """\
+DRAWN: dict[str, tuple[Plan, Any, str]] = {
+    "loop in text": (retries(), "text", """\
 flow retries
   orders (source)
     -> attempt, by key id
@@ -74,14 +72,8 @@ flow retries
   |   true -> kept
   |   dead:again -> again.dead_letters
   kept (sink)
-  again.dead_letters (sink)"""
-    )
-
-
-def test_nested_iterations_in_text():
-    assert (
-        draw(nested())
-        == """\
+  again.dead_letters (sink)"""),
+    "nested iterations in text": (nested(), "text", """\
 flow nested
   start (source)
     -> outer as start
@@ -99,14 +91,8 @@ flow nested
   | |   ==> inner as returned, the back edge of inner
   | after (map)
   |   ==> outer as returned, the back edge of outer
-  end (sink)"""
-    )
-
-
-def test_loop_in_mermaid():
-    assert (
-        draw(retries(), format="mermaid")
-        == """\
+  end (sink)"""),
+    "loop in Mermaid": (retries(), "mermaid", """\
 flowchart LR
     o0(["orders"])
     subgraph box1["loop again"]
@@ -119,14 +105,8 @@ flowchart LR
     o2 ==>|"false, by key id, the back edge of again, at most 5 rounds"| o1
     o1 --> o2
     o2 -->|"true"| o3
-    o2 -->|"dead:again"| o4"""
-    )
-
-
-def test_nested_iterations_in_dot():
-    assert (
-        draw(nested(), format="dot")
-        == """\
+    o2 -->|"dead:again"| o4"""),
+    "nested iterations in DOT": (nested(), "dot", """\
 digraph "nested" {
     rankdir=LR; node [shape=box];
     "start" [shape=ellipse];
@@ -150,8 +130,13 @@ digraph "nested" {
     "inner" -> "after" [label="result, rebalance"];
     "after" -> "outer" [label="as returned, the back edge of outer", penwidth=3, constraint=false];
     "outer" -> "end" [label="result"];
-}"""
-    )
+}"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("plan", "format", "drawing"), DRAWN.values(), ids=DRAWN)
+def test_loops_and_iterations_are_boxes_with_marked_heads_and_back_edges(plan: Plan, format: Any, drawing: str):
+    assert draw(plan, format=format) == drawing
 
 
 def test_routings_and_named_inputs_are_said():
