@@ -23,6 +23,7 @@ def said_of(task: TaskFiles, loops: Mapping[str, str] | None = None) -> dict[Par
     """
     found: dict[Parts, Any] = {}
     for name in task.transactions:
+        # A forged manifest may name anything, so the name is not parsed as that of a transaction.
         found.setdefault(table_folder("transactions", name.rsplit(".", 3)[0]), []).append(name)
     for facts in task.operators:
         if facts.has_whole:

@@ -58,22 +58,12 @@ def check_cut(
 
 def check_cover(plan: Plan) -> list[Violation]:
     """Check that the back edges cover every cycle: repeatedly remove operators that no other edge enters."""
-    into = dict.fromkeys(plan.operators, 0)
-    forward = [edge for edge in plan.edges if edge.loop is None]
-    for edge in forward:
-        into[edge.receiver] += 1
-    free = [name for name, count in into.items() if not count]
-    while free:
-        name = free.pop()
-        del into[name]
-        for edge in forward:
-            if edge.sender == name:
-                into[edge.receiver] -= 1
-                if not into[edge.receiver]:
-                    free.append(edge.receiver)
-    if not into:
+    left, forward = set(plan.operators), [edge for edge in plan.edges if edge.loop is None]
+    while free := left - {edge.receiver for edge in forward if edge.sender in left}:
+        left -= free
+    if not left:
         return []
-    return [Violation(COVERED, f"a cycle without a named back edge goes through {', '.join(sorted(into))}")]
+    return [Violation(COVERED, f"a cycle without a named back edge goes through {', '.join(sorted(left))}")]
 
 
 # -- presence ----------------------------------------------------------------------------------------------------

@@ -28,10 +28,11 @@ from backedge.recovery.spark.audit.cut_roles import (
     union_rows,
 )
 from backedge.recovery.spark.audit.file_checks import records_in
+from backedge.recovery.spark.cut_tables.decoding import Array
 from backedge.recovery.stores.parquet_tables import pa
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 ENDS = ("edge", "sender", "sender_index", "receiver", "receiver_index")
 KEY = ("epoch", *ENDS, "restored")
@@ -237,14 +238,6 @@ _FINDINGS = ", ".join(
 
 # -- digests -------------------------------------------------------------------------------------------------------
 
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-    Array = Any
-else:
-    # Spark derives the calling convention from the annotations.
-    Array = pa.Array
 
 _INSPECTED = "struct<after: bigint, records: bigint>"
 

@@ -42,7 +42,6 @@ compute: Any = import_module("pyarrow.compute")
 VALUE_BYTES_MAX = 64 << 20
 """Largest value that the audit reads."""
 
-_KEYED = ("value", "timer", "gone")
 _LARGE = ("data", "payload", "key_str", "value_str", "value_bytes")
 
 # Table -> the statement that needs its columns, and the columns that must not be null.
@@ -186,7 +185,7 @@ class _State:
         for odd in odd_rows(rows):
             self._find(odd.what, _shown_key(rows, odd.first), odd.rows)
         self._add_wholes(rows)
-        keyed = rows.filter(compute.is_in(rows["kind"], pa.array(_KEYED)))
+        keyed = rows.filter(compute.is_in(rows["kind"], pa.array(list(ITEMS))))
         keyed = keyed.filter(compute.is_valid(keyed["key_group"]))
         is_typed = compute.is_null(keyed["data"])
         typed = keyed.filter(is_typed)

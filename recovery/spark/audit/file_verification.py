@@ -13,13 +13,14 @@ from backedge.graphs.ids import TaskId
 from backedge.graphs.wording import one_line
 from backedge.recovery.spark.audit.file_checks import Fault, Span, TooLargeError, faults_in
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments
+from backedge.recovery.spark.cut_tables.decoding import Array
 from backedge.recovery.spark.cut_tables.file_rows import verified_file
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 from backedge.recovery.spark.cut_tables.local_rows import local_frame
 from backedge.recovery.spark.cut_tables.manifest_tables import files_in, layered_files
 from backedge.recovery.spark.cut_tables.page_checks import PageError
 from backedge.recovery.spark.cut_tables.table_files import TABLES
-from backedge.recovery.spark.report.verdict import Facts, Finding, finding
+from backedge.recovery.spark.report.verdict import Facts, Finding
 from backedge.recovery.spark.spark_errors import UnreadableError
 from backedge.recovery.stores.names import is_of_constant, parts_of, table_of
 from backedge.recovery.stores.parquet_tables import pa
@@ -99,7 +100,7 @@ def file_findings(cut: CutDocuments, faults: Mapping[Listed, list[Fault]]) -> It
     """The faults in the files of a cut, as findings."""
     for id, listed in _of_tasks(cut):
         for statement, story in faults.get(listed, ()):
-            yield finding(statement, f"{listed.name}: {story}", cut.epoch, task=str(id))
+            yield cut.wrong(statement, f"{listed.name}: {story}", task=id)
 
 
 def manifest_sizes(manifest: Facts) -> Facts:
@@ -143,13 +144,6 @@ def check_file(
         return f"{path} {error}: it is forged or too large to audit"
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         return f"{path} cannot be read ({one_line(error)}): restore it from a backup"
-
-
-if TYPE_CHECKING:
-    Array = Any
-else:
-    # Spark derives the calling convention from the annotations.
-    Array = pa.Array
 
 
 def faults(folders: Array, *listed: Array) -> Array:

@@ -61,6 +61,10 @@ class CutDocuments:
         """Its number."""
         return int(self.entry.epoch)
 
+    def wrong(self, statement: int, story: str, *, channel: str | None = None, task: TaskId | None = None) -> Finding:
+        """A statement that this cut violates."""
+        return finding(statement, story, self.epoch, channel=channel, task=None if task is None else str(task))
+
     @property
     def tasks(self) -> dict[TaskId, Facts]:
         """Task -> its part of the manifest."""
@@ -84,21 +88,12 @@ class CutDocuments:
 
 def check_back_edges(cut: CutDocuments) -> Iterator[Finding]:
     """4: without the back edges the graph has no cycle. Operators without inputs are removed until none is left."""
-    into = dict.fromkeys((operator["name"] for operator in cut.graph["operators"]), 0)
-    forward = [edge for edge in cut.graph["edges"] if edge["loop"] is None]
-    for edge in forward:
-        into[edge["receiver"]] += 1
-    free = [name for name, count in into.items() if not count]
-    while free:
-        name = free.pop()
-        del into[name]
-        for edge in forward:
-            if edge["sender"] == name:
-                into[edge["receiver"]] -= 1
-                if not into[edge["receiver"]]:
-                    free.append(edge["receiver"])
-    if into:
-        yield finding(4, f"a cycle without a named back edge goes through {', '.join(sorted(into))}", cut.epoch)
+    left = {operator["name"] for operator in cut.graph["operators"]}
+    forward = [(edge["sender"], edge["receiver"]) for edge in cut.graph["edges"] if edge["loop"] is None]
+    while free := left - {receiver for sender, receiver in forward if sender in left}:
+        left -= free
+    if left:
+        yield cut.wrong(4, f"a cycle without a named back edge goes through {', '.join(sorted(left))}")
 
 
 def check_completeness(cut: CutDocuments) -> Iterator[Finding]:
@@ -123,16 +118,16 @@ def _check_record(cut: CutDocuments) -> Iterator[Finding]:
     }
     for what, value in recorded.items():
         if manifest[what] != value:
-            yield finding(5, f"the manifest says {what} {manifest[what]!r}, the chain {value!r}", cut.epoch)
+            yield cut.wrong(5, f"the manifest says {what} {manifest[what]!r}, the chain {value!r}")
     listed = {TaskId(name, index): tuple(names) for name, index, names in manifest["transactions"]}
     if listed != entry.transactions:
-        yield finding(5, "manifest and chain list different transactions", cut.epoch)
+        yield cut.wrong(5, "manifest and chain list different transactions")
     if manifest["parent"] != {"number": link.number - 1, "sha256": link.parent}:
         story = f"the manifest's parent is entry {manifest['parent']['number']} or a different entry of that number, "
-        yield finding(5, f"{story}but the chain records the manifest as entry {link.number}", cut.epoch)
+        yield cut.wrong(5, f"{story}but the chain records the manifest as entry {link.number}")
     if link.manifest is not None and link.manifest.name != link.manifest_name:
         named = f"the chain names {link.manifest.name!r} as its manifest; expected {link.manifest_name}"
-        yield finding(5, named, cut.epoch)
+        yield cut.wrong(5, named)
 
 
 def _check_graph(cut: CutDocuments) -> Iterator[Finding]:
@@ -140,24 +135,22 @@ def _check_graph(cut: CutDocuments) -> Iterator[Finding]:
     found = hash_of_description(cut.graph)
     if found != cut.manifest["graph_hash"]:
         story = f"the stored graph has hash {found} but the manifest says {cut.manifest['graph_hash']}"
-        yield finding(5, story, cut.epoch)
+        yield cut.wrong(5, story)
     for edge in cut.graph["edges"]:
         ends = f"{edge['sender']}.{edge['output']}->{edge['receiver']}.{edge['input']}"
         if not re.fullmatch(rf"{re.escape(ends)}(#\d+)?", edge["name"]):
-            yield finding(5, f"the name of edge {edge['name']!r} does not match its ends, {ends}", cut.epoch)
+            yield cut.wrong(5, f"the name of edge {edge['name']!r} does not match its ends, {ends}")
         # The hash takes no loop for one without a name, and says nothing of limits.
         limited = edge["max_rounds"] is not None or edge["endless"]
         if edge["loop"] == "" or (limited and edge["loop"] is None):
-            yield finding(
-                5, f"edge {edge['name']!r} has limits (max_rounds, endless) or a loop without a name", cut.epoch
-            )
+            yield cut.wrong(5, f"edge {edge['name']!r} has limits (max_rounds, endless) or a loop without a name")
     for operator in cut.graph["operators"]:
         for what, ends in (("source", "inputs"), ("sink", "outputs")):
             # Those of other packages are sources and sinks of another kind.
             may_be = operator["kind"] == what or not operator[ends]
             if (operator[what] is None) if operator["kind"] == what else (operator[what] and not may_be):
                 story = f"operator {operator['name']!r} has kind {operator['kind']!r} and {what} {operator[what]!r}"
-                yield finding(5, story, cut.epoch)
+                yield cut.wrong(5, story)
 
 
 def _check_actors(cut: CutDocuments) -> Iterator[Finding]:
@@ -166,12 +159,12 @@ def _check_actors(cut: CutDocuments) -> Iterator[Finding]:
     for id, task in cut.placed.items():
         own = {str(id): "own", shared_actor(cut.entry.pipeline, id.index): "slice"}.get(task["actor"])
         if own is None:
-            yield finding(5, f"actor {task['actor']!r} cannot host this task", cut.epoch, task=str(id))
+            yield cut.wrong(5, f"actor {task['actor']!r} cannot host this task", task=id)
         else:
             kinds.setdefault(id.name, set()).add(own)
     for name, found in sorted(kinds.items()):
         if len(found) > 1:
-            yield finding(5, f"some tasks of {name!r} have their own actor and some share one", cut.epoch)
+            yield cut.wrong(5, f"some tasks of {name!r} have their own actor and some share one")
     within = {ends for ends, channel in _declared(cut).items() if channel["within_actor"]}
     for task in cut.manifest["tasks"]:
         for end in task["channels"]:
@@ -182,7 +175,7 @@ def _check_actors(cut: CutDocuments) -> Iterator[Finding]:
                     f"within an actor according to the deployment, but it has digest {end['digest']:08x}, as only "
                     "channels between actors have"
                 )
-                yield finding(5, story, cut.epoch, channel=channel_name(*ends))
+                yield cut.wrong(5, story, channel=channel_name(*ends))
 
 
 def _check_deployment(cut: CutDocuments) -> Iterator[Finding]:
@@ -190,38 +183,36 @@ def _check_deployment(cut: CutDocuments) -> Iterator[Finding]:
     parallelism: Mapping[str, int] = cut.manifest["parallelism"]
     if set(parallelism) != set(operators):
         story = f"the cut has operators {_names(parallelism)}, the graph {_names(operators)}"
-        yield finding(5, story, cut.epoch)
+        yield cut.wrong(5, story)
     ran = Counter((name, id.index) for id, task in cut.placed.items() for name in task["operators"])
     if sum(parallelism.values()) > len(ran) + EXPANDED_MAX:
         # A forged parallelism can be any number, so the instances are not listed.
         story = f"parallelism asks for {sum(parallelism.values()):,} operator instances, the tasks ran {len(ran):,}"
-        yield finding(5, story, cut.epoch)
+        yield cut.wrong(5, story)
         return
     wanted = {(name, index) for name, width in parallelism.items() for index in range(width)}
     for name, index in sorted(wanted ^ ran.keys()):
         what = "is in no task" if (name, index) in wanted else "is in a task but not in the graph"
-        yield finding(5, f"instance {index} of operator {name!r} {what}", cut.epoch)
+        yield cut.wrong(5, f"instance {index} of operator {name!r} {what}")
     for (name, index), times in ran.items():
         if times > 1:
-            yield finding(5, f"instance {index} of operator {name!r} is in {times} tasks", cut.epoch)
+            yield cut.wrong(5, f"instance {index} of operator {name!r} is in {times} tasks")
 
 
 def _check_tasks(cut: CutDocuments) -> Iterator[Finding]:
     kinds = {operator["name"]: operator["kind"] for operator in cut.graph["operators"]}
     times = Counter(map(_task, cut.manifest["tasks"]))
     for id in sorted(cut.entry.states.keys() - times.keys()):
-        yield finding(
-            5, "the chain records files of its state, but the manifest lists no such task", cut.epoch, task=str(id)
-        )
+        yield cut.wrong(5, "the chain records files of its state, but the manifest lists no such task", task=id)
     for id in sorted(cut.placed.keys() | times.keys() | cut.entry.files.keys()):
         listed = [times[id] == 1, id in cut.placed, id in cut.entry.files]
         if not all(listed):
             documents = ("the manifest", "the deployment", "the chain")
             where = " and ".join(name for name, there in zip(documents, listed, strict=True) if not there)
-            yield finding(5, f"the task is missing from {where}, or listed twice", cut.epoch, task=str(id))
+            yield cut.wrong(5, f"the task is missing from {where}, or listed twice", task=id)
     for id, task in cut.tasks.items():
         for story in _task_stories(cut, id, task, kinds):
-            yield finding(5, story, cut.epoch, task=str(id))
+            yield cut.wrong(5, story, task=id)
 
 
 def _task_stories(cut: CutDocuments, id: TaskId, task: Facts, kinds: Mapping[str, str]) -> Iterator[str]:
@@ -269,7 +260,7 @@ def check_splits(cut: CutDocuments, before: CutDocuments | None) -> Iterator[Fin
             begins_again = name in cut.manifest.get("dropped", ())
             known = splits if begins_again else earlier.get(name, splits)
         for split in sorted(splits - known):
-            yield finding(5, f"source {name!r} has no split of the name {split!r}", cut.epoch)
+            yield cut.wrong(5, f"source {name!r} has no split of the name {split!r}")
 
 
 def _splits(cut: CutDocuments) -> dict[str, set[str]]:
@@ -287,17 +278,17 @@ def _splits(cut: CutDocuments) -> dict[str, set[str]]:
 def _check_channels(cut: CutDocuments) -> Iterator[Finding]:
     declared = _declared(cut)
     if len(declared) != len(cut.manifest["deployment"]["channels"]):
-        yield finding(5, "the deployment names a channel twice", cut.epoch)
+        yield cut.wrong(5, "the deployment names a channel twice")
     actors = {id: task["actor"] for id, task in cut.placed.items()}
     edges = list(_edges_between_tasks(cut))
     count = sum(senders * (1 if is_straight else receivers) for _, senders, receivers, is_straight in edges)
     if count > len(declared) + EXPANDED_MAX:
-        yield finding(5, f"the graph has {count:,} channels, the deployment lists {len(declared):,}", cut.epoch)
+        yield cut.wrong(5, f"the graph has {count:,} channels, the deployment lists {len(declared):,}")
         return
     wanted = dict(_channels_of(cut, edges))
     for ends in sorted(wanted.keys() ^ declared.keys()):
         what = "is missing from the deployment" if ends in wanted else "belongs to no edge of the graph"
-        yield finding(5, f"the channel {what}", cut.epoch, channel=channel_name(*ends))
+        yield cut.wrong(5, f"the channel {what}", channel=channel_name(*ends))
     for ends in sorted(wanted.keys() & declared.keys()):
         channel, (_, *tasks) = declared[ends], ends
         sender, receiver = TaskId(tasks[0], tasks[1]), TaskId(tasks[2], tasks[3])
@@ -305,7 +296,7 @@ def _check_channels(cut: CutDocuments) -> Iterator[Finding]:
         if (channel["is_back"], channel["within_actor"]) != (wanted[ends], within):
             story = f"the deployment says is_back={channel['is_back']}, within_actor={channel['within_actor']}; "
             story += f"graph and actors say {wanted[ends]} and {within}"
-            yield finding(5, story, cut.epoch, channel=channel_name(*ends))
+            yield cut.wrong(5, story, channel=channel_name(*ends))
     yield from _check_ends(cut)
 
 
@@ -330,7 +321,7 @@ def _check_ends(cut: CutDocuments) -> Iterator[Finding]:
             if not is_right:
                 story = f"the input is listed with ended={ended}, against its log or the end of its sender"
                 name = channel_name(channel["edge"], *channel["sender"], *channel["receiver"])
-                yield finding(5, story, cut.epoch, channel=name, task=str(id))
+                yield cut.wrong(5, story, channel=name, task=id)
 
 
 _Width = tuple[Facts, int, int, bool]
@@ -386,20 +377,20 @@ def _check_files(cut: CutDocuments) -> Iterator[Finding]:
     times = Counter(file["name"] for task in cut.manifest["tasks"] for _, file in layered_files(task))
     for name, count in times.items():
         if count > 1:
-            yield finding(5, f"the file {name} is listed {count} times", cut.epoch)
+            yield cut.wrong(5, f"the file {name} is listed {count} times")
     for name, fault in cut.foreign.items():
-        yield finding(5, f"the file {name} was not written by a store: {fault}", cut.epoch)
+        yield cut.wrong(5, f"the file {name} was not written by a store: {fault}")
     for name, file in cut.manifest["constants"].items():
         if not is_of_constant(file["name"]):
-            yield finding(5, f"constant {name!r} is in {file['name']}, which is no file of a constant", cut.epoch)
+            yield cut.wrong(5, f"constant {name!r} is in {file['name']}, which is no file of a constant")
     for id, task in cut.tasks.items():
-        yield from (finding(5, story, cut.epoch, task=str(id)) for story in _layer_stories(cut, id, task))
+        yield from (cut.wrong(5, story, task=id) for story in _layer_stories(cut, id, task))
         folder = attempt_folder(cut.entry.attempt, task["filed"])
         for story in _file_stories(id, folder, task["files"], _files_of(cut, id)):
-            yield finding(5, story, cut.epoch, task=str(id))
+            yield cut.wrong(5, story, task=id)
         of_rows = {table_of(file["name"]) for file in task["files"] if file["groups"] is None}
         for table in sorted(cut.said[id].keys() - of_rows):
-            yield finding(5, f"its file for {', '.join(table)} is missing", cut.epoch, task=str(id))
+            yield cut.wrong(5, f"its file for {', '.join(table)} is missing", task=id)
 
 
 def _file_stories(id: TaskId, folder: Parts, files: Iterable[Facts], allowed: Set[Parts]) -> Iterator[str]:
@@ -460,7 +451,7 @@ def check_lists(cut: CutDocuments, cuts: Mapping[int, CutDocuments], previous: i
         if task["below"] and bases_of(task) <= cuts.keys() and continued(id, task, cuts, previous) is None:
             epochs = [layer["epoch"] for layer in task["below"]]
             story = f"its state is on top of files of epochs {epochs}, which are not those of its base {task['base']}"
-            yield finding(8, story, cut.epoch, task=str(id))
+            yield cut.wrong(8, story, task=id)
 
 
 def _layer_stories(cut: CutDocuments, id: TaskId, task: Facts) -> Iterator[str]:

@@ -18,7 +18,7 @@ from backedge.graphs.ids import TaskId
 from backedge.graphs.routing import task_of_group
 from backedge.recovery.spark.audit.cut_roles import BEFORE, NOW, CutRoles, aggregated, telling
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments
-from backedge.recovery.spark.report.verdict import Facts, Finding, finding
+from backedge.recovery.spark.report.verdict import Facts, Finding
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -174,12 +174,12 @@ def check_operators(
             now = records_of(cut, kind).get(name, 0)
             if now < count:
                 story = f"{kind} {name!r} has counted {now} records, fewer than the {count} in the previous cut"
-                yield finding(8, story, cut.epoch), 1
+                yield cut.wrong(8, story), 1
         for name, row in rows.items():
             for fault in row["faults"]:
                 more = f" (and {fault['found'] - 1} more)" if fault["found"] > 1 else ""
                 story = f"{kind} {name!r}: {fault['story']}{more}"
-                yield finding(fault["statement"], story, cut.epoch), fault["found"]
+                yield cut.wrong(fault["statement"], story), fault["found"]
 
 
 def _check_sources(cut: CutDocuments, counted: OperatorCounts) -> Iterator[Finding]:
@@ -187,10 +187,10 @@ def _check_sources(cut: CutDocuments, counted: OperatorCounts) -> Iterator[Findi
         row: Mapping[str, Any] = counted.sources.get(name, {"splits": 0, "was_read": False})
         read = counted.read(name) if name in counted.sources else 0
         if read is not None and read != sent:
-            yield finding(6, f"source {name!r} has sent {sent} records but its positions count {read}", cut.epoch)
+            yield cut.wrong(6, f"source {name!r} has sent {sent} records but its positions count {read}")
         elif sent and not row["was_read"]:
             story = f"source {name!r} has sent {sent} records but the positions are at the start of every split"
-            yield finding(6, story, cut.epoch)
+            yield cut.wrong(6, story)
 
 
 def _check_sinks(cut: CutDocuments, counted: OperatorCounts, before: Counts) -> Iterator[Finding]:
@@ -199,7 +199,7 @@ def _check_sinks(cut: CutDocuments, counted: OperatorCounts, before: Counts) -> 
         held = counted.sinks[name]["held"] if name in counted.sinks else 0
         if since != held:
             story = f"sink {name!r} has written {since} records since the previous cut"
-            yield finding(6, f"{story} but the transactions prepared since then hold {held}", cut.epoch)
+            yield cut.wrong(6, f"{story} but the transactions prepared since then hold {held}")
 
 
 def _check_state(cut: CutDocuments, counted: OperatorCounts) -> Iterator[Finding]:
@@ -210,7 +210,7 @@ def _check_state(cut: CutDocuments, counted: OperatorCounts) -> Iterator[Finding
         held = sum(row["rows"] for name in names if (row := counted.state.get((name, id.index, own))) is not None)
         if held != task["state_rows"]:
             story = f"its state files hold {held} rows but the manifest says {task['state_rows']}"
-            yield finding(5, story, cut.epoch, task=str(id))
+            yield cut.wrong(5, story, task=id)
         for name, layer in ((name, layer) for name in names for layer in range(own + 1)):
             row = counted.state.get((name, id.index, layer))
             if row is None or row.get("lowest") is None or name not in parallelism:
@@ -220,4 +220,4 @@ def _check_state(cut: CutDocuments, counted: OperatorCounts) -> Iterator[Finding
             if homes != [id.index, id.index]:
                 story = f"operator {name!r} holds key groups {row['lowest']} to {row['highest']}, which belong to "
                 story += f"tasks {homes[0]} to {homes[1]}"
-                yield finding(5, story, cut.epoch, task=str(id))
+                yield cut.wrong(5, story, task=id)

@@ -26,7 +26,7 @@ from backedge.recovery.spark.audit.cut_roles import CutRoles, aggregated, one_of
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments, compactions_in, continued, layer_names
 from backedge.recovery.spark.cut_tables.cut_tables import identified
 from backedge.recovery.spark.cut_tables.local_rows import local_frame
-from backedge.recovery.spark.report.verdict import Facts, Finding, finding
+from backedge.recovery.spark.report.verdict import Facts, Finding
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,7 +131,7 @@ def replaced_findings(cut: CutDocuments, row: Facts) -> Iterator[tuple[Finding, 
     for what, story in stories.items():
         if row[what]:
             told = story.format(keys=counted(row[what], "key"))
-            yield finding(8, f"{names}{told}; first: {row[f'first_{what}']}", cut.epoch, task=str(id)), 1
+            yield cut.wrong(8, f"{names}{told}; first: {row[f'first_{what}']}", task=id), 1
 
 
 def _is_of(row: Facts, index: int, task: Facts) -> bool:

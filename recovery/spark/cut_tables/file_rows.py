@@ -9,6 +9,7 @@ from tempfile import SpooledTemporaryFile
 from typing import Any
 
 from backedge.graphs.wording import one_line
+from backedge.recovery.cut.keyed_parts import ITEMS
 from backedge.recovery.spark.cut_tables.decoding import identity_in, json_of, pair_of, records_of
 from backedge.recovery.spark.cut_tables.page_checks import PageError
 from backedge.recovery.spark.cut_tables.table_files import opened_table
@@ -26,7 +27,6 @@ from backedge.recovery.stores.store_schemes import store_at
 
 _ON_DISK = {"in_flight": "log", "state_layers": "state"}
 _IN_MEMORY_BYTES = 256 << 20
-KEYED = ("value", "timer", "gone")
 
 Listed = tuple[str, str, int, str]
 """What a manifest lists of a file: its store, its name there, its size and digest."""
@@ -129,7 +129,7 @@ def identity(
     >>> identity("pending", None, None, None, None, b"") is None
     True
     """
-    if kind not in KEYED:
+    if kind not in ITEMS:
         return None
     if key_int is not None:
         return str(key_int)
