@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from backedge.graphs.ids import Attempt, Epoch, turn_in
+from backedge.graphs.ids import Attempt, Epoch, prepared_by, turn_in
 from backedge.recovery.restore.outline import CutOutline
 
 
@@ -58,8 +58,7 @@ class LaterOutput(Struct, frozen=True):
             return turn.epoch > self.epoch
         if turn.attempt != self.taken_by:
             return turn.attempt > self.taken_by
-        sink = transaction.rsplit(".", 3)[0]
-        return (sink, turn.index) not in self.ended
+        return prepared_by(transaction) not in self.ended
 
     def removes_open(self, attempt: int) -> bool:
         return attempt < self.attempt and attempt not in self.others

@@ -31,6 +31,14 @@ class TableWriter:
         self._columns = table.columns(connection)
         self._types = {column.name: column.type for column in self._columns}
 
+    @staticmethod
+    def entered(connection: Any, table: Table, key: Sequence[str], place: SinkPlace) -> TableWriter:
+        """Open a table for a sink; writers of earlier attempts commit nothing from here on."""
+        end_earlier_sessions(connection, place)
+        writer = TableWriter(connection, table, key)
+        writer.ledger(connection, place).enter()
+        return writer
+
     def row_check(self, sink: str) -> RowCheck:
         """The check of records before the cut."""
         transformer = driver().adapt.Transformer()

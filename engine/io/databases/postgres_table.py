@@ -9,7 +9,7 @@ from typing import Any
 from backedge.engine.io.databases.database_errors import DatabaseError, DatabaseLostError, one_line
 from backedge.engine.io.databases.key_ranges import START, KeyRange, KeyReader, Position, list_ranges
 from backedge.engine.io.databases.marked_writer import TableSink
-from backedge.engine.io.databases.postgres_rows import TableWriter, check_writable, end_earlier_sessions, session_of
+from backedge.engine.io.databases.postgres_rows import TableWriter, check_writable, session_of
 from backedge.engine.io.databases.postgres_server import Server, Table, check_dsn, driver
 from backedge.engine.io.databases.prepared_writer import PreparedWriter, check_prepared, roll_back_prepared
 from backedge.engine.io.databases.table_rows import RowCheck, key_columns
@@ -151,14 +151,9 @@ class _PostgresStore:
         self._described.check_table()
 
     def enter(self, place: SinkPlace) -> RowCheck:
-        def work(connection: Any) -> TableWriter:
-            end_earlier_sessions(connection, place)
-            writer = TableWriter(connection, self._table, self._described.key)
-            writer.ledger(connection, place).enter()
-            return writer
-
-        self._table.server = self._table.server.another(session_of(place))
-        self._writer = self._table.server.run(work)
+        table, key = self._table, self._described.key
+        table.server = table.server.another(session_of(place))
+        self._writer = table.server.run(lambda connection: TableWriter.entered(connection, table, key, place))
         return self._writer.row_check(place.operator)
 
     def commit(self, place: SinkPlace, transaction: str, records: list[dict[str, Any]]) -> None:

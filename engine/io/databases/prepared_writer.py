@@ -27,7 +27,7 @@ from backedge.engine.io.databases.database_errors import (
     UncommittedOutputError,
     one_line,
 )
-from backedge.engine.io.databases.postgres_rows import TableWriter, end_earlier_sessions, session_of
+from backedge.engine.io.databases.postgres_rows import TableWriter, session_of
 from backedge.engine.io.databases.postgres_server import PATIENCE_S, Server, Table, driver
 from backedge.engine.io.databases.table_rows import RowCheck
 from backedge.engine.io.files.file_errors import UnknownTransactionError, UnwritableRecordError
@@ -99,14 +99,7 @@ class PreparedWriter:
         self._waiting: list[dict[str, Any]] = []
         self._is_broken = False
         self._prepared_last: str | None = None
-
-        def enter(connection: Any) -> TableWriter:
-            end_earlier_sessions(connection, place)
-            writer = TableWriter(connection, table, ())
-            writer.ledger(connection, place).enter()
-            return writer
-
-        self._writer = self._server.run(enter)
+        self._writer = self._server.run(lambda connection: TableWriter.entered(connection, table, (), place))
         self._check: RowCheck = self._writer.row_check(place.operator)
 
     def write(self, records: Records) -> None:

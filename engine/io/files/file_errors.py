@@ -68,3 +68,11 @@ class UnwritableRecordError(TaskError):
 
     Fix: convert the record with `map` before it is written, or choose another format.
     """
+
+
+def unpublished(sink: str, waiting: object, error: OSError) -> OutputError:
+    """The error to raise at the end of a run if output cannot be published, which waits there."""
+    return OutputError(
+        f"sink {sink!r} could not publish all of its output ({error}): the rest waits in {waiting}; repair that, and "
+        "resume the run, which publishes it"
+    )

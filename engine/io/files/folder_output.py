@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backedge.engine.io.files.file_errors import OutputError
+from backedge.engine.io.files.file_errors import unpublished
 from backedge.engine.io.files.names import path_name
 from backedge.engine.io.files.output_folders import (
     STAGING,
@@ -74,10 +74,7 @@ class FolderOutput:
             try:
                 self._rolls.take_over(Attempt(place.attempt), place.task, rollback.removes_open)
             except OSError as error:
-                raise OutputError(
-                    f"sink {place.operator!r} could not publish all of its output ({error}): the rest waits in "
-                    f"{staging.folder}; repair that, and resume the run, which publishes it"
-                ) from error
+                raise unpublished(place.operator, staging.folder, error) from error
         try:
             staging.roll_back(rollback)
         finally:

@@ -24,7 +24,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from backedge.engine.io.files.file_errors import OutputError, UnknownTransactionError
+from backedge.engine.io.files.file_errors import OutputError, UnknownTransactionError, unpublished
 from backedge.engine.io.files.folder_output import published_name
 from backedge.engine.io.files.names import path_name
 from backedge.engine.io.files.object_rolls import PIECES_MAX, ObjectRolls, lines_of
@@ -103,10 +103,7 @@ class ObjectOutput:
             for line in lines_of(name for name in rollback.committed if prepared_by(name)[0] == place.operator):
                 self._rolls.publish(line)
         except OSError as error:
-            raise OutputError(
-                f"sink {place.operator!r} could not publish all of its output ({error}): the rest waits in "
-                f"{self._staging.location}; repair that, and resume the run, which publishes it"
-            ) from error
+            raise unpublished(place.operator, self._staging.location, error) from error
         self._staging.roll_back(rollback)
 
     def withdraw(self, later: Withdrawal) -> None:

@@ -12,6 +12,7 @@ A receiver of deliveries gets the name of the transaction, and may get one twice
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
@@ -37,7 +38,7 @@ NewPart = Callable[[Path], Part]
 StagingT = TypeVar("StagingT", Staging, ObjectStaging)
 
 
-class StagedWriter(Generic[StagingT]):
+class StagedWriter(ABC, Generic[StagingT]):
     """Writes transactions to the staging of a sink. Subclasses define how one is published."""
 
     def __init__(
@@ -87,9 +88,9 @@ class StagedWriter(Generic[StagingT]):
         self._part, self._path, self._prepared_last = None, None, name
         return True
 
+    @abstractmethod
     def commit(self, name: str) -> None:
         """Publish what any task of any attempt has prepared under this name."""
-        raise NotImplementedError(f"{type(self).__name__} has no commit(name): publish transaction {name!r}")
 
     def close(self) -> None:
         """Drop the open transaction; the writer is not used any more."""
@@ -97,9 +98,9 @@ class StagedWriter(Generic[StagingT]):
             self._staging.drop(self._path)
         self._part, self._path = None, None
 
+    @abstractmethod
     def _is_published(self, name: str) -> bool:
         """Whether a transaction is where published ones, or their notes, are."""
-        raise NotImplementedError(f"{type(self).__name__} has no _is_published(name): look for {name!r}")
 
     def _named(self, error: OSError, path: object) -> OSError:
         """The same error with the sink, and with this path if it has none, as errors of writing."""

@@ -9,7 +9,7 @@ from msgspec.structs import asdict, astuple, replace
 from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.run.driver import RunDriver
 from backedge.engine.simulation.breaks.break_parts import Break
-from backedge.graphs.ids import Attempt, Epoch, turn_in
+from backedge.graphs.ids import Attempt, Epoch, prepared_by, turn_in
 from backedge.recovery.protocol.orders import (
     Abort,
     AppendEntry,
@@ -116,7 +116,7 @@ class _EndedInTheCut(LaterOutput, frozen=True):
         turn = turn_in(transaction)
         if turn is None or turn.epoch > 0 or turn.attempt >= self.taken_by:
             return super().removes(transaction)
-        return (transaction.rsplit(".", 3)[0], turn.index) not in self.ended
+        return prepared_by(transaction) not in self.ended
 
 
 class OutputOfFormerTasksReplaced(RunDriver):
