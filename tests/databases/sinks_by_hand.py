@@ -34,7 +34,8 @@ class Rows:
 
     def __init__(self, folder: Path, server: PostgresProcess | None = None, schema: str = "") -> None:
         self.folder = folder
-        self.server = server
+        # None for SQLite.
+        self.server: Any = server
         self.schema = schema
         self.opened: list[Any] = []
         self.path = str(folder / "rows.db")

@@ -250,7 +250,6 @@ def test_the_statement_of_the_error_gives_up_the_records_of_a_transaction(rows: 
 @pytest.mark.parametrize("prepared", [False, True])
 def test_a_process_that_stands_still_in_a_commit_holds_up_no_later_attempt(postgres_rows: Rows, prepared: bool):
     rows = postgres_rows
-    assert rows.server is not None
     rows.writer(prepared=prepared).close()
     zombie = psycopg.connect(rows.server.dsn, application_name=session_of(place_in(rows.folder)))
     zombie.execute(f"SELECT attempt FROM {rows.schema}.backedge_attempts FOR SHARE")
@@ -266,7 +265,6 @@ def test_a_process_that_stands_still_in_a_commit_holds_up_no_later_attempt(postg
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_a_commit_whose_reply_is_lost_counts_once(postgres_rows: Rows, side: Any, evidence: Evidence):
     rows = postgres_rows
-    assert rows.server is not None
     strike = Strike("COMMIT", side)
     with FaultProxy(rows.server.socket) as proxy:
         writer = rows.writer(dsn=proxy.dsn)

@@ -32,7 +32,6 @@ def writer(postgres_rows: Rows) -> Any:
 
 def test_rows_are_prepared_then_committed(postgres_rows: Rows, writer: Any):
     rows, server = postgres_rows, postgres_rows.server
-    assert server is not None
     writer.write(records(1, 2))
     assert server.prepared() == []
     assert writer.prepare(transaction(1))
@@ -61,7 +60,6 @@ def test_a_repeated_commit_changes_nothing(postgres_rows: Rows, writer: Any):
 
 def test_the_first_task_that_is_asked_commits_the_epoch_of_all_tasks(postgres_rows: Rows, writer: Any):
     server = postgres_rows.server
-    assert server is not None
     other = postgres_rows.writer(prepared=True, task=1)
     prepare(other, 2, 1, task=1)  # its epoch was aborted: the next complete cut lists it
     prepare(other, 3, 2, task=1)
@@ -84,7 +82,6 @@ def test_what_was_never_prepared_is_lost_and_says_so(writer: Any):
 
 def test_orphans_are_rolled_back_and_other_runs_are_left_alone(postgres_rows: Rows, writer: Any):
     rows, server = postgres_rows, postgres_rows.server
-    assert server is not None
     prepare(writer, 1, 1)
     prepare(writer, 2, 2)
     stranger = rows.writer(prepared=True, run="77aa")
@@ -118,7 +115,6 @@ def test_a_step_whose_reply_is_lost_has_happened_or_not(
     postgres_rows: Rows, statement: str, side: Any, evidence: Evidence
 ):
     rows, server = postgres_rows, postgres_rows.server
-    assert server is not None
     seen: list[list[str]] = []
     strike = Strike(statement, side, lambda client: seen.append(server.prepared()))
     with FaultProxy(server.socket, strike) as proxy:
@@ -142,18 +138,24 @@ def test_a_step_whose_reply_is_lost_has_happened_or_not(
     evidence.same(rows.ids(), [1, 2])
 
 
-def test_what_was_open_when_the_connection_broke_is_not_prepared(postgres_rows: Rows, writer: Any):
+@pytest.mark.parametrize("by_the_server", [True, False])
+def test_what_was_open_when_the_connection_broke_is_not_prepared_or_continued_on_another(
+    postgres_rows: Rows, writer: Any, by_the_server: bool
+):
     writer.write(records(1))
     writer._send()
-    postgres_rows.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'backedge %' "
-        "AND state = 'idle in transaction'"
-    )
+    if by_the_server:
+        postgres_rows.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'backedge %' "
+            "AND state = 'idle in transaction'"
+        )
+    else:
+        writer._open.close()
     writer.write(records(2))
     for _ in range(2):
         with pytest.raises(DatabaseLostError):
             writer.prepare(transaction(1))
-    assert postgres_rows.server is not None and postgres_rows.server.prepared() == []
+    assert postgres_rows.server.prepared() == postgres_rows.ids() == []
 
 
 def test_a_row_that_the_table_refuses_is_found_before_the_cut(postgres_rows: Rows, writer: Any):
@@ -215,13 +217,3 @@ def test_ids_are_short_enough_whatever_the_names_are():
         assert len(found.encode()) <= GID_BYTES_MAX
         assert ids.transaction(found) == transaction
     assert GlobalIds("a", "b", SINK).transaction(GlobalIds("a", "c", SINK).of(transaction)) is None
-
-
-def test_a_transaction_is_not_continued_on_another_connection(postgres_rows: Rows, writer: Any):
-    writer.write(records(1))
-    writer._send()
-    writer._open.close()
-    writer.write(records(2))
-    with pytest.raises(DatabaseLostError):
-        writer.prepare(transaction(1))
-    assert postgres_rows.ids() == []

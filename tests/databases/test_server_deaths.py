@@ -71,7 +71,6 @@ def test_a_server_that_is_killed_at_a_step_loses_nothing(
     postgres_rows: Rows, prepared: bool, step: str, side: Any, evidence: Evidence
 ):
     rows, server = postgres_rows, postgres_rows.server
-    assert server is not None
     starts = server.starts
     strike = Strike(step, side, Death(server, is_killed=side == "after"))
     with FaultProxy(server.socket) as proxy:

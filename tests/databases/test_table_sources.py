@@ -119,17 +119,16 @@ def test_columns_that_have_a_name_of_the_row_id_are_columns(tmp_path: Path, name
     assert [(record["n"], record[names[0]]) for record in found] == [(n, n // 3) for n in range(100)]
 
 
-def test_a_table_whose_columns_have_all_names_of_the_row_id_is_refused(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("definition", "named"),
+    [("(rowid, oid, _ROWID_)", "rowid, _rowid_, oid"), ("(key text PRIMARY KEY) WITHOUT ROWID", "WITHOUT ROWID")],
+)
+def test_a_table_without_row_ids_or_whose_columns_have_all_their_names_is_refused(
+    tmp_path: Path, definition: str, named: str
+):
     with closing(sqlite3.connect(tmp_path / "n.db")) as connection, connection:
-        connection.execute("CREATE TABLE n (rowid, oid, _ROWID_)")
-    with pytest.raises(DatabaseError, match="rowid, _rowid_, oid"):
-        SqliteTable(str(tmp_path / "n.db"), "n").validate_input()
-
-
-def test_a_table_without_row_ids_is_refused(tmp_path: Path):
-    with closing(sqlite3.connect(tmp_path / "n.db")) as connection, connection:
-        connection.execute("CREATE TABLE n (key text PRIMARY KEY) WITHOUT ROWID")
-    with pytest.raises(DatabaseError, match="WITHOUT ROWID"):
+        connection.execute(f"CREATE TABLE n {definition}")
+    with pytest.raises(DatabaseError, match=named):
         SqliteTable(str(tmp_path / "n.db"), "n").validate_input()
 
 

@@ -31,22 +31,18 @@ def cores(*pairs: tuple[int, int], seeds: int = 3) -> dict[int, int]:
 
 
 @pytest.mark.slow
-def test_a_chain_is_peeled_from_its_ends_and_a_ring_stays_longer():
-    chain = [(1, 2), (2, 3), (3, 4)]
-    ring = [(4, 5), (5, 6), (4, 6)]
-    assert cores(*chain, *ring) == {1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 2}
-
-
-@pytest.mark.slow
-def test_who_loses_all_partners_in_one_round_gets_a_core_number_nevertheless():
-    star = [(0, leaf) for leaf in range(1, 6)]
-    assert cores(*star) == dict.fromkeys(range(6), 1)
-
-
-@pytest.mark.slow
-def test_four_who_all_pay_each_other_are_a_core_of_three():
-    everybody = [(one, other) for one in range(4) for other in range(one)]
-    assert cores(*everybody, (3, 4), (4, 5)) == {0: 3, 1: 3, 2: 3, 3: 3, 4: 1, 5: 1}
+def test_accounts_have_the_core_numbers_of_their_chain_their_ring_their_star_and_of_all_who_pay_each_other():
+    """A chain is peeled from its ends; who loses all partners in one round has a number, too."""
+    chain, ring = [(1, 2), (2, 3), (3, 4)], [(4, 5), (5, 6), (4, 6)]
+    star = [(10, leaf) for leaf in range(11, 16)]
+    everybody = [(20 + one, 20 + other) for one in range(4) for other in range(one)]
+    found = cores(*chain, *ring, *star, *everybody, (23, 24), (24, 25))
+    assert {account: core for account, core in found.items() if account < 10} == {1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 2}
+    assert {account: core for account, core in found.items() if 10 <= account < 20} == dict.fromkeys(range(10, 16), 1)
+    assert {account: core for account, core in found.items() if account >= 20} == {
+        **dict.fromkeys(range(20, 24), 3),
+        **dict.fromkeys((24, 25), 1),
+    }
 
 
 @pytest.mark.slow
