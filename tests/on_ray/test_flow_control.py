@@ -116,6 +116,11 @@ class Receiver:
         self.inbox.receive(item, kept)
         self.end.on_received(payload, now_ns)
 
+    def receive_all(self, last: int) -> None:
+        """Batches up to this number."""
+        for number in range(1, last + 1):
+            self.receive(data(number))
+
     def consume(self, now_ns: int = 0, free_ns: int = 0) -> Any:
         payload = self.inbox.consume().payload
         self.end.on_consumed(self.inbox.consumed, now_ns, free_ns)
@@ -125,8 +130,7 @@ class Receiver:
 def test_the_receiver_gives_credit_for_what_it_has_consumed(space: SpillSpace):
     wire = Wire()
     arrivals = Receiver(REGULAR, wire, space, credit=4 * KB)
-    for number in range(1, 8):
-        arrivals.receive(data(number))
+    arrivals.receive_all(7)
     assert wire.credits() == [] and arrivals.end.bytes_waiting == 7 * KB
     for _ in range(7):
         arrivals.consume()
@@ -138,8 +142,7 @@ def test_the_receiver_gives_credit_for_what_it_has_consumed(space: SpillSpace):
 def test_the_window_is_what_a_slow_receiver_consumes_in_half_a_second(space: SpillSpace):
     wire = Wire()
     arrivals = Receiver(REGULAR, wire, space, credit=4_000 * KB)
-    for number in range(1, 101):
-        arrivals.receive(data(number))
+    arrivals.receive_all(100)
     for number in range(100):
         arrivals.consume(now_ns=number * 50_000_000)
     assert wire.said[-1].window == pytest.approx(10 * KB, rel=0.1)
@@ -147,8 +150,7 @@ def test_the_window_is_what_a_slow_receiver_consumes_in_half_a_second(space: Spi
 
 def test_time_in_which_nothing_may_be_taken_says_nothing_of_the_pace(space: SpillSpace):
     arrivals = Receiver(REGULAR, Wire(), space, credit=4_000 * KB)
-    for number in range(1, 101):
-        arrivals.receive(data(number))
+    arrivals.receive_all(100)
     for number in range(100):
         arrivals.consume(number * 50_000_000, free_ns=number * 50_000_000 - 1_000)
     assert arrivals.end.window > 100 * KB
@@ -157,8 +159,7 @@ def test_time_in_which_nothing_may_be_taken_says_nothing_of_the_pace(space: Spil
 def test_a_receiver_that_becomes_slow_says_so_at_once(space: SpillSpace):
     wire = Wire()
     arrivals = Receiver(REGULAR, wire, space, credit=40 * KB)
-    for number in range(1, 102):
-        arrivals.receive(data(number))
+    arrivals.receive_all(101)
     for number in range(100):
         arrivals.consume(now_ns=number * 1_000)
     assert arrivals.end.window == 40 * KB
@@ -285,18 +286,6 @@ def test_a_back_edge_is_never_full_and_keeps_the_order(space: SpillSpace):
     assert wire.sent == items
 
 
-def test_what_memory_does_not_hold_waits_on_disk(space: SpillSpace):
-    wire = Wire()
-    out = back_edge(wire, space)
-    items = [data(number) for number in range(1, 10)]
-    for item in items:
-        out.send(item)
-    assert space.bytes_used == 6 * KB, "one is on its way, two are in memory"
-    out.on_credit(Credit(1, 100 * KB, KB))
-    assert wire.sent == items
-    assert space.bytes_ever == 6 * KB
-
-
 def test_what_is_sent_behind_what_waits_waits_too_though_there_is_credit_again(space: SpillSpace):
     wire = Wire()
     out = back_edge(wire, space)
@@ -392,8 +381,7 @@ def test_a_disk_that_takes_a_part_only_is_asked_again(monkeypatch: pytest.Monkey
 
 def test_records_that_wait_are_estimated_from_the_size_of_those_before(space: SpillSpace):
     arrivals = Receiver(REGULAR, Wire(), space, credit=100 * KB)
-    for number in range(1, 7):
-        arrivals.receive(data(number))
+    arrivals.receive_all(6)
     assert arrivals.end.records_waiting() == 6, "at least one in each batch"
     arrivals.consume()
     arrivals.end.records += 20
@@ -413,7 +401,7 @@ def test_the_first_batch_says_how_long_something_has_been_waiting(space: SpillSp
     assert arrivals.end.waiting_since_ns() == 70
 
 
-def test_a_back_edge_says_what_waits_at_its_sender_in_memory_and_on_disk(space: SpillSpace):
+def test_what_memory_does_not_hold_waits_on_disk_and_a_back_edge_says_what_waits_where(space: SpillSpace):
     wire = Wire()
     out = RemoteBackEdge(BACK, wire.sent.append, window=2 * KB, memory_bytes_max=3 * KB, space=space)
     for number in range(1, 11):
@@ -424,7 +412,8 @@ def test_a_back_edge_says_what_waits_at_its_sender_in_memory_and_on_disk(space: 
     assert out.records_waiting() == 40
     for number in range(1, 11):
         out.on_credit(Credit(number, number * KB, 2 * KB))
-    assert (out.bytes_waiting, out.records_waiting(), len(wire.sent)) == (0, 0, 10)
+    assert (out.bytes_waiting, out.records_waiting(), space.bytes_ever) == (0, 0, 5 * KB)
+    assert wire.sent == [data(number) for number in range(1, 11)]
 
 
 def _open_files() -> int:
