@@ -32,12 +32,12 @@ from backedge.graphs.ids import ChannelId, TaskId
 from backedge.graphs.plan import Edge, Operator, Plan
 from backedge.recovery.cut.cut import Cut, InputRecord, LogEntry, OutputRecord, TaskSnapshot
 from backedge.recovery.protocol.channels import Inbox, Outlet, Queued
-from backedge.recovery.protocol.coordinator import SnapshotOptions
 from backedge.recovery.protocol.effects import Report, TaskRecord
 from backedge.recovery.protocol.life import Life
 from backedge.recovery.protocol.messages import Barrier, Data, End, Mode
 from backedge.recovery.protocol.orders import AttemptStart, FileId, Manifest, StateFile
 from backedge.recovery.protocol.restored import TaskRestore
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from backedge.recovery.protocol.termination import Termination
 from backedge.recovery.restore.plan import RestorePlan
 

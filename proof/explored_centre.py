@@ -38,6 +38,7 @@ class Centre:
 
     - is_fresh: there is a complete cut whose files still exist, so a crash leads to a new state.
     - may_crash: a crash would take something.
+    - may_begin: an epoch may begin.
     - is_calm: all tasks run, and no probe is under way.
     """
 
@@ -55,10 +56,12 @@ class Centre:
         self.is_running = world.supervisor.stage is Stage.RUNNING
         self.has_coordinator = coordinator is not None
         self.final: Epoch | None = None if coordinator is None else coordinator.final
+        self.may_begin = False
         self.is_calm = self.is_running and coordinator is not None
         self.open: tuple[Epoch, ...] = ()
         if coordinator is not None:
             self.open = tuple(epoch for epoch, cut in coordinator.open.items() if not cut.mode.is_probe)
+            self.may_begin = coordinator.final is None and not coordinator.is_exclusive_open
             self.is_calm = self.is_running and len(self.open) == len(coordinator.open)
 
 
@@ -150,10 +153,10 @@ class Centres:
                 world.apply(("notice",))
             case ("forget",):
                 world.store.forget_complete(world.supervisor.attempt, may_be_base=self.graph.files_max > 1)
-                kept = world.supervisor.kept
-                world.supervisor.kept = {e: cut._replace(transactions=frozenset()) for e, cut in kept.items()}
+                kept = world.supervisor.chain.kept
+                world.supervisor.chain.kept = {e: cut._replace(transactions=frozenset()) for e, cut in kept.items()}
             case ("epoch",):
-                world.obey(coordinator.request(self.graph.mode, world.now_ms))
+                world.begin_epoch(self.graph.mode)
             case ("abort_epoch", epoch):
                 task = self.places.tasks[0]
                 decline = Decline(epoch, "explored")

@@ -28,11 +28,13 @@ from backedge.engine.run.ports import Placed, RunObserver, RunPorts
 from backedge.graphs.deployment import Deployment, Task
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.plan import Plan
+from backedge.recovery.protocol.chain_view import claimant_of, run_of
 from backedge.recovery.protocol.coordinator import Coordinator
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import AppendEntry, AttemptStart, Entry, Manifest, Numbered, Order
 from backedge.recovery.protocol.pipelines import Pipeline
-from backedge.recovery.protocol.supervisor import RestartOptions, Stage, Supervisor, claimant_of, run_of
+from backedge.recovery.protocol.restarts import RestartOptions
+from backedge.recovery.protocol.supervisor import Stage, Supervisor
 from backedge.recovery.stores.store_errors import OutcomeUnknownError
 from proof.explorer import Exploration
 
@@ -118,7 +120,6 @@ class NoEpochs(Coordinator):
 
     def on_manifest_written(self, epoch: Epoch, now_ms: int) -> list[Order]:
         """The cut is complete."""
-        self.latest = epoch
         return []
 
 
@@ -202,7 +203,7 @@ class Scene:
             case "cut":
                 self.left["cuts"] -= 1
                 led = driver.supervisor
-                epoch = led.pipeline.first_epoch(led.next_epoch)
+                epoch = led.chain.pipeline.first_epoch(led.chain.next_epoch)
                 driver.obey(led.append(Manifest(epoch, led.attempt, Mode.ALIGNED, {TASK: epoch}, {})))
             case _:
                 self.left["failures"] -= 1
@@ -252,12 +253,12 @@ def _of_driver(driver: RunDriver) -> Any:
     return (
         led.stage,
         led.attempt,
-        led.entries,
-        led.highest,
+        led.chain.entries,
+        led.chain.highest,
         led.restored_from,
         led.asked,
-        led.claim_of_pipeline,
-        tuple(led.given_up),
+        led.chain.claim_of_pipeline,
+        tuple(led.chain.given_up),
         tuple(sorted(led.waiting)),
         _told(Numbered(step.number, step.entry)) if isinstance(step, AppendEntry) else step,
         (driver.is_unknown, driver.tries, driver.coordinator is None),

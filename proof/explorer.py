@@ -175,7 +175,7 @@ class Explorer:
                 found.append(("crash",))
         if not centre.has_coordinator:
             return found
-        if left.epochs and centre.final is None and all(self.places.met[p].is_started for p in state.places):
+        if left.epochs and centre.may_begin and all(self.places.met[p].is_started for p in state.places):
             found.append(("epoch",))
         if left.aborts:
             found += [("abort_epoch", epoch) for epoch in centre.open]

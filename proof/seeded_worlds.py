@@ -14,11 +14,11 @@ from backedge.engine.simulation.world.world_options import Parts, WorldOptions
 from backedge.engine.state.keyed_state import KeyedState
 from backedge.engine.state.touched_keys import TouchedKeys
 from backedge.engine.task.ports import FlowLimits
-from backedge.recovery.protocol.coordinator import SnapshotOptions
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.pipelines import THE_JOB, Pipeline
+from backedge.recovery.protocol.restarts import RestartOptions
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from backedge.recovery.protocol.state_files import COMPACTED_KEYS_MAX
-from backedge.recovery.protocol.supervisor import RestartOptions
 from proof.generated_flows import NAMES, Case, generate
 
 STEPS_SAFE = 3_000

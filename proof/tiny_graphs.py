@@ -22,9 +22,9 @@ from backedge.engine.task.ports import FlowLimits
 from backedge.graphs.ids import Attempt, ChannelId
 from backedge.graphs.plan import Operator, Plan, Routing
 from backedge.recovery.cut.cut import Cut
-from backedge.recovery.protocol.coordinator import SnapshotOptions
 from backedge.recovery.protocol.credit import Credit
 from backedge.recovery.protocol.messages import Mode, marker_in
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from proof.tiny import DeltaRuntime, PairsRuntime, TinyHead, TinyRuntime, TinySource, TinyStep, tiny_plan
 
 Record = tuple[int, int, int]

@@ -30,10 +30,10 @@ from backedge.engine.simulation.world.world import Happening, World
 from backedge.engine.simulation.world.world_options import Parts, WorldOptions
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import ChannelId, TaskId
-from backedge.recovery.protocol.coordinator import SnapshotOptions
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import AttemptStart, Entry, Manifest
 from backedge.recovery.protocol.requests import Request, RequestKind
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 
 STEPS_MAX = 1_000
 TICK_STEPS = 8

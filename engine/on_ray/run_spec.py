@@ -13,9 +13,9 @@ from backedge.engine.on_ray.transport.control_messages import TaskOptions
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Epoch
 from backedge.graphs.public import public
-from backedge.recovery.protocol.coordinator import SnapshotOptions
 from backedge.recovery.protocol.pipelines import THE_JOB, Pipeline
-from backedge.recovery.protocol.supervisor import RestartOptions
+from backedge.recovery.protocol.restarts import RestartOptions
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from backedge.recovery.restore.graph_change import GraphChange
 from backedge.recovery.stores.keys import derived_key
 

@@ -64,7 +64,7 @@ from backedge.recovery.protocol.orders import (
 )
 from backedge.recovery.protocol.protocol_errors import RescaleError
 from backedge.recovery.protocol.requests import Reply, Request, Requests
-from backedge.recovery.protocol.supervisor import Beginning, Stage, Supervisor
+from backedge.recovery.protocol.supervisor import AS_IT_ENDS, Beginning, Stage, Supervisor
 from backedge.recovery.restore.plan import with_unpublished
 from backedge.recovery.stores.store_errors import OutcomeUnknownError, StoreError
 
@@ -119,7 +119,7 @@ class RunDriver:
         self.tries = 0
         self.is_unknown = False
         self.reason = ""
-        self.asked = Beginning()
+        self.asked = AS_IT_ENDS
         self.ending: RunEnding | None = None
 
     @property
@@ -152,12 +152,9 @@ class RunDriver:
         """The requests to the run."""
         return self.supervisor.requests
 
-    def begin(self, epoch: Epoch | None = None, *, anew: bool = False, replaces_output: bool = False) -> None:
-        """Claim the first attempt, from that cut or the end of the chain. `anew`: refuse to continue another run.
-
-        `replaces_output`: remove what was published after that cut.
-        """
-        self.asked = Beginning(epoch, anew, replaces_output)
+    def begin(self, asked: Beginning = AS_IT_ENDS) -> None:
+        """Claim the first attempt."""
+        self.asked = asked
         self.obey(self._read_chain(ChainReading.BEGIN))
 
     # -- what happened -------------------------------------------------------------------------------------------
@@ -236,7 +233,7 @@ class RunDriver:
 
     def placed(self, epoch: Epoch) -> Placed:
         """Where the tasks would run, and what they would restore, if the attempt restored this cut."""
-        return self.ports.actors.place(self.ports.store.manifest(epoch), self.supervisor.sizes)
+        return self.ports.actors.place(self.ports.store.manifest(epoch), self.supervisor.chain.sizes)
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -328,7 +325,7 @@ class RunDriver:
 
     def _restore(self, attempt: Attempt, epoch: Epoch | None, unpublished: Sequence[str]) -> Sequence[Order]:
         ports, supervisor = self.ports, self.supervisor
-        later = [cut for cut in supervisor.cuts if epoch is not None and cut > epoch]
+        later = [cut for cut in supervisor.chain.kept if epoch is not None and cut > epoch]
         if later:
             ports.observer.say(
                 f"epoch {epoch} is older than the latest cut, {later[-1]}: what was published since is published again"
@@ -337,7 +334,7 @@ class RunDriver:
             cut = None if epoch is None else ports.store.manifest(epoch)
         except OSError as error:
             return [FailAttempt(f"the manifest of epoch {epoch} could not be read: {error}")]
-        placed = ports.actors.place(cut, supervisor.sizes)
+        placed = ports.actors.place(cut, supervisor.chain.sizes)
         self.deployment = placed.deployment
         restores = with_unpublished(placed.restores, unpublished, placed.deployment)
         self.files = {}
@@ -453,8 +450,7 @@ class RunDriver:
         self._set_step(None)
         match reading:
             case ChainReading.BEGIN:
-                epoch, anew, replaces_output = self.asked
-                return self.supervisor.begin(chain, epoch, anew=anew, replaces_output=replaces_output)
+                return self.supervisor.begin(chain, self.asked)
             case ChainReading.CLAIM:
                 return self.supervisor.on_failure(self.reason, chain, self.ports.clock.now_ms)
             case ChainReading.RESUME:

@@ -28,9 +28,9 @@ from backedge.graphs.options import check_function, is_whole
 from backedge.graphs.plan import Operator, Plan
 from backedge.graphs.public import public
 from backedge.graphs.task_errors import USER_RAISED, describe, user_frames
-from backedge.recovery.protocol.coordinator import SnapshotOptions
 from backedge.recovery.protocol.messages import Mode
-from backedge.recovery.protocol.supervisor import RestartOptions
+from backedge.recovery.protocol.restarts import RestartOptions
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from backedge.recovery.stores.store_schemes import store_at
 
 Policy = Literal["aligned", "unaligned"]

@@ -17,8 +17,7 @@
   last of its attempt: the next one restores it with other numbers of tasks (`Rescale`).
 - A stop of a flow with iterations waits for the end of a round, too, but not longer than `timeout_ms`, and not for more
   than a few tries: a run must end when that is asked for. Then its cut is taken in the middle of the round.
-- A probe is opened when a loop may have run dry, one at a time; probes do not count as open epochs. Each probe holds up
-  the loop for a moment, so the pause between probes doubles, and is long while records are known to circulate.
+- A probe is opened when a loop may have run dry, one at a time (`probes.py`); probes do not count as open epochs.
 - An epoch has a base, the newest complete cut, and its tasks write what changed since (`state_files.py`). The base of
   an open epoch is kept, for its files are part of the epoch's. A cut between two rounds has no base: it is taken to be
   kept for long, or restored with another parallelism.
@@ -29,15 +28,14 @@ Time is passed in as `now_ms`. Reports of another attempt are refused by their n
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Protocol
 
 from msgspec import Struct
 
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.protocol.chain_view import ChainView
 from backedge.recovery.protocol.effects import (
     Acknowledge,
     AcknowledgeEnd,
@@ -58,44 +56,18 @@ from backedge.recovery.protocol.orders import (
     GivenUp,
     Manifest,
     Order,
-    TellToEnd,
     Trigger,
 )
-from backedge.recovery.protocol.pipelines import Pipeline
+from backedge.recovery.protocol.probes import Probes
 from backedge.recovery.protocol.protocol_errors import BrokenInvariantError
 from backedge.recovery.protocol.requests import Request, RequestKind, Requests
-from backedge.recovery.protocol.state_files import COMPACTED_KEYS_MAX, StateFiles, StateLists
-from backedge.recovery.protocol.termination import Termination
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
+from backedge.recovery.protocol.state_files import StateFiles, StateLists
 
 TASKS_NAMED_MAX = 5
 RETRY_PAUSE_MS = 200
 STOP_TRIES_MAX = 5
 """How often a stop tries to end between two rounds."""
-
-
-class SnapshotOptions(Struct, frozen=True):
-    """Options of a run's snapshots. `mode` is the policy of periodic epochs; `keep` counts cuts, not savepoints.
-
-    `timeout_ms` is how long an epoch may stall before it is given up. `patience_ms` is how long tasks wait for the
-    barriers of an aligned epoch before they capture past their queues; None means for ever. `files_max` is how many
-    files may make up the keyed state of a task; with 1 each cut holds everything. `compacted_keys_max` is how many
-    entries may be in those that are put into one.
-    """
-
-    mode: Mode = Mode.ALIGNED
-    interval_ms: int = 1000
-    timeout_ms: int = 60_000
-    patience_ms: int | None = None
-    pause_ms_min: int = 0
-    probe_pause_ms: int = 20
-    probe_pause_ms_max: int = 500
-    quiet_ms: int = 300
-    hopping_pause_ms: int = 5_000
-    open_epochs_max: int = 1
-    failures_tolerated: int = 10
-    keep: int = 3
-    files_max: int = 1
-    compacted_keys_max: int = COMPACTED_KEYS_MAX
 
 
 class OpenCut(Struct):
@@ -104,7 +76,7 @@ class OpenCut(Struct):
     - opened_ms: when it began. progress_ms: when its remaining work last shrank.
     - remaining: task -> what it still has to do, as last reported.
     - base: the cut since which its tasks write what changed.
-    - kept: the cuts that its manifest keeps; states: the files that it names. Set when that is composed.
+    - dropped: the cuts that its manifest gives up; states: the files that it names. Set when that is composed.
     - has_moved: whether records were processed anywhere since it began; for a cut between two rounds, since
       that was last checked.
     """
@@ -117,7 +89,7 @@ class OpenCut(Struct):
     reports: dict[TaskId, Report] = {}
     is_being_recorded: bool = False
     base: Epoch | None = None
-    kept: dict[Epoch, bool] = {}
+    dropped: tuple[Epoch, ...] = ()
     states: StateLists = {}
     remaining: dict[TaskId, Remaining] = {}
     has_moved: bool = False
@@ -142,8 +114,18 @@ class Lead(Protocol):
     """The supervisor that owns a coordinator: what the coordinator uses of it."""
 
     @property
-    def pipeline(self) -> Pipeline:
-        """The pipeline whose epochs these are."""
+    def attempt(self) -> Attempt:
+        """The attempt whose epochs these are."""
+        ...
+
+    @property
+    def snapshots(self) -> SnapshotOptions:
+        """The options of the cuts."""
+        ...
+
+    @property
+    def chain(self) -> ChainView:
+        """What the chain says: the cuts that can be restored, and the pipeline whose epochs these are."""
         ...
 
     @property
@@ -161,58 +143,54 @@ class Lead(Protocol):
 
 
 class Coordinator:
-    """The epochs of one attempt. To break a rule for a test, a subclass replaces `state_files_class`."""
+    """The epochs of one attempt. To break a rule for a test, a subclass replaces `state_files_class`.
+
+    - senders: the tasks that get barriers from others, with these; all others get a trigger.
+    - ended: the tasks that have ended, with their last reports.
+    - unpublished: what complete cuts list and their tasks have not published yet.
+    - retry_at_ms: when a request for a cut between two rounds that has failed is tried again, by its id.
+    - hurried: the stops that do not wait for the end of a round any longer, by id.
+    - failures: epochs in a row that have failed.
+    - final: the cut that ends the run. is_stopping: whether a stop was the reason.
+    """
 
     state_files_class = StateFiles
 
-    def __init__(
-        self,
-        supervisor: Lead,
-        deployment: Deployment,
-        attempt: Attempt,
-        options: SnapshotOptions,
-        first_epoch: Epoch,
-        completed: Mapping[Epoch, bool] = MappingProxyType({}),
-        now_ms: int = 0,
-        restored: Epoch | None = None,
-        states: StateLists | None = None,
-    ) -> None:
+    def __init__(self, supervisor: Lead, deployment: Deployment, now_ms: int = 0) -> None:
         self.supervisor = supervisor
+        self.chain = supervisor.chain
+        self.requests = supervisor.requests
         self.deployment = deployment
-        self.pipeline = supervisor.pipeline
-        self.attempt = attempt
-        self.options = options
-        self.termination = Termination(deployment)
-        self.starts = [task.id for task in deployment.tasks.values() if task.is_source or task.is_head]
-        self.senders = {task.id: {c.id.sender for c in task.inputs} for task in deployment.tasks.values()}
-        self.next_epoch = self.pipeline.first_epoch(first_epoch)
+        self.attempt = supervisor.attempt
+        self.options = supervisor.snapshots
+        self.probes = Probes(deployment, self.options, now_ms)
+        self.senders = {
+            task.id: {channel.id.sender for channel in task.inputs}
+            for task in deployment.tasks.values()
+            if not (task.is_source or task.is_head)
+        }
+        self.next_epoch = self.chain.pipeline.first_epoch(self.chain.next_epoch)
         self.open: dict[Epoch, OpenCut] = {}
         self.ended: dict[TaskId, AcknowledgeEnd] = {}
-        self.told: set[str] = set()
-        self.requests = supervisor.requests
-        self.requested: deque[Mode] = deque()
-        # The complete cuts that remain, and whether each is a savepoint.
-        self.completed = dict(completed)
-        # The cut that would be restored if the attempt failed now.
-        self.latest = restored
-        states = {} if states is None else states
+        latest = self.latest
+        states: StateLists = {} if latest is None else self.chain.kept[latest].states
         self.state_files = self.state_files_class(
-            attempt, options.files_max, restored, states, options.compacted_keys_max
+            self.attempt, self.options.files_max, latest, states, self.options.compacted_keys_max
         )
         self.unpublished: dict[Epoch, dict[TaskId, tuple[str, ...]]] = {}
-        # When a request for a cut between two rounds that has failed is tried again, by its id.
         self.retry_at_ms: dict[str, int] = {}
-        # The stops that do not wait for the end of a round any longer, by id.
         self.hurried: set[str] = set()
         self.last_start_ms = now_ms
         self.last_close_ms = now_ms
-        self.last_probe_ms = now_ms
-        self.probe_pause_ms = options.probe_pause_ms
-        self.last_hop_ms = now_ms - options.quiet_ms
         self.failures = 0
         self.final: Epoch | None = None
         self.is_stopping = False
         self.is_finished = False
+
+    @property
+    def latest(self) -> Epoch | None:
+        """The cut that would be restored if the attempt failed now."""
+        return self.chain.continues_from
 
     # -- what happened -------------------------------------------------------------------------------------------
 
@@ -236,17 +214,15 @@ class Coordinator:
         orders += self.serve_requests(now_ms)
         if self.final is not None:
             return orders
-        if self.requested and not self._is_exclusive_open():
-            orders += self._start(self.requested.popleft(), now_ms)
         if self._periodic_is_due(now_ms):
             due_ms = self.last_start_ms + self.options.interval_ms
-            orders += self._start(self.options.mode, now_ms)
+            orders += self.start(self.options.mode, now_ms)
             # A late start does not delay the following epochs, unless it was very late.
             self.last_start_ms = max(due_ms, now_ms - self.options.interval_ms // 2)
-        if self._probe_is_due(now_ms):
-            self.last_probe_ms = now_ms
+        if not any(self._delays_probes(cut) for cut in self.open.values()) and self.probes.is_due(now_ms, self.ended):
+            self.probes.last_ms = now_ms
             unaligned = self.options.mode is Mode.UNALIGNED
-            orders += self._start(Mode.UNALIGNED_PROBE if unaligned else Mode.PROBE, now_ms)
+            orders += self.start(Mode.UNALIGNED_PROBE if unaligned else Mode.PROBE, now_ms)
         return orders
 
     def serve_requests(self, now_ms: int) -> list[Order]:
@@ -257,14 +233,14 @@ class Coordinator:
         """
         orders = self._stop_if_recorded()
         for request in list(self.requests.unanswered.values()):
-            if self.final is not None or self._is_exclusive_open():
+            if self.final is not None or self.is_exclusive_open:
                 break
             if self._is_served(request) or now_ms < self.retry_at_ms.get(request.id, 0):
                 continue
             if request.kind is RequestKind.RESCALE and request.is_met_by(self.deployment.parallelism):
                 self.requests.on_rescaled(request, self.latest)
                 continue
-            orders += self._start(self.options.mode if request.id in self.hurried else request.mode, now_ms, request)
+            orders += self.start(self.options.mode if request.id in self.hurried else request.mode, now_ms, request)
         return orders
 
     def _stop_if_recorded(self) -> list[Order]:
@@ -273,12 +249,10 @@ class Coordinator:
             return []
         return self._stop_with(self.latest)
 
-    def request(self, mode: Mode, now_ms: int) -> list[Order]:
-        """Start an epoch now, or after an open cut between two rounds."""
-        if self._is_exclusive_open():
-            self.requested.append(mode)
-            return []
-        return self._start(mode, now_ms)
+    @property
+    def is_exclusive_open(self) -> bool:
+        """Whether a cut between two rounds is open: no other epoch may begin."""
+        return any(cut.mode is Mode.BETWEEN_ROUNDS for cut in self.open.values())
 
     def is_open(self, epoch: Epoch) -> bool:
         """Whether an epoch is open."""
@@ -330,22 +304,17 @@ class Coordinator:
         return self._fail(cut, f"epoch {cut.epoch} was declined by {task}: {decline.reason}", now_ms, is_tolerated)
 
     def on_manifest_written(self, epoch: Epoch, now_ms: int) -> list[Order]:
-        """The cut is complete."""
+        """The cut is complete, and the chain names it."""
         cut = self.open.pop(epoch)
         self.failures = 0
         self.last_close_ms = now_ms
-        dropped = [earlier for earlier in self.completed if earlier not in cut.kept]
-        self.completed = cut.kept
-        self.latest = epoch
-        if cut.request is not None:
-            self.requests.on_recorded(cut.request.id, epoch)
         orders: list[Order] = []
         for earlier in [c for c in self.open.values() if c.epoch < epoch and not c.mode.is_probe]:
             reason = f"epoch {earlier.epoch} was given up: {epoch} completed first"
             orders += [*self._abort(earlier, reason), GivenUp(earlier.epoch, reason)]
         self.unpublished[epoch] = {task: report.transactions for task, report in self._reports(cut).items()}
         orders += [Complete(task, epoch, names) for task, names in self.unpublished[epoch].items()]
-        orders += [DropCut(earlier) for earlier in dropped]
+        orders += [DropCut(earlier) for earlier in cut.dropped]
         orders += self._compact(cut)
         if cut.is_stop and self.final is None:
             orders += self._stop_with(epoch)
@@ -380,7 +349,7 @@ class Coordinator:
         orders: list[Order] = []
         for task in self.state_files.due(cut.epoch):
             orders.append(self.state_files.compact(task, cut.epoch, self.next_epoch))
-            self.next_epoch = self.pipeline.epoch_after(self.next_epoch)
+            self.next_epoch = self.chain.pipeline.epoch_after(self.next_epoch)
         return orders
 
     def _on_committed(self, task: TaskId, epoch: Epoch) -> list[Order]:
@@ -408,7 +377,7 @@ class Coordinator:
 
     def on_hops(self, now_ms: int) -> None:
         """Records have just gone round a loop. A hint only: it saves probes that would find them."""
-        self.last_hop_ms = now_ms
+        self.probes.last_hop_ms = now_ms
 
     def on_stop(self, epoch: Epoch) -> list[Order]:
         """End the run with this complete cut; open epochs are aborted.
@@ -451,7 +420,7 @@ class Coordinator:
     def _periodic_is_due(self, now_ms: int) -> bool:
         open_cuts = [cut for cut in self.open.values() if not cut.mode.is_probe]
         return (
-            not self._is_exclusive_open()
+            not self.is_exclusive_open
             and now_ms - self.last_start_ms >= self.options.interval_ms
             and now_ms - self.last_close_ms >= self.options.pause_ms_min
             and len([cut for cut in open_cuts if cut.request is None]) < self.options.open_epochs_max
@@ -464,34 +433,21 @@ class Coordinator:
     def _is_recording(self) -> bool:
         return any(cut.is_being_recorded for cut in self.open.values())
 
-    def _is_exclusive_open(self) -> bool:
-        return any(cut.mode is Mode.BETWEEN_ROUNDS for cut in self.open.values())
-
     def _delays_probes(self, cut: OpenCut) -> bool:
         # Some heads would capture the probe before the cut and others after it, so what is behind both would hold a
         # channel for each.
         return cut.mode.is_probe or cut.mode is Mode.BETWEEN_ROUNDS
 
-    def _probe_is_due(self, now_ms: int) -> bool:
-        if any(self._delays_probes(cut) for cut in self.open.values()):
-            return False
-        is_hopping = now_ms - self.last_hop_ms < self.options.quiet_ms
-        if now_ms - self.last_probe_ms < (self.options.hopping_pause_ms if is_hopping else self.probe_pause_ms):
-            return False
-        return any(
-            c.name not in self.told and not c.endless and self.termination.may_be_dry(c, self.ended)
-            for c in self.termination.free
-        )
-
-    def _start(self, mode: Mode, now_ms: int, request: Request | None = None) -> list[Order]:
+    def start(self, mode: Mode, now_ms: int, request: Request | None = None) -> list[Order]:
+        """Open an epoch."""
         cut = OpenCut(self.next_epoch, mode, now_ms, now_ms, request, base=self._base(mode))
         if request is not None:
             self.retry_at_ms.pop(request.id, None)
-        self.next_epoch = self.pipeline.epoch_after(self.next_epoch)
+        self.next_epoch = self.chain.pipeline.epoch_after(self.next_epoch)
         self.open[cut.epoch] = cut
         if not mode.is_probe:
             self.last_start_ms = now_ms
-        starts = [*self.starts, *self._left_alone()]
+        starts = [*(task for task in self.deployment.tasks if task not in self.senders), *self._left_alone()]
         triggers = [self._trigger(task, cut) for task in starts if task not in self.ended]
         return [*triggers, *self._close_if_complete(cut, now_ms)]
 
@@ -504,22 +460,20 @@ class Coordinator:
         if mode.is_probe or mode is Mode.BETWEEN_ROUNDS or self.latest is None:
             return None
         # A manifest that is on its way may give the cut up.
-        is_given_up = any(c.is_being_recorded and self.latest not in c.kept for c in self.open.values())
+        is_given_up = any(c.is_being_recorded and self.latest in c.dropped for c in self.open.values())
         return self.latest if self.state_files.may_be_base(self.latest) and not is_given_up else None
 
     def _left_alone(self) -> list[TaskId]:
         """Tasks that are still busy with timers or calls although all their senders have ended: they get no barrier."""
         return [
-            task
-            for task, senders in self.senders.items()
-            if task not in self.starts and task not in self.ended and senders <= self.ended.keys()
+            task for task, senders in self.senders.items() if task not in self.ended and senders <= self.ended.keys()
         ]
 
     def _start_final(self, now_ms: int) -> list[Order]:
         if any(not cut.mode.is_probe for cut in self.open.values()):
             return []
         self.final = self.next_epoch
-        return self._start(Mode.ALIGNED, now_ms)
+        return self.start(Mode.ALIGNED, now_ms)
 
     def _reports(self, cut: OpenCut) -> dict[TaskId, Report]:
         is_probe = cut.mode.is_probe
@@ -534,12 +488,13 @@ class Coordinator:
             return []
         if cut.mode.is_probe:
             del self.open[cut.epoch]
-            return self._read_probe(reports)
+            return self.probes.read(reports, self.ended)
         if self._is_recording():
             return []
         cut.is_being_recorded = True
         files = {task: cut.epoch if task in cut.reports else None for task in reports}
-        cut.kept = self._kept_with(cut)
+        kept = self._kept_with(cut)
+        cut.dropped = tuple(epoch for epoch in self.chain.kept if epoch not in kept)
         cut.states = self.state_files.composed(cut.base, files, reports)
         manifest = Manifest(
             cut.epoch,
@@ -550,23 +505,10 @@ class Coordinator:
             None if cut.request is None else cut.request.name,
             request=None if cut.request is None else cut.request.id,
             stops=cut.is_stop,
-            kept=tuple(cut.kept),
+            kept=tuple(kept),
             states=cut.states,
         )
         return self.supervisor.append(manifest)
-
-    def _read_probe(self, reports: dict[TaskId, Report]) -> list[Order]:
-        orders: list[Order] = []
-        for component in self.termination.free:
-            if component.endless or component.name in self.told:
-                continue
-            is_dry = self.termination.is_dry(component, reports, self.ended)
-            if is_dry and self.termination.may_be_dry(component, self.ended):
-                self.told.add(component.name)
-                orders += [TellToEnd(head) for head in component.heads if head not in self.ended]
-        pause_ms, pause_ms_max = self.options.probe_pause_ms, self.options.probe_pause_ms_max
-        self.probe_pause_ms = pause_ms if orders else min(2 * self.probe_pause_ms, pause_ms_max)
-        return orders
 
     def _give_up(self, cut: OpenCut, now_ms: int) -> list[Order]:
         """Give up a stalled epoch, and report what it was waiting for."""
@@ -626,7 +568,7 @@ class Coordinator:
 
         The base of a later epoch that is open is among them: its files are part of that epoch's.
         """
-        kept = {**self.completed, cut.epoch: cut.is_savepoint}
+        kept = {epoch: kept.is_savepoint for epoch, kept in self.chain.kept.items()} | {cut.epoch: cut.is_savepoint}
         bases = {later.base for later in self.open.values() if later.epoch > cut.epoch}
         periodic = [epoch for epoch, is_savepoint in kept.items() if not is_savepoint]
         dropped = set(periodic[: -self.options.keep]) - bases

@@ -30,24 +30,20 @@ ever applied.
 No task runs before all are restored. Then a coordinator leads the attempt (`coordinator.py`): it calls its supervisor
 to append a manifest, or to leave the attempt for one with other numbers of tasks.
 
-After a failure the next attempt begins at once. If further attempts fail before one of them completes a cut, each pause
-is longer than the one before, by a random amount, which gives a full disk or a rebooting host time to recover. The run
-fails when too many attempts have failed within a time window.
+What the chain says is in `chain_view.py`, the limits and pauses of restarts in `restarts.py`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
-from zlib import crc32
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from backedge.graphs.deployment import Deployment
-from backedge.graphs.ids import Attempt, Epoch, TaskId, prepared_by
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.protocol.chain_view import ChainView, Claim
 from backedge.recovery.protocol.coordinator import Coordinator, SnapshotOptions
 from backedge.recovery.protocol.orders import (
     AppendEntry,
@@ -70,21 +66,7 @@ from backedge.recovery.protocol.orders import (
 from backedge.recovery.protocol.pipelines import THE_JOB, Pipeline
 from backedge.recovery.protocol.protocol_errors import BrokenInvariantError, ProtocolError
 from backedge.recovery.protocol.requests import Request, RequestKind, Requests, Sizes
-from backedge.recovery.protocol.state_files import StateLists
-
-
-def claimant_of(run: str, own: str) -> str:
-    """The claimant of a supervisor, from the number of its run and its own.
-
-    >>> claimant_of("4f", "09"), run_of("4f.09")
-    ('4f.09', '4f')
-    """
-    return f"{run}.{own}"
-
-
-def run_of(claimant: str) -> str:
-    """The run that a supervisor belongs to; empty for one that shares its run with no other."""
-    return claimant.rpartition(".")[0]
+from backedge.recovery.protocol.restarts import RestartOptions, Restarts
 
 
 class Stage(Enum):
@@ -97,27 +79,6 @@ class Stage(Enum):
     OVER = "over"
 
 
-class Claim(Enum):
-    """Whose entries the chain holds, of the job or of one pipeline."""
-
-    NONE = "none of this run"
-    PREDECESSOR = "those of a predecessor"
-    OWN = "those of this supervisor"
-    LOST = "those of another run or of a successor behind them"
-
-
-CLAIMS: Mapping[Claim, tuple[Claim, Claim, Claim]] = {
-    Claim.NONE: (Claim.OWN, Claim.PREDECESSOR, Claim.NONE),
-    Claim.PREDECESSOR: (Claim.OWN, Claim.PREDECESSOR, Claim.LOST),
-    Claim.OWN: (Claim.OWN, Claim.LOST, Claim.LOST),
-    Claim.LOST: (Claim.LOST, Claim.LOST, Claim.LOST),
-}
-"""What a claim becomes by an entry of this supervisor, by one of its run, and by one of another run.
-
-A run that begins has not had the job: what others append before its first claim does not fence it.
-"""
-
-
 class Beginning(NamedTuple):
     """What a run was asked to begin with: to go back to a cut (None: where the chain ends), and to remove the output
     after it. `anew`: refuse to take over the job of another run.
@@ -128,56 +89,28 @@ class Beginning(NamedTuple):
     replaces_output: bool = False
 
 
-class KeptCut(NamedTuple):
-    """A complete cut that the chain keeps: its attempt, the transactions that it lists, and the files that it needs.
-
-    `states` are the files that make up the keyed state of each task.
-    """
-
-    attempt: Attempt
-    transactions: frozenset[str]
-    is_savepoint: bool
-    files: frozenset[FileId]
-    states: StateLists
-
-
-class RestartOptions(Struct, frozen=True):
-    """The limits on restarts: an attempt may fail `restarts_max` times within `window_ms`. How long a restart waits.
-
-    - window_ms: None means that no failure is ever forgotten.
-    - is_exponential: the first restart in a row is immediate; then the pause doubles from `pause_ms` to `pause_ms_max`,
-      less up to half of it at random. Otherwise each restart waits `pause_ms`.
-    """
-
-    restarts_max: int = 10
-    window_ms: int | None = 3_600_000
-    pause_ms: int = 100
-    pause_ms_max: int = 30_000
-    is_exponential: bool = True
+AS_IT_ENDS = Beginning()
+"""Where the chain ends."""
 
 
 class Supervisor:
-    """The attempts of one run. `claimant` is a random number that no other supervisor of the job has (`claimant_of`),
-    except those of the other pipelines of the run. To break a rule for a test, replace `coordinator_class` or
-    `requests_class`.
+    """The attempts of one run, or of one of its pipelines. The chain knows it by its claimant, a random number that no
+    other supervisor of the job has (`claimant_of`), except those of the other pipelines of the run. To break a rule for
+    a test, replace `chain_class`, `coordinator_class` or `requests_class`.
 
+    - chain: what the chain says of the job and of this pipeline. snapshots: the options of its cuts.
     - requests: those of the run. coordinator: that of the attempt that runs; None while none does.
     - rescaling: the rescale for which an attempt was left, or is about to be.
-    - restarts: by this supervisor. failed_ms: the times of the failures that count against the limit.
-    - failures_in_a_row: attempts that have failed since the last complete cut.
-    - begun: the numbers of tasks that the run's options give it. sizes: those of the next attempt, if the run was
-      rescaled. The claim has both, for successors and for later runs that begin with the same numbers. sizes_of_cut:
-      those of the attempt that took the latest cut.
-    - claim: whose entries the chain holds. claim_of_pipeline: the same of this pipeline alone.
+    - restarts: the failures of this supervisor's attempts. resume_at_ms: the end of the pause after the last one.
     - asked: what the run was asked to begin with, until its claim is in the chain.
-    - highest: the highest attempt in the chain. others: the attempts of other pipelines, each with its pipeline.
-    - given_up: the pipelines that were given up and have not begun again.
+    - attempt: the current one, or the last. restored_from: the cut that it restores.
+    - waiting: its tasks that are not restored yet.
     - came_from: the cut that the chain named before the run's first claim; None if there was none, or a predecessor
       has claimed. has_run: whether the tasks of an attempt were started.
     - dropped: what the user gives up by name; the output of such a sink is not published any more.
-    - replaces: the cut after which the chain says that output is removed, as long as that may be unfinished.
     """
 
+    chain_class: type[ChainView] = ChainView
     coordinator_class: type[Coordinator] = Coordinator
     requests_class: type[Requests] = Requests
 
@@ -190,76 +123,51 @@ class Supervisor:
         dropped: frozenset[str] = frozenset(),
         snapshots: SnapshotOptions | None = None,
     ) -> None:
-        self.claimant = claimant
+        self.chain = self.chain_class(claimant, pipeline, begun)
         self.snapshots = snapshots or SnapshotOptions()
-        self.begun = begun
         self.dropped = dropped
-        self.run = run_of(claimant)
-        self.options = options or RestartOptions()
-        self.pipeline = pipeline
         self.requests = self.requests_class()
         self.coordinator: Coordinator | None = None
         self.rescaling: Rescale | None = None
-        self.restarts = 0
-        self.failed_ms: deque[int] = deque()
-        self.failures_in_a_row = 0
-        self.sizes: Sizes = ()
-        self.sizes_of_cut: Sizes = ()
-        self.claim = Claim.NONE
-        self.claim_of_pipeline = Claim.NONE
-        self.asked: Beginning | None = None
+        self.restarts = Restarts(options or RestartOptions(), claimant)
         self.resume_at_ms = 0
+        self.asked: Beginning | None = None
         self.stage = Stage.CLAIMING
         self.attempt = Attempt(0)
-        self.highest = Attempt(0)
-        self.others: dict[Attempt, str | None] = {}
-        self.given_up: set[str | None] = set()
-        self.entries = 0
-        self.next_epoch = Epoch(1)
-        self.kept: dict[Epoch, KeptCut] = {}
-        self.last_cut: Epoch | None = None
         self.restored_from: Epoch | None = None
-        self.continues_from: Epoch | None = None
         self.waiting: set[TaskId] = set()
         self.came_from: Epoch | None = None
         self.has_run = False
-        self.replaces: Epoch | None = None
 
-    def begin(
-        self,
-        chain: Sequence[Numbered],
-        epoch: Epoch | None = None,
-        *,
-        anew: bool = False,
-        replaces_output: bool = False,
-    ) -> list[Order]:
+    def begin(self, chain: Sequence[Numbered], asked: Beginning = AS_IT_ENDS) -> list[Order]:
         """Read the chain and claim the first attempt, from the cut that the last entry names or from the requested one.
 
         A run that begins `anew` does not take over another run's job. A successor continues what its predecessors
         began.
         """
-        self.asked = Beginning(epoch, anew, replaces_output)
+        self.asked = asked
         return self._claim(chain)
 
     def _claim(self, chain: Sequence[Numbered]) -> list[Order]:
         """Read the chain and claim the next attempt."""
         if fenced := self.fenced_by(chain):
             return fenced
-        foreign = self._foreign(chain)
+        known = self.chain
+        foreign = [number for number, entry in known.unread(chain) if not known.is_of_this_run(entry)]
         self.read(chain)
-        if self.claim_of_pipeline is Claim.PREDECESSOR:
+        if known.claim_of_pipeline is Claim.PREDECESSOR:
             self.asked = None
-        epoch, anew, replaces_output = self.asked or Beginning()
-        if self.claim_of_pipeline is Claim.NONE:
+        epoch, anew, replaces_output = self.asked or AS_IT_ENDS
+        if known.claim_of_pipeline is Claim.NONE:
             # An older cut may be divisible only among the tasks that it was taken with.
-            self.sizes = self.sizes_of_cut if epoch is None else ()
-            self.came_from = self.continues_from
+            known.sizes = known.sizes_of_cut if epoch is None else ()
+            self.came_from = known.continues_from
         if anew and foreign:
             return self._fence(foreign[0])
-        if epoch is not None and epoch not in self.cuts:
+        if epoch is not None and epoch not in known.kept:
             # It was there when the run was started.
             self.stage = Stage.OVER
-            there = ", ".join(map(str, self.cuts)) or "none"
+            there = ", ".join(map(str, known.cuts)) or "none"
             return [
                 FailRun(
                     f"epoch {epoch} is no longer a cut of this job, because another run has dropped it meanwhile: end "
@@ -267,69 +175,28 @@ class Supervisor:
                 )
             ]
         self.stage = Stage.CLAIMING
-        self.attempt = Attempt(max(self.attempt, self.highest) + 1)
-        self.restored_from = self.continues_from if epoch is None else epoch
-        replaces = epoch if replaces_output and epoch is not None else self.replaces
-        begun = self.begun if self.sizes else ()
-        start = AttemptStart(self.attempt, self.restored_from, sizes=self.sizes, replaces=replaces, begun=begun)
+        self.attempt = Attempt(max(self.attempt, known.highest) + 1)
+        self.restored_from = known.continues_from if epoch is None else epoch
+        replaces = epoch if replaces_output and epoch is not None else known.replaces
+        begun = known.begun if known.sizes else ()
+        start = AttemptStart(self.attempt, self.restored_from, sizes=known.sizes, replaces=replaces, begun=begun)
         return self.append(start)
 
     def read(self, chain: Sequence[Numbered]) -> None:
         """Read the new entries."""
-        for number, entry in chain:
-            if number > self.entries:
-                self._learn(number, entry)
+        for number, entry in self.chain.unread(chain):
+            self._learn(number, entry)
 
     def _learn(self, number: int, entry: Entry) -> None:
-        self.entries = number
-        self.highest = max(self.highest, entry.attempt)
-        self.claim = self._claim_after(self.claim, entry)
-        if isinstance(entry, Manifest):
-            self.next_epoch = Epoch(max(self.next_epoch, entry.epoch + 1))
-            self.given_up.update(entry.given_up)
-            self.others = {attempt: name for attempt, name in self.others.items() if name not in entry.given_up}
-            if self.pipeline.name in entry.given_up:
-                self._forget()
-        self.given_up.discard(entry.pipeline)
-        if not self._is_own(entry):
-            self.others[entry.attempt] = entry.pipeline
-            return
-        self.claim_of_pipeline = self._claim_after(self.claim_of_pipeline, entry)
-        if isinstance(entry, AttemptStart):
-            self.continues_from = entry.restored
-            self.replaces = entry.replaces
-            if self.replaces is not None:
-                self.kept = {epoch: cut for epoch, cut in self.kept.items() if epoch <= self.replaces}
-                self.last_cut, self.sizes_of_cut = self.replaces, ()
-            is_same = self._is_of_this_run(entry) or entry.begun == self.begun
-            self.sizes = entry.sizes if is_same else ()
-        else:
-            self.continues_from = self.last_cut = entry.epoch
-            self.sizes_of_cut = self.sizes
-            self.replaces = None
+        self.chain.learn(number, entry)
+        if isinstance(entry, Manifest) and self.chain.is_own(entry):
             if entry.request is not None:
                 self.requests.on_recorded(entry.request, entry.epoch)
             self.requests.has_stopped |= self._ends_run(entry)
-            transactions = frozenset(name for names in entry.transactions.values() for name in names)
-            self.kept[entry.epoch] = KeptCut(
-                entry.attempt, transactions, entry.savepoint is not None, entry.named, entry.states
-            )
-            if entry.kept is not None:
-                kept = frozenset(entry.kept)
-                self.kept = {epoch: cut for epoch, cut in self.kept.items() if epoch in kept}
-
-    def _forget(self) -> None:
-        """This pipeline begins from the beginning: what it had was given up."""
-        self.continues_from = self.last_cut = self.replaces = None
-        self.kept, self.sizes, self.sizes_of_cut = {}, (), ()
 
     def _ends_run(self, cut: Manifest) -> bool:
         """Whether this run ends with a cut: it was taken for a stop. A later run goes on from it."""
-        return cut.stops and self._is_of_this_run(cut)
-
-    def _is_own(self, entry: Entry) -> bool:
-        """Whether an entry is of this pipeline."""
-        return entry.pipeline == self.pipeline.name
+        return cut.stops and self.chain.is_of_this_run(cut)
 
     @property
     def is_restoring(self) -> bool:
@@ -344,65 +211,46 @@ class Supervisor:
     @property
     def has_claimed(self) -> bool:
         """Whether an entry in the chain is this supervisor's, and no other run has the job."""
-        return self.claim is Claim.OWN
-
-    @property
-    def cuts(self) -> list[Epoch]:
-        """The cuts that can be restored, in the order in which they were taken."""
-        return list(self.kept)
-
-    @property
-    def _first_cut(self) -> Epoch | None:
-        return min(self.kept, default=None)
+        return self.chain.claim is Claim.OWN
 
     def sweep(self, *, is_over: bool = False) -> Sweep:
         """What may be removed now or at any later time, but for files that the coordinator may still name."""
+        chain = self.chain
         spared = frozenset[FileId]() if is_over or self.coordinator is None else self.coordinator.state_files.outputs
-        unpublished = self._listed_by(self.last_cut)
+        unpublished = chain.listed_by(chain.last_cut)
         return Sweep(
             self.attempt,
             is_over,
-            cuts=frozenset(CutId(epoch, cut.attempt) for epoch, cut in self.kept.items()),
-            last=self.last_cut,
-            prepared=unpublished | self._listed_by(self.restored_from),
-            noted=frozenset(name for cut in self.kept.values() for name in cut.transactions),
-            files=spared.union(*(cut.files for cut in self.kept.values())),
-            others=frozenset(self.others),
-            settled=self._first_cut,
+            cuts=frozenset(CutId(epoch, cut.attempt) for epoch, cut in chain.kept.items()),
+            last=chain.last_cut,
+            prepared=unpublished | chain.listed_by(self.restored_from),
+            noted=frozenset(name for cut in chain.kept.values() for name in cut.transactions),
+            files=spared.union(*(cut.files for cut in chain.kept.values())),
+            others=frozenset(chain.others),
+            settled=chain.first_cut,
             committed=unpublished if is_over else frozenset(),
         )
 
-    def _listed_by(self, epoch: Epoch | None) -> frozenset[str]:
-        cut = None if epoch is None else self.kept.get(epoch)
-        return frozenset() if cut is None else cut.transactions
-
     def on_appended(self, entry: Entry, now_ms: int = 0) -> list[Order]:
         """The entry was created. Sinks publish what a cut lists. Remove what is dead now; after a claim, restore."""
-        first_before = self._first_cut
-        self._learn(self.entries + 1, entry)
+        chain, first_before = self.chain, self.chain.first_cut
+        self._learn(chain.entries + 1, entry)
         if isinstance(entry, Manifest):
-            self.failures_in_a_row = 0
+            self.restarts.in_a_row = 0
             sweep = self.sweep()
-            sweep = sweep if self._first_cut != first_before else replace(sweep, settled=None)
+            sweep = sweep if chain.first_cut != first_before else replace(sweep, settled=None)
             coordinator = self.coordinator
             return [*(() if coordinator is None else coordinator.on_manifest_written(entry.epoch, now_ms)), sweep]
         # From here on the chain says where to resume.
         self.asked = None
         self.stage = Stage.RESTORING
         # Before the sweep, which removes what is prepared: a task may be publishing it, and that must be found.
-        replacing = (
-            [] if self.replaces is None else [ReplaceOutput(self.attempt, self.replaces, frozenset(self.others))]
-        )
-        waiting = self.published_before(self.restored_from).items()
+        replacing: list[Order] = []
+        if chain.replaces is not None:
+            replacing = [ReplaceOutput(self.attempt, chain.replaces, frozenset(chain.others))]
+        waiting = chain.published_before(self.restored_from).items()
         unpublished = sorted(name for sink, names in waiting if sink not in self.dropped for name in names)
         return [*replacing, self.sweep(), RestoreTasks(self.attempt, self.restored_from, tuple(unpublished))]
-
-    def published_before(self, restored: Epoch | None) -> dict[str, list[str]]:
-        """What is published before a run goes on from this cut: the transactions of the latest one, by their sinks."""
-        found: dict[str, list[str]] = {}
-        for name in self._listed_by(self.last_cut) if restored != self.last_cut else ():
-            found.setdefault(prepared_by(name)[0], []).append(name)
-        return found
 
     def on_taken(self, append: AppendEntry, chain: Sequence[Numbered]) -> list[Order]:
         """Another entry has the number of this one.
@@ -411,7 +259,7 @@ class Supervisor:
         lost it. If an earlier attempt of this supervisor created it and gave it up before the answer was known, the
         next attempt claims the number after it. If another pipeline of this run did, the entry gets the next number.
         """
-        if self._lost_with(chain) is None:
+        if self.chain.lost_with(chain) is None:
             if self.stage is Stage.CLAIMING:
                 return self._claim(chain)
             if chain and chain[-1].number >= append.number:
@@ -419,38 +267,18 @@ class Supervisor:
                 return self.append(append.entry)
         return self._fence(append.number)
 
-    def _lost_with(self, chain: Sequence[Numbered]) -> int | None:
-        """The entry with which another supervisor took the job over; None if this one still has it, or never had it."""
-        claim = self.claim
-        for number, entry in chain:
-            if number > self.entries and (claim := self._claim_after(claim, entry)) is Claim.LOST:
-                return number
-        return None
-
-    def _claim_after(self, claim: Claim, entry: Entry) -> Claim:
-        by_own, by_run, by_another = CLAIMS[claim]
-        if entry.claimant == self.claimant:
-            return by_own
-        return by_run if self._is_of_this_run(entry) else by_another
-
-    def _is_of_this_run(self, entry: Entry) -> bool:
-        return entry.claimant == self.claimant or (self.run != "" and run_of(entry.claimant) == self.run)
-
-    def _foreign(self, chain: Sequence[Numbered]) -> list[int]:
-        """The numbers of entries that other runs have created since the last read."""
-        return [number for number, entry in chain if number > self.entries and not self._is_of_this_run(entry)]
-
     def on_placed(self, tasks: Iterable[TaskId]) -> None:
         """Note the tasks of the attempt; all of them must be restored before one runs."""
         self.waiting = set(tasks)
 
     def append(self, entry: Entry) -> list[Order]:
         """Append an entry, under the next number. A manifest names the pipelines that are given up."""
+        chain = self.chain
         if isinstance(entry, Manifest):
-            given_up = self.pipeline.gives_up.union(name for name in self.given_up if name is not None)
+            given_up = chain.pipeline.gives_up.union(name for name in chain.given_up if name is not None)
             entry = replace(entry, given_up=tuple(sorted(given_up)))
-        entry = replace(entry, claimant=self.claimant, pipeline=self.pipeline.name)
-        return [AppendEntry(self.entries + 1, entry)]
+        entry = replace(entry, claimant=chain.claimant, pipeline=chain.pipeline.name)
+        return [AppendEntry(chain.entries + 1, entry)]
 
     def on_unknown(self, append: AppendEntry) -> list[Order]:
         """It is unknown whether this entry exists: repeat its creation until the answer is known."""
@@ -469,18 +297,7 @@ class Supervisor:
 
     def on_started(self, deployment: Deployment, now_ms: int) -> None:
         """All tasks were started: the coordinator leads them from here on."""
-        cut = None if self.restored_from is None else self.kept.get(self.restored_from)
-        self.coordinator = self.coordinator_class(
-            self,
-            deployment,
-            self.attempt,
-            self.snapshots,
-            self.next_epoch,
-            {epoch: kept.is_savepoint for epoch, kept in self.kept.items()},
-            now_ms,
-            self.restored_from,
-            {} if cut is None else cut.states,
-        )
+        self.coordinator = self.coordinator_class(self, deployment, now_ms)
 
     def leave(self) -> None:
         """Let nothing more of this attempt take effect: its failure is about to be reported, or its rescale."""
@@ -498,20 +315,12 @@ class Supervisor:
         if fenced := self.fenced_by(chain):
             return fenced
         self.rescaling = None
-        self.restarts += 1
-        self.failures_in_a_row += 1
-        self.failed_ms.append(now_ms)
-        window_ms = self.options.window_ms
-        while window_ms is not None and self.failed_ms[0] <= now_ms - window_ms:
-            self.failed_ms.popleft()
-        if len(self.failed_ms) > self.options.restarts_max:
+        if (limit := self.restarts.on_failure(now_ms)) is not None:
             self.stage = Stage.OVER
-            within = "" if window_ms is None else f" within {window_ms / 1000:g} s"
-            restarted = f"restarted {self.options.restarts_max} times{within}"
-            failure = f"{restarted}, as often as max_restarts allows, and then: {reason}"
+            failure = f"{limit}, and then: {reason}"
             self.requests.on_failed(failure)
             return [FailRun(failure)]
-        pause_ms = self._pause_ms()
+        pause_ms = self.restarts.pause_ms()
         if pause_ms == 0:
             return self._claim(chain)
         self.stage = Stage.PAUSING
@@ -534,20 +343,21 @@ class Supervisor:
         if self.rescaling is None:
             raise ProtocolError("an attempt was left for a rescale, and none was ordered")
         self.read(chain)
-        self.sizes, self.rescaling = self.rescaling.sizes, None
+        self.chain.sizes, self.rescaling = self.rescaling.sizes, None
         return self._claim(chain)
 
     def gives_up_rescale(self, error: str) -> bool:
         """The attempt can never be restored. If that may be due to a rescale, refuse it. Returns whether it was."""
-        former = self.sizes_of_cut or self.begun
-        is_rescaled = bool(self.sizes) and self.sizes != former
-        if self.stage is not Stage.RESTORING or not is_rescaled or self.restored_from != self.last_cut:
+        chain = self.chain
+        former = chain.sizes_of_cut or chain.begun
+        is_rescaled = bool(chain.sizes) and chain.sizes != former
+        if self.stage is not Stage.RESTORING or not is_rescaled or self.restored_from != chain.last_cut:
             return False
-        parallelism = dict(self.sizes)
+        parallelism = dict(chain.sizes)
         for request in list(self.requests.unanswered.values()):
             if request.kind is RequestKind.RESCALE and request.is_met_by(parallelism):
                 self.requests.refuse(request, error, is_for_good=True)
-        self.sizes = former
+        chain.sizes = former
         return True
 
     def is_due(self, now_ms: int) -> bool:
@@ -560,7 +370,7 @@ class Supervisor:
 
     def fenced_by(self, chain: Sequence[Numbered]) -> list[Order]:
         """What ends the run if another one has taken over the job; nothing if it has not."""
-        lost_with = self._lost_with(chain)
+        lost_with = self.chain.lost_with(chain)
         return [] if lost_with is None else self._fence(lost_with)
 
     def _fence(self, number: int) -> list[Order]:
@@ -568,41 +378,29 @@ class Supervisor:
         self.requests.on_failed("another run has taken over the job")
         return [Fenced(number)]
 
-    def _pause_ms(self) -> int:
-        """The pause before the next restart."""
-        if not self.options.is_exponential:
-            return self.options.pause_ms
-        if self.failures_in_a_row == 1:
-            return 0
-        doublings = min(self.failures_in_a_row - 2, 32)
-        longest_ms = min(self.options.pause_ms << doublings, self.options.pause_ms_max)
-        return longest_ms - longest_ms * crc32(f"{self.claimant} {self.restarts}".encode()) // 2**33
-
     def hand_back(self) -> list[Order]:
         """The run has failed. If no task of it ever ran, have the chain name the cut that it named before."""
-        has_moved = self.has_claimed and self.came_from is not None and self.came_from != self.continues_from
-        if not has_moved or self.has_run or self.replaces is not None:
+        chain = self.chain
+        has_moved = self.has_claimed and self.came_from is not None and self.came_from != chain.continues_from
+        if not has_moved or self.has_run or chain.replaces is not None:
             return []
-        return self.append(AttemptStart(Attempt(self.highest + 1), self.came_from))
+        return self.append(AttemptStart(Attempt(chain.highest + 1), self.came_from))
 
     def check(self) -> None:
         """Raise if these attributes, or those of the coordinator, contradict each other."""
+        chain, coordinator = self.chain, self.coordinator
         is_led = self.stage in (Stage.RESTORING, Stage.RUNNING)
-        if is_led and self.claim is not Claim.OWN:
-            raise BrokenInvariantError(f"attempt {self.attempt} is led under the claim {self.claim.name}")
-        needed = (self.continues_from, self.last_cut)
-        coordinator = self.coordinator
+        if is_led and chain.claim is not Claim.OWN:
+            raise BrokenInvariantError(f"attempt {self.attempt} is led under the claim {chain.claim.name}")
+        needed = (chain.continues_from, chain.last_cut)
         if coordinator is not None and self.stage is Stage.RUNNING:
             coordinator.check()
             needed += coordinator.bases()
-            if coordinator.attempt != self.attempt or coordinator.latest != self.continues_from:
-                led = f"attempt {coordinator.attempt} with {coordinator.latest} as its latest cut"
-                raise BrokenInvariantError(
-                    f"attempt {self.attempt} goes on from {self.continues_from}, and {led} is led"
-                )
+            if coordinator.attempt != self.attempt:
+                raise BrokenInvariantError(f"attempt {self.attempt} runs, and attempt {coordinator.attempt} is led")
         for epoch in needed:
-            if epoch is not None and epoch not in self.kept:
-                raise BrokenInvariantError(f"cut {epoch} may be needed, and the chain keeps {self.cuts}")
+            if epoch is not None and epoch not in chain.kept:
+                raise BrokenInvariantError(f"cut {epoch} may be needed, and the chain keeps {chain.cuts}")
 
     def on_finished(self, *, is_restorable: bool = True) -> list[Order]:
         """The run is over and no task runs any more. If nothing can be restored, nothing is kept."""
@@ -610,11 +408,3 @@ class Supervisor:
         sweep = self.sweep(is_over=True)
         nothing = frozenset[str]()
         return [sweep if is_restorable else replace(sweep, cuts=frozenset(), prepared=nothing, noted=nothing)]
-
-
-def read_pipelines(chain: Sequence[Numbered]) -> dict[str | None, Supervisor]:
-    """A supervisor for each pipeline in the chain, which has read it."""
-    readers = {name: Supervisor("", pipeline=Pipeline(name)) for name in dict.fromkeys(e.pipeline for _, e in chain)}
-    for reader in readers.values():
-        reader.read(chain)
-    return readers

@@ -13,8 +13,8 @@ from functools import partial
 from typing import NamedTuple
 
 from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.protocol.chain_view import run_of
 from backedge.recovery.protocol.orders import CutId, FileId, Manifest, Sweep
-from backedge.recovery.protocol.supervisor import run_of
 from backedge.recovery.stores.cut_reader import CutReader, followed
 from backedge.recovery.stores.names import (
     Parts,

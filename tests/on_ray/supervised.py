@@ -23,11 +23,11 @@ from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.graphs.pipelines import pipelines_of
-from backedge.recovery.protocol.coordinator import SnapshotOptions
 from backedge.recovery.protocol.effects import Acknowledge, Report
 from backedge.recovery.protocol.orders import Abort, Complete, Trigger
 from backedge.recovery.protocol.pipelines import Pipeline
-from backedge.recovery.protocol.supervisor import Supervisor
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
+from backedge.recovery.protocol.supervisor import Beginning, Supervisor
 
 INTERVAL_MS = 1_000
 
@@ -160,7 +160,7 @@ class Supervised:
 
     def begin(self) -> None:
         """Claim an attempt, and have all tasks restored."""
-        self.run.driver.begin(self.run.spec.resume_from)
+        self.run.driver.begin(Beginning(self.run.spec.resume_from))
         self.turn()
         self.turn()
 

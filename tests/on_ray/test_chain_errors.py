@@ -18,10 +18,11 @@ from backedge.engine.on_ray.transport.control_messages import Outcome, TaskOptio
 from backedge.engine.run.driver import StoreRetries
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.protocol.chain_view import run_of
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import Abort, AttemptStart, Complete, Entry, Manifest, Numbered
 from backedge.recovery.protocol.protocol_errors import FencedError
-from backedge.recovery.protocol.supervisor import run_of
+from backedge.recovery.protocol.supervisor import Beginning
 from backedge.recovery.stores.store_errors import OutcomeUnknownError, StoreError
 from tests.on_ray.supervised import Supervised
 
@@ -126,7 +127,7 @@ def test_a_claim_that_fails_is_made_again_and_counts_as_a_restart(monkeypatch: p
     run = Supervised(monkeypatch, store)
     run.begin()
     run.turn()
-    assert len(run.actors.attempts) == run.supervisor.restarts == 1
+    assert len(run.actors.attempts) == run.supervisor.restarts.count == 1
     assert "the start of attempt 1 could not be recorded" in run.lines
 
 
@@ -148,7 +149,7 @@ def test_a_chain_that_cannot_be_read_for_a_while_delays_a_restart(run: Supervise
     for _ in range(2):
         run.turn(PAUSE_MS)
     assert [attempt for attempt, _ in run.actors.attempts] == [1, 2]
-    assert run.supervisor.restarts == 1
+    assert run.supervisor.restarts.count == 1
 
 
 def test_a_chain_that_can_never_be_read_fails_the_run_with_both_reasons(run: Supervised, store: Failing):
@@ -166,7 +167,7 @@ def test_a_cut_that_cannot_be_read_for_a_while_costs_a_restart_and_not_the_run(r
     store.unreadable_cuts = [EIO]
     run.lose_a_process()
     run.turn()
-    run.turn(run.supervisor.options.pause_ms)
+    run.turn(run.supervisor.restarts.options.pause_ms)
     starts = [entry for _, entry in store.chain() if isinstance(entry, AttemptStart)]
     assert [(start.attempt, start.restored) for start in starts] == [(1, None), (2, epoch), (3, epoch)]
     assert [attempt for attempt, _ in run.actors.attempts] == [1, 3]
@@ -214,7 +215,7 @@ def test_the_slower_of_two_runs_that_begin_at_once_is_fenced_and_told_what_to_do
     monkeypatch: pytest.MonkeyPatch, store: Failing, tmp_path: Path
 ):
     run = Supervised(monkeypatch, store, options=TaskOptions(job="supervised", root=str(tmp_path)))
-    run.run.driver.begin(anew=True)
+    run.run.driver.begin(Beginning(anew=True))
     store._entries.append(Numbered(1, AttemptStart(Attempt(1), None, claimant="another run")))
     run.turn()
     assert isinstance(run.run.story.error, FencedError)

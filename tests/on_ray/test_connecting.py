@@ -25,7 +25,7 @@ from backedge.engine.on_ray.transport.frames import Kind, Message, unpack_header
 from backedge.engine.on_ray.transport.mailbox import Address, Keys
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, TaskId
-from backedge.recovery.protocol.coordinator import SnapshotOptions
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from tests.on_ray.flows import trips, trips_made, until
 from tests.on_ray.in_process import Attending
 

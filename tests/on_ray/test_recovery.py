@@ -16,8 +16,8 @@ from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.supervisor.run_figures import LOST
 from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.graphs.ids import TaskId
+from backedge.recovery.protocol.chain_view import run_of
 from backedge.recovery.protocol.orders import AttemptStart, Manifest
-from backedge.recovery.protocol.supervisor import run_of
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.stored_status import stored_status
 from tests.faults.evidence import Evidence

@@ -16,10 +16,10 @@ from backedge.engine.on_ray.transport.control_messages import Counts, Progress, 
 from backedge.graphs.ids import Epoch
 from backedge.recovery.cut.cut import OperatorState, TaskSnapshot
 from backedge.recovery.protocol import requests
-from backedge.recovery.protocol.coordinator import SnapshotOptions
 from backedge.recovery.protocol.effects import Acknowledge, Committed, Decline, Report
 from backedge.recovery.protocol.orders import Complete, Trigger
 from backedge.recovery.protocol.requests import RequestKind
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from backedge.recovery.stores import chain
 from backedge.recovery.stores.cut_store import CutStore
 from tests.on_ray.supervised import job_supervised

@@ -7,9 +7,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.protocol.chain_view import claimant_of
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import AttemptStart, Entry, Manifest, Numbered, Order
-from backedge.recovery.protocol.supervisor import Supervisor, claimant_of
+from backedge.recovery.protocol.supervisor import Beginning, Supervisor
 
 OURS, SUCCESSOR, THEIRS = claimant_of("ours", "1"), claimant_of("ours", "2"), claimant_of("theirs", "1")
 
@@ -33,6 +34,7 @@ def claimed(
     """A supervisor that has just won its attempt, from the cut that was asked for, and what it orders then."""
     supervisor = supervisor or Supervisor(OURS)
     append: Any
-    (append,) = supervisor.begin(numbered(*chain), None if epoch is None else Epoch(epoch), **wishes)
+    asked = Beginning(None if epoch is None else Epoch(epoch), **wishes)
+    (append,) = supervisor.begin(numbered(*chain), asked)
     chain.append(append.entry)
     return supervisor, supervisor.on_appended(append.entry)

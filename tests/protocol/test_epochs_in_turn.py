@@ -94,7 +94,7 @@ def test_savepoints_are_kept_whatever_the_retention():
         desk.request(savepoint=name)
         dropped += [order.epoch for order in kinds(desk.complete(epoch), DropCut)]
     assert dropped == [2]
-    assert list(desk.coordinator.completed) == [1, 3]
+    assert desk.supervisor.chain.cuts == [1, 3]
 
 
 def test_cuts_of_earlier_attempts_are_dropped_in_their_turn():

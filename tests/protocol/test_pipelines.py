@@ -7,10 +7,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.protocol.coordinator import SnapshotOptions
 from backedge.recovery.protocol.orders import AppendEntry, AttemptStart, Entry, Fenced, FileId, Numbered, Sweep, Trigger
 from backedge.recovery.protocol.pipelines import Pipeline
-from backedge.recovery.protocol.supervisor import Stage, Supervisor
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
+from backedge.recovery.protocol.supervisor import Beginning, Stage, Supervisor
 from tests.protocol import chains
 from tests.protocol.bench_of_cores import LOOP
 from tests.protocol.chains import OURS, SUCCESSOR, claimed, manifest, numbered
@@ -50,7 +50,7 @@ def test_an_entry_of_another_pipeline_moves_an_entry_to_the_next_number_and_chan
     assert append.number == 2
     chain = numbered(start(ORDERS, 1), start(PRICES, 2), cut(PRICES, 3, 2))
     assert supervisor.on_taken(append, chain) == [AppendEntry(4, append.entry)]
-    assert supervisor.attempt == 1 and supervisor.cuts == []
+    assert supervisor.attempt == 1 and supervisor.chain.cuts == []
 
 
 def test_an_entry_moves_behind_entries_of_another_pipeline_whose_cuts_were_removed():
@@ -86,17 +86,17 @@ def test_a_successor_continues_what_a_pipeline_has_begun_and_begins_the_others_a
     earlier = [replace(entry, claimant="earlier") for entry in (*earlier, cut(PRICES, 5, 2))]
     chain = numbered(*earlier, start(ORDERS, 3, 2), cut(ORDERS, 6, 3))
     orders = Supervisor(SUCCESSOR, pipeline=ORDERS)
-    assert orders.begin(chain, Epoch(2)) == [AppendEntry(9, start(ORDERS, 4, 6, SUCCESSOR))]
+    assert orders.begin(chain, Beginning(Epoch(2))) == [AppendEntry(9, start(ORDERS, 4, 6, SUCCESSOR))]
     prices = Supervisor(SUCCESSOR, pipeline=PRICES)
     behind = [*chain, Numbered(9, start(ORDERS, 4, 6, SUCCESSOR))]
-    assert prices.begin(behind, Epoch(3)) == [AppendEntry(10, start(PRICES, 5, 3, SUCCESSOR))]
+    assert prices.begin(behind, Beginning(Epoch(3))) == [AppendEntry(10, start(PRICES, 5, 3, SUCCESSOR))]
 
 
 def test_a_pipeline_that_fails_again_continues_although_others_have_claimed_for_the_run():
     """The claim of one pipeline says nothing about where another one is to continue."""
     chain = numbered(start(PRICES, 1, 3), cut(PRICES, 5, 1), start(ORDERS, 2, claimant=SUCCESSOR))
     prices = Supervisor(SUCCESSOR, pipeline=PRICES)
-    assert prices.begin(chain, Epoch(3)) == [AppendEntry(4, start(PRICES, 3, 5, SUCCESSOR))]
+    assert prices.begin(chain, Beginning(Epoch(3))) == [AppendEntry(4, start(PRICES, 3, 5, SUCCESSOR))]
 
 
 def test_a_pipeline_removes_nothing_of_the_attempts_of_others():
@@ -128,8 +128,8 @@ def test_pipelines_are_dealt_the_numbers_of_epochs_in_turns():
 def test_a_cut_of_another_pipeline_completes_no_epoch_and_answers_no_request():
     supervisor, _ = running(ORDERS)
     supervisor.read([Numbered(2, start(PRICES, 2)), Numbered(3, replace(cut(PRICES, 3, 2), request="a1"))])
-    assert supervisor.requests.recorded == {} and supervisor.last_cut is None
-    assert supervisor.next_epoch == 4
+    assert supervisor.requests.recorded == {} and supervisor.chain.last_cut is None
+    assert supervisor.chain.next_epoch == 4
 
 
 def test_a_pipeline_that_was_given_up_begins_from_the_beginning_once_a_cut_says_so():
@@ -145,7 +145,7 @@ def test_a_pipeline_that_was_given_up_begins_from_the_beginning_once_a_cut_says_
         again = Supervisor("another run", pipeline=PRICES)
         claim = AppendEntry(len(before) + 1, start(PRICES, 3, restored, "another run"))
         assert again.begin(numbered(*before)) == [claim]
-        assert again.cuts == ([] if restored is None else [3])
+        assert again.chain.cuts == ([] if restored is None else [3])
 
 
 def test_every_later_run_names_a_pipeline_that_was_given_up_until_it_begins_again():

@@ -9,12 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Epoch
+from backedge.recovery.protocol.chain_view import claimant_of
 from backedge.recovery.protocol.coordinator import RETRY_PAUSE_MS, Coordinator
 from backedge.recovery.protocol.effects import AcknowledgeEnd, Committed
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import AppendEntry, DropCut, FailAttempt, FailRun, Fenced, Finished, Manifest
 from backedge.recovery.protocol.requests import TRIES_MAX, Reply, Request, RequestKind, Requests, combined
-from backedge.recovery.protocol.supervisor import RestartOptions, Supervisor, claimant_of
+from backedge.recovery.protocol.restarts import RestartOptions
+from backedge.recovery.protocol.supervisor import Supervisor
 from tests.protocol import chains
 from tests.protocol.bench_of_cores import LOOP
 from tests.protocol.chains import OURS, SUCCESSOR, claimed, numbered, start

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.protocol.coordinator import Coordinator, SnapshotOptions
+from backedge.graphs.ids import Epoch
+from backedge.recovery.protocol.chain_view import claimant_of
+from backedge.recovery.protocol.coordinator import Coordinator
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import AppendEntry, AttemptStart, Entry, Fenced, Manifest, Rescale
 from backedge.recovery.protocol.requests import Reply, Request, RequestKind, Sizes
-from backedge.recovery.protocol.supervisor import Supervisor, claimant_of
+from backedge.recovery.protocol.supervisor import Beginning, Supervisor
 from tests.protocol import chains
 from tests.protocol.bench_of_cores import LOOP
 from tests.protocol.chains import OURS, SUCCESSOR, claimed, numbered
@@ -84,7 +85,7 @@ def test_the_next_attempt_restores_the_cut_of_the_rescale_and_its_claim_has_the_
     supervisor.leave()
     orders = supervisor.on_rescale(numbered(start(1), manifest(1)))
     assert claim(orders) == start(2, 1, sizes=WIDER)
-    assert supervisor.restarts == 0, "it is no failure"
+    assert supervisor.restarts.count == 0, "it is no failure"
     assert list(supervisor.requests.unanswered) == ["r1"], "until an attempt has these tasks"
 
 
@@ -138,7 +139,7 @@ def test_an_attempt_that_cannot_be_restored_with_the_tasks_of_its_cut_is_no_resc
     assert claim(supervisor.on_failure("a process died", [], 0)) == start(3, 2, sizes=WIDER)
     supervisor.on_appended(start(3, 2, sizes=WIDER))
     assert not supervisor.gives_up_rescale("a file is damaged")
-    assert supervisor.sizes == WIDER
+    assert supervisor.chain.sizes == WIDER
 
 
 def test_a_rescale_of_a_run_that_has_lost_the_job_is_fenced():
@@ -176,7 +177,7 @@ CONTINUED: dict[str, tuple[str, Sizes, tuple[Entry, ...], Epoch | None, AttemptS
 def test_a_later_run_has_the_tasks_of_a_rescale_or_its_own(
     claimant: str, begun: Sizes, chain: tuple[Entry, ...], epoch: Epoch | None, claims: AttemptStart
 ):
-    assert claim(Supervisor(claimant, begun=begun).begin(numbered(*chain), epoch)) == claims
+    assert claim(Supervisor(claimant, begun=begun).begin(numbered(*chain), Beginning(epoch))) == claims
 
 
 @pytest.mark.parametrize("sizes", [NOW, WIDER])
@@ -184,7 +185,8 @@ def test_a_rescale_that_survives_its_attempt_is_answered_if_the_next_one_has_its
     supervisor = Supervisor(OURS)
     request = Request("r3", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, sizes)
     supervisor.requests.ask(request)
-    coordinator = Coordinator(supervisor, LOOP, Attempt(2), SnapshotOptions(), Epoch(2), restored=Epoch(1))
+    supervisor.read(numbered(manifest(1, claimant=OURS)))
+    coordinator = Coordinator(supervisor, LOOP)
     orders = coordinator.on_tick(10)
     assert not kinds(orders, AppendEntry)
     if sizes == NOW:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from backedge.recovery.protocol.orders import Entry, FailRun, Fenced, Numbered, PauseRestart
-from backedge.recovery.protocol.supervisor import RestartOptions, Stage, Supervisor
+from backedge.recovery.protocol.restarts import RestartOptions
+from backedge.recovery.protocol.supervisor import Stage, Supervisor
 from tests.protocol.chains import manifest, start
 
 SECOND_MS = 1_000

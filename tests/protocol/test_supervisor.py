@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from backedge.engine.io.later_output import LaterOutput
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.protocol.coordinator import SnapshotOptions
 from backedge.recovery.protocol.effects import Acknowledge
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import (
@@ -29,7 +28,9 @@ from backedge.recovery.protocol.orders import (
     StartTasks,
     Sweep,
 )
-from backedge.recovery.protocol.supervisor import RestartOptions, Stage, Supervisor
+from backedge.recovery.protocol.restarts import RestartOptions
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
+from backedge.recovery.protocol.supervisor import Beginning, Stage, Supervisor
 from backedge.recovery.restore.outline import CutOutline, OperatorOutline, TaskOutline
 from tests.protocol.bench_of_cores import graph
 from tests.protocol.chains import OURS, SUCCESSOR, THEIRS, claimed, manifest, numbered, start
@@ -87,7 +88,7 @@ def test_a_claim_is_an_entry_of_the_chain_and_names_the_cut_it_starts_from(
     claimant: str, chain: tuple[Entry, ...], wishes: dict[str, Any], orders: list[Order]
 ):
     supervisor = Supervisor(claimant)
-    assert supervisor.begin(numbered(*chain), **wishes) == orders
+    assert supervisor.begin(numbered(*chain), Beginning(**wishes)) == orders
     assert (supervisor.stage is Stage.OVER) == isinstance(orders[0], Fenced)
 
 
@@ -106,7 +107,7 @@ def test_a_supervisor_that_slept_through_a_takeover_is_fenced_by_its_successor(h
 def test_a_claim_of_a_dead_predecessor_that_lands_late_is_continued():
     """The predecessor's claim was under way when the successor read the chain."""
     successor = Supervisor(SUCCESSOR)
-    successor.begin(numbered(*TWO_CUTS), Epoch(3))
+    successor.begin(numbered(*TWO_CUTS), Beginning(Epoch(3)))
     landed = numbered(*TWO_CUTS, start(2, 3, OURS))
     assert successor.on_taken(AppendEntry(4, start(1)), landed) == claim(5, 3, 3, SUCCESSOR)
 
@@ -131,7 +132,7 @@ def test_a_run_whose_tasks_ran_goes_back_again_if_it_is_continued():
 
 def test_a_run_hands_nothing_back_that_it_did_not_move():
     unclaimed = Supervisor(OURS)
-    unclaimed.begin(numbered(*TWO_CUTS), Epoch(3))
+    unclaimed.begin(numbered(*TWO_CUTS), Beginning(Epoch(3)))
     # The later cut of the last one is dead.
     replacing, _ = claimed([*TWO_CUTS], 3, replaces_output=True)
     for supervisor in (claimed([*TWO_CUTS])[0], claimed([])[0], unclaimed, replacing):
@@ -143,8 +144,8 @@ def test_output_of_the_latest_cut_is_published_first_unless_its_sink_is_dropped(
     for dropped in ([], ["also"]):
         chain: list[Entry] = [start(1), manifest(3), manifest(5, transactions=listed)]
         supervisor, orders = claimed(chain, 3, supervisor=Supervisor(OURS, dropped=frozenset(dropped)))
-        assert supervisor.published_before(Epoch(3)).keys() == {"kept", "also"}
-        assert supervisor.published_before(Epoch(5)) == {}
+        assert supervisor.chain.published_before(Epoch(3)).keys() == {"kept", "also"}
+        assert supervisor.chain.published_before(Epoch(5)) == {}
         names = sorted(name for name in listed[A] if name.split(".")[0] not in dropped)
         assert orders[-1] == RestoreTasks(Attempt(2), Epoch(3), tuple(names))
 
@@ -170,7 +171,7 @@ def test_a_claim_whose_place_is_taken_is_tried_behind_it():
 
 def test_a_run_that_is_to_begin_anew_does_not_take_over_one_that_was_faster():
     supervisor = Supervisor(OURS)
-    supervisor.begin([], anew=True)
+    supervisor.begin([], Beginning(anew=True))
     assert supervisor.on_taken(AppendEntry(1, start(1)), numbered(start(1))) == [Fenced(1)]
     assert supervisor.stage is Stage.OVER
 
@@ -178,7 +179,7 @@ def test_a_run_that_is_to_begin_anew_does_not_take_over_one_that_was_faster():
 @pytest.mark.parametrize("is_taken", [True, False])
 def test_a_claim_from_an_earlier_cut_that_is_tried_again_keeps_to_that_cut(is_taken: bool):
     supervisor = Supervisor(OURS)
-    supervisor.begin(numbered(*TWO_CUTS), Epoch(3))
+    supervisor.begin(numbered(*TWO_CUTS), Beginning(Epoch(3)))
     if is_taken:
         again = supervisor.on_taken(AppendEntry(4, start(1)), numbered(*TWO_CUTS, start(2, 5)))
     else:
@@ -205,7 +206,7 @@ def test_a_run_that_begins_is_fenced_by_what_others_append_behind_its_claim_alon
 
 def test_a_claim_of_its_own_that_landed_late_does_not_keep_a_run_from_beginning_anew():
     supervisor = Supervisor(OURS)
-    supervisor.begin([], anew=True)
+    supervisor.begin([], Beginning(anew=True))
     landed = numbered(start(1, None, OURS))
     assert supervisor.on_failure("the claim could not be recorded", landed, 0) == claim(2, 2)
 
@@ -229,7 +230,7 @@ def test_a_manifest_whose_creation_was_never_confirmed_is_seen_by_the_next_attem
 def test_a_run_that_went_back_continues_from_its_own_cuts_once_it_has_some():
     chain: list[Entry] = [*TWO_CUTS]
     supervisor, _ = claimed(chain, 3)
-    assert supervisor.next_epoch == 6
+    assert supervisor.chain.next_epoch == 6
     chain.append(manifest(6, 2, OURS))
     supervisor.on_appended(chain[-1])
     assert supervisor.on_failure("a process died", numbered(*chain), 0) == claim(6, 3, 6)
@@ -251,7 +252,7 @@ def test_entries_that_are_gone_keep_their_numbers():
     chain = [Numbered(1, start(1)), Numbered(40, manifest(30)), Numbered(41, manifest(31))]
     supervisor = Supervisor(OURS)
     assert supervisor.begin(chain) == claim(42, 2, 31)
-    assert supervisor.next_epoch == 32
+    assert supervisor.chain.next_epoch == 32
     supervisor.on_appended(start(2, 31, OURS))
     # Others have gone on, and most of what they did is gone, too.
     gone_on = [*chain, Numbered(50, start(3)), Numbered(99, manifest(80, 3))]
@@ -270,15 +271,15 @@ def check_fails(orders: list[Order], epoch: int, there: str) -> None:
 
 def test_only_the_cuts_that_the_last_manifest_keeps_can_be_restored():
     chain: list[Entry] = [*TWO_CUTS, manifest(7, kept=(Epoch(5), Epoch(7)))]
-    assert running(chain).cuts == [5, 7]
+    assert running(chain).chain.cuts == [5, 7]
     refused = Supervisor(OURS)
-    check_fails(refused.begin(numbered(*chain), Epoch(3)), 3, "(5, 7)")
+    check_fails(refused.begin(numbered(*chain), Beginning(Epoch(3))), 3, "(5, 7)")
     assert refused.stage is Stage.OVER
 
 
 def test_a_cut_that_another_run_drops_while_it_is_asked_for_fails_the_run_in_words():
     supervisor = Supervisor(OURS)
-    supervisor.begin(numbered(*TWO_CUTS), Epoch(3))
+    supervisor.begin(numbered(*TWO_CUTS), Beginning(Epoch(3)))
     later = numbered(*TWO_CUTS, start(2, 5), manifest(7, attempt=2, kept=(Epoch(7),)))
     check_fails(supervisor.on_taken(AppendEntry(4, start(1)), later), 3, "(7)")
 
@@ -288,7 +289,7 @@ def test_a_manifest_keeps_the_savepoints_of_earlier_attempts():
     supervisor.snapshots = SnapshotOptions(keep=1)
     supervisor.on_started(graph("a -> b"), 0)
     coordinator: Any = supervisor.coordinator
-    coordinator.request(Mode.ALIGNED, 0)
+    coordinator.start(Mode.ALIGNED, 0)
     written = Acknowledge(Epoch(4), report())
     (append,) = [order for task in (A, B) for order in coordinator.on_report(task, supervisor.attempt, written, 0)]
     assert append.entry.kept == (2, 4)
@@ -374,7 +375,7 @@ def test_a_run_that_replaces_output_says_so_in_its_claim_and_removes_it_before_a
     assert replace_output == ReplaceOutput(Attempt(2), Epoch(1))
     assert [sweep.removes(name) for name in (old, new)] == [False, True]
     assert restore == RestoreTasks(Attempt(2), Epoch(1)), "nothing of the later cut is published"
-    assert supervisor.cuts == [1] and supervisor.next_epoch == 3
+    assert supervisor.chain.cuts == [1] and supervisor.chain.next_epoch == 3
 
 
 def test_another_run_finishes_what_the_one_that_replaced_output_has_begun():

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from backedge.graphs.deployment import Deployment
-from backedge.graphs.ids import Epoch, TaskId
+from backedge.graphs.ids import TaskId
 from backedge.graphs.task_errors import MisuseError
-from backedge.recovery.protocol.coordinator import Coordinator, SnapshotOptions
+from backedge.recovery.protocol.coordinator import Coordinator
 from backedge.recovery.protocol.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import (
@@ -23,6 +23,7 @@ from backedge.recovery.protocol.orders import (
     TellToEnd,
     Trigger,
 )
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from backedge.recovery.protocol.supervisor import Supervisor
 from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
 from tests.protocol.desk import Desk, report
@@ -46,7 +47,10 @@ class Conducted(Bench):
         snapshots = SnapshotOptions(
             mode, interval_ms=NEVER_MS, timeout_ms=1000, probe_pause_ms=10, probe_pause_ms_max=10
         )
-        self.coordinator = Coordinator(Supervisor("conducted"), deployment, self.attempt, snapshots, Epoch(1))
+        self.supervisor = Supervisor("conducted", snapshots=snapshots)
+        self.supervisor.attempt = self.attempt
+        self.supervisor.on_started(deployment, self.now_ms)
+        self.coordinator = self.supervisor.coordinator
         self._report(list(self.told))
 
     def wait(self, duration_ms: int) -> None:
@@ -54,7 +58,7 @@ class Conducted(Bench):
         self._obey(self._conductor().on_tick(self.now_ms))
 
     def request(self) -> None:
-        self._obey(self._conductor().request(Mode.ALIGNED, self.now_ms))
+        self._obey(self._conductor().start(Mode.ALIGNED, self.now_ms))
 
     def ordered(self, kind: type[Any]) -> list[Any]:
         return [order for order in self.orders if isinstance(order, kind)]
@@ -97,7 +101,7 @@ class Conducted(Bench):
                     self.perform(task, self.cores[task].on_complete(epoch, names))
                 case AppendEntry(_, Manifest() as manifest):
                     self.manifests.append(manifest)
-                    self._obey(self._conductor().on_manifest_written(manifest.epoch, self.now_ms))
+                    self._obey(self.supervisor.on_appended(manifest, self.now_ms))
                 case _:
                     continue
 

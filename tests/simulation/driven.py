@@ -6,7 +6,7 @@ import random
 
 from backedge.engine.simulation.world.world import World
 from backedge.engine.simulation.world.world_options import Parts, WorldOptions
-from backedge.recovery.protocol.coordinator import SnapshotOptions
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from proof.generated_flows import generate
 
 STEPS_MAX = 20_000

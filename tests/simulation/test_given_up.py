@@ -6,8 +6,8 @@ import random
 
 from backedge.engine.simulation.world.world import World
 from backedge.engine.simulation.world.world_options import Parts, WorldOptions
-from backedge.recovery.protocol.coordinator import SnapshotOptions
 from backedge.recovery.protocol.effects import Acknowledge, Decline, Report
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from proof.generated_flows import generate
 
 REPORT = Report({}, frozenset(), False, ())

@@ -60,7 +60,7 @@ def after_three_cuts() -> tuple[World, Epoch]:
     world = world_of(keep=3, seed=6)
     go_on(world, cuts=3)
     assert not world.is_over
-    return world, world.supervisor.cuts[0]
+    return world, world.supervisor.chain.cuts[0]
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -98,4 +98,4 @@ def test_a_run_that_claims_the_job_is_not_blamed_for_a_death_before_it():
     assert world.supervisor.stage is Stage.CLAIMING
     world.apply(("notice",))
     assert world.supervisor.stage is Stage.CLAIMING
-    assert not world.supervisor.restarts
+    assert not world.supervisor.restarts.count

@@ -19,9 +19,9 @@ from backedge.engine.simulation.world.world_options import Parts, WorldOptions
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.describing import describe_plan
 from backedge.graphs.plan import Plan
-from backedge.recovery.protocol.coordinator import SnapshotOptions
 from backedge.recovery.protocol.requests import Sizes
-from backedge.recovery.protocol.supervisor import RestartOptions
+from backedge.recovery.protocol.restarts import RestartOptions
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from backedge.recovery.restore.graph_change import change_from, fitted
 from backedge.recovery.restore.plan import fitting
 

@@ -13,7 +13,7 @@ from backedge import Collect, Flow, Range
 from backedge.engine.simulation.world.schedule import FaultPlan, Schedule
 from backedge.engine.simulation.world.world import World
 from backedge.engine.simulation.world.world_options import Parts, WorldOptions
-from backedge.recovery.protocol.coordinator import SnapshotOptions
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from backedge.recovery.spark.audit import audit_job
 from backedge.recovery.spark.audit.audit_job import audit
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from backedge.engine.batches.constant_bytes import constant_bytes, constant_in
 from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.protocol.chain_view import claimant_of
 from backedge.recovery.protocol.orders import AttemptStart, Sweep
-from backedge.recovery.protocol.supervisor import Supervisor, claimant_of
+from backedge.recovery.protocol.supervisor import Supervisor
 from backedge.recovery.spark.audit.file_verification import check_file
 from backedge.recovery.stores.constants import StoredConstants
 from backedge.recovery.stores.cut_store import CutStore

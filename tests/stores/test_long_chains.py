@@ -101,7 +101,7 @@ def test_a_restart_goes_on_behind_the_last_entry(tmp_path: Path):
     store = again(tmp_path)
     supervisor = Supervisor("ours")
     assert supervisor.begin(store.numbered()) == [AppendEntry(32, AttemptStart(Attempt(2), Epoch(30), "ours"))]
-    assert supervisor.next_epoch == 31
+    assert supervisor.chain.next_epoch == 31
     begin(store, 2, restored=30)
     sweep(store, 2)
     cuts(store, range(31, 33), 2)

@@ -10,10 +10,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.protocol.chain_view import ChainView, read_pipelines
 from backedge.recovery.protocol.messages import Mode
-from backedge.recovery.protocol.orders import AttemptStart, Manifest, Numbered
+from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.protocol.pipelines import Pipeline
-from backedge.recovery.protocol.supervisor import Supervisor, read_pipelines
+from backedge.recovery.protocol.supervisor import Supervisor
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.links import Link, needed
@@ -93,10 +94,12 @@ def test_the_cuts_of_a_pipeline_that_was_given_up_are_removed(tmp_path: Path):
         store.create(number, entry)
     complete(store, 2, 1, "b", (2,))
     complete(store, 3, 2, "a", (3,), ("b",))
-    readers = read_pipelines(store.numbered())
-    readers["a"].attempt = Attempt(2)
-    store.sweep(readers["a"].sweep())
-    assert (store.cuts(), readers["b"].cuts, readers["b"].continues_from) == ([3], [], None)
+    supervisor = Supervisor("", pipeline=Pipeline("a"))
+    supervisor.read(store.numbered())
+    supervisor.attempt = Attempt(2)
+    store.sweep(supervisor.sweep())
+    given_up = read_pipelines(store.numbered())["b"]
+    assert (store.cuts(), given_up.cuts, given_up.continues_from) == ([3], [], None)
     assert [cut.epoch for cut in store._kept()] == [3]
 
 
@@ -107,6 +110,7 @@ def test_a_shorter_chain_still_says_which_pipeline_was_given_up():
     links = [Link(number, entry, None, "", None) for number, entry in enumerate(chain, 1)]
     kept = [link.number for link in needed(links, (), lambda cut: False)]
     assert 6 in kept and 5 not in kept, "the last one"
-    reader = Supervisor("", pipeline=Pipeline("b"))
-    reader.read([Numbered(number, chain[number - 1]) for number in kept])
+    reader = ChainView("", Pipeline("b"))
+    for number in kept:
+        reader.learn(number, chain[number - 1])
     assert reader.cuts == [] and reader.continues_from is None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from backedge.graphs.ids import Epoch
 from backedge.graphs.naming import check_name
+from backedge.recovery.protocol.chain_view import read_pipelines
 from backedge.recovery.protocol.orders import Manifest
-from backedge.recovery.protocol.supervisor import read_pipelines
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.manifests import CutDescription
 from backedge.recovery.stores.names import JOB

@@ -19,7 +19,7 @@ from backedge.graphs.kinds import Read, Write
 from backedge.graphs.pipelines import pipelines_of
 from backedge.graphs.plan import Operator, Plan
 from backedge.graphs.public import public
-from backedge.recovery.protocol.supervisor import read_pipelines
+from backedge.recovery.protocol.chain_view import read_pipelines
 from backedge.recovery.restore.graph_change import GraphChange, GraphMismatchError, change_from, dropping_again, fitted
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import local_path

@@ -43,9 +43,9 @@ from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.plan import Plan
 from backedge.graphs.public import public
 from backedge.graphs.wording import counted
-from backedge.recovery.protocol.coordinator import SnapshotOptions
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.pipelines import Pipeline
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from backedge.recovery.spark.sessions.spark_session import check_start
 from backedge.recovery.stores.keys import signing_key
 from backedge.recovery.stores.store_schemes import scheme_of, store_opener

@@ -49,6 +49,7 @@ from backedge.graphs.expansion import resized, sizes_asked
 from backedge.graphs.graph_errors import GraphError
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.task_errors import USER_RAISED, describe, stop_when_error
+from backedge.recovery.protocol.chain_view import claimant_of, run_of
 from backedge.recovery.protocol.effects import Acknowledge, AcknowledgeEnd
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import (
@@ -63,7 +64,7 @@ from backedge.recovery.protocol.orders import (
 )
 from backedge.recovery.protocol.protocol_errors import FencedError, RescaleError
 from backedge.recovery.protocol.requests import Asked, Reply, Request, RequestKind, Sizes, wanted
-from backedge.recovery.protocol.supervisor import Supervisor, claimant_of, run_of
+from backedge.recovery.protocol.supervisor import Beginning, Supervisor
 from backedge.recovery.restore.graph_change import GraphMismatchError, fitted
 from backedge.recovery.restore.plan import fitting, plan_restore
 from backedge.recovery.stores.input_pieces import NO_CUT
@@ -197,7 +198,7 @@ class Supervising(RunObserver[CutDescription]):
                 self._tell_end_of(self.earlier)
             else:
                 run = self.spec.run
-                driver.begin(self.spec.resume_from, anew=self.spec.anew, replaces_output=run.replace_output)
+                driver.begin(Beginning(self.spec.resume_from, self.spec.anew, run.replace_output))
                 while not driver.is_over:
                     self._turn()
         except REFUSALS as refusal:
@@ -461,9 +462,9 @@ class Supervising(RunObserver[CutDescription]):
         """End the run as failed, with this error as its cause."""
         restored = self.driver.restored_from
         if isinstance(error, SnapshotCorruptError) and restored is not None:
-            error = with_older_cut(error, restored, self.driver.supervisor.cuts, self.store.manifest)
+            error = with_older_cut(error, restored, self.driver.supervisor.chain.cuts, self.store.manifest)
         elif isinstance(error, RescaleError) and restored is not None:
-            error = with_divisible_cut(error, restored, self.driver.supervisor.cuts, self.driver.placed)
+            error = with_divisible_cut(error, restored, self.driver.supervisor.chain.cuts, self.driver.placed)
         self.story.finish("failed", error)
         self.driver.end(RunEnding.FAILED, str(error))
 

@@ -72,7 +72,7 @@ class WallClockCore(TaskCore):
 class WallClockCoordinator(Coordinator):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.starts = list(self.deployment.tasks)
+        self.senders = {}
 
 
 class _BlockingAlignment(Alignment):

@@ -10,6 +10,7 @@ from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.run.driver import RunDriver
 from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.graphs.ids import Attempt, Epoch, prepared_by, turn_in
+from backedge.recovery.protocol.chain_view import ChainView
 from backedge.recovery.protocol.orders import (
     Abort,
     AppendEntry,
@@ -55,7 +56,7 @@ class OwnEntryTakenForAnothers(Supervisor):
     """Is fenced by any entry that has the number it wanted."""
 
     def on_taken(self, append: AppendEntry, chain: Sequence[Numbered]) -> list[Order]:
-        return super().on_taken(append, chain) if not self.restarts else [Fenced(append.number)]
+        return super().on_taken(append, chain) if not self.restarts.count else [Fenced(append.number)]
 
 
 class GoesOnFromTheLatestCut(Supervisor):
@@ -64,9 +65,9 @@ class GoesOnFromTheLatestCut(Supervisor):
     def _claim(self, chain: Sequence[Numbered]) -> list[Order]:
         is_asked = self.asked is not None and self.asked.epoch is not None
         orders = super()._claim(chain)
-        if is_asked or not self.cuts:
+        if is_asked or not self.chain.cuts:
             return orders
-        self.restored_from = self.cuts[-1]
+        self.restored_from = self.chain.cuts[-1]
         return self.append(AttemptStart(self.attempt, self.restored_from))
 
 
@@ -101,14 +102,18 @@ class ReplacesOutputOnce(Supervisor):
         return [order for order in orders if was_wanted or not isinstance(order, ReplaceOutput)]
 
 
+class _ReplacedCutsKept(ChainView):
+    def _learn_start(self, start: AttemptStart) -> None:
+        kept, last_cut = self.kept, self.last_cut
+        super()._learn_start(start)
+        if start.replaces is not None:
+            self.kept, self.last_cut = kept, last_cut
+
+
 class ReplacedCutsRestorable(Supervisor):
     """Keeps the cuts whose output it removes."""
 
-    def _learn(self, number: int, entry: Entry) -> None:
-        kept, last_cut = self.kept, self.last_cut
-        super()._learn(number, entry)
-        if isinstance(entry, AttemptStart) and entry.replaces is not None:
-            self.kept, self.last_cut = kept, last_cut
+    chain_class = _ReplacedCutsKept
 
 
 class _EndedInTheCut(LaterOutput, frozen=True):
@@ -150,11 +155,15 @@ class ActsWithoutAClaim(RunDriver):
             super()._append(append)
 
 
+class _NeverLost(ChainView):
+    def lost_with(self, chain: Sequence[Numbered]) -> int | None:
+        return None
+
+
 class WokenSupervisorGoesOn(Supervisor):
     """Gives its entries the next free numbers, whoever has taken the ones that it wanted."""
 
-    def _lost_with(self, chain: Sequence[Numbered]) -> int | None:
-        return None
+    chain_class = _NeverLost
 
 
 class ClaimsFromAnOldChain(RunDriver):
@@ -171,19 +180,19 @@ class RescaleRestoresAnOlderCut(Supervisor):
 
     def on_rescale(self, chain: Sequence[Numbered]) -> list[Order]:
         orders = super().on_rescale(chain)
-        if len(self.cuts) < 2:
+        if len(self.chain.cuts) < 2:
             return orders
-        self.restored_from = self.cuts[-2]
-        return self.append(AttemptStart(self.attempt, self.restored_from, sizes=self.sizes))
+        self.restored_from = self.chain.cuts[-2]
+        return self.append(AttemptStart(self.attempt, self.restored_from, sizes=self.chain.sizes))
 
 
 class RescaleWithinTheAttempt(Supervisor):
     """Gives the new tasks the number of the attempt that was left, so that nothing fences the old ones."""
 
     def on_rescale(self, chain: Sequence[Numbered]) -> list[Order]:
-        self.sizes = () if self.rescaling is None else self.rescaling.sizes
-        self.stage, self.restored_from = Stage.RESTORING, self.last_cut
-        return [RestoreTasks(self.attempt, self.last_cut)]
+        self.chain.sizes = () if self.rescaling is None else self.rescaling.sizes
+        self.stage, self.restored_from = Stage.RESTORING, self.chain.last_cut
+        return [RestoreTasks(self.attempt, self.chain.last_cut)]
 
 
 class RescaleUndoesAnother(Supervisor):
@@ -198,9 +207,9 @@ class RefusedRescaleGoesOn(Supervisor):
     """Refuses a rescale whose tasks cannot be restored, and tries again with these tasks."""
 
     def gives_up_rescale(self, error: str) -> bool:
-        sizes = self.sizes
+        sizes = self.chain.sizes
         is_given_up = super().gives_up_rescale(error)
-        self.sizes = sizes
+        self.chain.sizes = sizes
         return is_given_up
 
 

@@ -83,7 +83,7 @@ class ManifestsSideBySide(Coordinator):
 class TerminateWhileInFlight(Coordinator):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.termination = _AlwaysDry(self.deployment)
+        self.probes.termination = _AlwaysDry(self.deployment)
 
 
 COMPLETION = {

@@ -9,22 +9,27 @@ from msgspec.structs import replace
 from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.engine.simulation.world.simulated_store import ManifestName, SimulatedStore
 from backedge.graphs.ids import Attempt
+from backedge.recovery.protocol.chain_view import ChainView
 from backedge.recovery.protocol.orders import AppendEntry, Entry, Fenced, Manifest, Numbered, Order, Sweep
 from backedge.recovery.protocol.supervisor import Supervisor
+
+
+class _TakesAllCuts(ChainView):
+    def is_own(self, entry: Entry) -> bool:
+        return isinstance(entry, Manifest) or super().is_own(entry)
 
 
 class PipelineSharesACompletion(Supervisor):
     """Takes the cut of any pipeline for its own."""
 
-    def _is_own(self, entry: Entry) -> bool:
-        return isinstance(entry, Manifest) or super()._is_own(entry)
+    chain_class = _TakesAllCuts
 
 
 class PipelineFencesAnother(Supervisor):
     """Is fenced by an entry of another pipeline of its run."""
 
     def on_taken(self, append: AppendEntry, chain: Sequence[Numbered]) -> list[Order]:
-        is_others = any(number == append.number and entry.pipeline != self.pipeline.name for number, entry in chain)
+        is_others = any(number == append.number and not self.chain.is_own(entry) for number, entry in chain)
         return [Fenced(append.number)] if is_others else super().on_taken(append, chain)
 
 
@@ -39,7 +44,7 @@ class PipelinesCountAttemptsApart(Supervisor):
     """Numbers its attempts without regard to those of the other pipelines."""
 
     def _claim(self, chain: Sequence[Numbered]) -> list[Order]:
-        own = [Numbered(number, entry) for number, entry in chain if self._is_own(entry)]
+        own = [Numbered(number, entry) for number, entry in chain if self.chain.is_own(entry)]
         orders = super()._claim(chain)
         attempt = Attempt(max((entry.attempt for _, entry in own), default=0) + 1)
         if orders and isinstance(orders[0], AppendEntry):
@@ -48,11 +53,15 @@ class PipelinesCountAttemptsApart(Supervisor):
         return orders
 
 
+class _ForgetsNothing(ChainView):
+    def _forget(self) -> None:
+        """Keeps everything."""
+
+
 class GivenUpPipelineContinues(Supervisor):
     """Goes on from the cuts of a pipeline although a run has dropped it."""
 
-    def _forget(self) -> None:
-        """Keeps everything."""
+    chain_class = _ForgetsNothing
 
 
 class _StoreThatUsesANameAgain(SimulatedStore):

@@ -13,13 +13,14 @@ from backedge.engine.simulation.world.simulated_store import CreateFault
 from backedge.engine.simulation.world.windows import WindowedWorld
 from backedge.engine.simulation.world.world import Happening, World
 from backedge.graphs.ids import Attempt, ChannelId, Epoch
+from backedge.recovery.protocol.chain_view import ChainView
 from backedge.recovery.protocol.channels import Queued
 from backedge.recovery.protocol.effects import Decline
 from backedge.recovery.protocol.messages import Data, Mode, marker_in
 from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.protocol.protocol_errors import ChannelIntegrityError
 from backedge.recovery.protocol.requests import Request, RequestKind
-from backedge.recovery.protocol.supervisor import Stage, Supervisor
+from backedge.recovery.protocol.supervisor import Stage
 
 RESCALED_RUNS, RESCALED_STEPS, TASKS_MAX = 0.4, 0.03, 4
 """The share of runs that are rescaled while they run, and of their steps; the most tasks of an operator."""
@@ -113,7 +114,7 @@ class Faults:
     def give_up_rescale_if_due(self) -> None:
         """Have a function of the user's raise while the tasks of a rescale are restored."""
         supervisor = self.world.supervisor
-        if supervisor.stage is Stage.RESTORING and supervisor.sizes and self.rescaling.random() < GIVEN_UP_STEPS:
+        if supervisor.stage is Stage.RESTORING and supervisor.chain.sizes and self.rescaling.random() < GIVEN_UP_STEPS:
             self.outcome.faults["unrestorable"] += 1
             self.apply(("unrestorable",))
 
@@ -226,8 +227,9 @@ class Faults:
     def _inject_go_back(self) -> bool:
         """Another run continues from an older cut. It may fail soon, before it has a cut of its own."""
         # Read the chain anew: the run that is replaced may not know of an entry that has landed late.
-        reader = Supervisor("a reader")
-        reader.read(self.world.store.chain)
+        reader = ChainView("a reader")
+        for number, entry in self.world.store.chain:
+            reader.learn(number, entry)
         older = reader.cuts[:-1]
         if self.world.coordinator is None or not older:
             return False
@@ -253,7 +255,7 @@ class Faults:
         self.goes_back_in_vain = False
         # A successor does not know whether a task of its predecessor ran.
         is_first = supervisor.came_from is not None and not supervisor.has_run
-        if is_first and supervisor.replaces is None and not self.world.siblings:
+        if is_first and supervisor.chain.replaces is None and not self.world.siblings:
             self._keep_zombies()
             self.outcome.faults["fail_in_vain"] += 1
             self.apply(("fail_in_vain",))
@@ -441,7 +443,7 @@ class Faults:
                 decline = Decline(carried[0], "by the schedule")
                 world.obey(coordinator.on_report(task, coordinator.attempt, decline, world.now_ms))
                 if world.coordinator is coordinator:
-                    world.obey(coordinator.request(world.options.snapshots.mode, world.now_ms))
+                    world.begin_epoch(world.options.snapshots.mode)
         elif self.crash_steps and cuts and self._holds_request(max(cuts)) and rng.random() < 0.5 and self._crash():
             self.crash_steps.pop()
             self.outcome.faults["crash"] += 1

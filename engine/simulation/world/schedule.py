@@ -177,7 +177,7 @@ class Schedule:
         # Otherwise a message may be lost that a cut between two rounds waits for. Its timeout ends this wait, and the
         # barrier of the next epoch detects the loss.
         mode = world.options.snapshots.mode
-        world.obey(coordinator.request(mode, world.now_ms))
+        world.begin_epoch(mode)
         task = next(iter(world.deployment.tasks))
         for epoch in sorted(coordinator.open):
             decline = Decline(epoch, "faults are over")
@@ -188,8 +188,7 @@ class Schedule:
     def _to_a_cut(self) -> Iterator[None]:
         """Run until a cut completes, however slow a task is. A requested cut between rounds would wait for the task."""
         world = self.world
-        modes = set[Mode]() if world.coordinator is None else set(world.coordinator.requested)
-        modes |= {request.mode for request in world.unanswered.values()}
+        modes = {request.mode for request in world.unanswered.values()}
         if self.slow is None or world.options.snapshots.patience_ms is None or Mode.BETWEEN_ROUNDS in modes:
             self.slow = None
             return

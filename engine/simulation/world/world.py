@@ -27,6 +27,7 @@ from backedge.recovery.cut.cut import TaskSnapshot
 from backedge.recovery.protocol.channels import Inbox, Queued
 from backedge.recovery.protocol.coordinator import Coordinator
 from backedge.recovery.protocol.effects import Acknowledge, Decline, Effect, Report
+from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import AppendEntry, Compact, DropCut, FileId, Order, StartTasks, Sweep
 from backedge.recovery.protocol.protocol_errors import FencedError
 from backedge.recovery.protocol.restored import TaskRestore
@@ -157,6 +158,12 @@ class World(WorldPorts):
         """Have the run's driver carry out orders."""
         self.driver.obey(orders)
         self._settle()
+
+    def begin_epoch(self, mode: Mode) -> None:
+        """Begin an epoch, unless a cut between two rounds is open."""
+        coordinator = self.coordinator
+        if coordinator is not None and not coordinator.is_exclusive_open:
+            self.obey(coordinator.start(mode, self.now_ms))
 
     def _do_receive(self, channel: ChannelId) -> None:
         attempt, item = self.wires[channel].popleft()
@@ -365,7 +372,7 @@ class World(WorldPorts):
 
     def _do_fail_in_vain(self) -> None:
         """The run can never be restored. Its user continues with the latest cut."""
-        self.record.in_vain.add(self.supervisor.claimant)
+        self.record.in_vain.add(self.supervisor.chain.claimant)
         self.driver.end(RunEnding.FAILED, "a function raises where its state is restored")
 
     def _do_replace(self, epoch: Epoch, fails: bool) -> None:

@@ -17,10 +17,12 @@ from backedge.engine.task.driver import TaskDriver
 from backedge.engine.task.ports import FlowLimits
 from backedge.graphs.expansion import Actors
 from backedge.recovery.cut.cut import OperatorState
-from backedge.recovery.protocol.coordinator import Coordinator, SnapshotOptions
+from backedge.recovery.protocol.coordinator import Coordinator
 from backedge.recovery.protocol.pipelines import THE_JOB, Pipeline
 from backedge.recovery.protocol.reliable_line import LineEnd
-from backedge.recovery.protocol.supervisor import RestartOptions, Supervisor
+from backedge.recovery.protocol.restarts import RestartOptions
+from backedge.recovery.protocol.snapshot_options import SnapshotOptions
+from backedge.recovery.protocol.supervisor import Supervisor
 from backedge.recovery.protocol.task import TaskCore
 from backedge.recovery.restore.plan import plan_restore
 from backedge.recovery.restore.restore_task import take_back

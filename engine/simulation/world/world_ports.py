@@ -31,6 +31,7 @@ from backedge.graphs.deployment import Deployment, Task
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.plan import Plan
 from backedge.recovery.cut.cut import Cut, TaskSnapshot
+from backedge.recovery.protocol.chain_view import claimant_of, run_of
 from backedge.recovery.protocol.coordinator import Coordinator
 from backedge.recovery.protocol.credit import Credit
 from backedge.recovery.protocol.effects import Effect
@@ -55,7 +56,7 @@ from backedge.recovery.protocol.orders import (
 )
 from backedge.recovery.protocol.requests import Reply, Request, RequestKind, Sizes
 from backedge.recovery.protocol.restored import TaskRestore
-from backedge.recovery.protocol.supervisor import Supervisor, claimant_of, run_of
+from backedge.recovery.protocol.supervisor import Beginning, Supervisor
 from backedge.recovery.restore.outline import outline_of
 from backedge.recovery.restore.plan import RestorePlan
 from backedge.recovery.restore.restore_task import SnapshotsInMemory
@@ -301,7 +302,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         wanted, self.wanted_parallelism = self.wanted_parallelism, None
         placed = self.placement.place(self.deployment, None if cut is None else cut.outline, wanted)
         # On a cluster, only the options of a run change its numbers of tasks between two attempts.
-        self.begun = self.supervisor.begun = tuple(placed.deployment.parallelism.items())
+        self.begun = self.supervisor.chain.begun = tuple(placed.deployment.parallelism.items())
         return placed
 
     def _check_asked(self, sizes: Sizes, before: Mapping[str, int]) -> None:
@@ -444,7 +445,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
                     self.note(FinishedEvent(self.supervisor.attempt))
                 case RunEnding.STOPPED:
                     self._repeat_requests()
-                    self.answered_stops.add(self.supervisor.run)
+                    self.answered_stops.add(run_of(self.supervisor.chain.claimant))
                     if self.dies_after_stop:
                         self.dies_after_stop = False
                         self.count("deaths_after_stops")
@@ -459,7 +460,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
 
     def _on_failed(self) -> None:
         """The run has failed. If the cut that it was asked for is gone, its user asks for the latest instead."""
-        claimant = self.supervisor.claimant
+        claimant = self.supervisor.chain.claimant
         if claimant in self.record.in_vain:
             self.driver.clean_up()
             self.hosts.clear()
@@ -489,8 +490,8 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.store.reopen()
         self.driver = self._new_driver(self.deployment)
         if epoch is not None:
-            self.record.asked[self.supervisor.claimant] = epoch
-        self.driver.begin(epoch, replaces_output=replaces_output)
+            self.record.asked[self.supervisor.chain.claimant] = epoch
+        self.driver.begin(Beginning(epoch, replaces_output=replaces_output))
 
     def take_over(self, *, is_asleep: bool = False) -> None:
         """The supervisor has died, or is taken for dead, and a successor of the same run takes over."""

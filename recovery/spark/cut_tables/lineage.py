@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from backedge.recovery.protocol.chain_view import run_of
 from backedge.recovery.protocol.orders import AttemptStart, Manifest
-from backedge.recovery.protocol.supervisor import run_of
 from backedge.recovery.spark.cut_tables.job_folder import Unrecorded
 from backedge.recovery.spark.report.verdict import Facts, Finding, finding
 from backedge.recovery.stores.links import Link
