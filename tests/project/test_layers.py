@@ -54,6 +54,13 @@ EXCEPTIONS = {"engine/on_ray/actor/broken_rule.py": {"engine/simulation"}}
 LOOSE_MAX = {"engine": 2, "recovery": 1}
 """How many modules a folder may have beside its packages."""
 
+ATTRIBUTES_MAX = 20
+ATTRIBUTES_FOLDERS = ("recovery/protocol", "engine/task", "engine/run", "engine/on_ray")
+MORE_ATTRIBUTES = {"RunOptions": 36, "Story": 27, "TaskDriver": 25, "Supervising": 24, "Coordinator": 21}
+"""The classes with more attributes than that, and how many each has: no more are added to them. The options of a run
+are one list because `run` takes them as its keywords.
+"""
+
 LINKED = ("graphs", "recovery", "engine")
 """Folders that lie beside `backedge` and are imported as parts of it."""
 
@@ -222,3 +229,35 @@ def test_no_module_lies_loose():
     for folder, count_max in LOOSE_MAX.items():
         loose = [file.name for file in (ROOT / folder).glob("*.py") if file.name != "__init__.py"]
         assert len(loose) <= count_max, f"{folder}/ has {loose}: put them into the packages that they are part of"
+
+
+def attributes_of(node: ast.ClassDef) -> set[str]:
+    """What a class declares with a type, and what its methods set on `self`."""
+    declared = {
+        each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
+    stored = (each for each in ast.walk(node) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store))
+    return declared | {each.attr for each in stored if isinstance(each.value, ast.Name) and each.value.id == "self"}
+
+
+def crowded(source: str) -> dict[str, int]:
+    """The classes with too many attributes to be one idea, and how many each has."""
+    counts = {
+        node.name: len(attributes_of(node)) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)
+    }
+    return {name: count for name, count in counts.items() if count > ATTRIBUTES_MAX}
+
+
+def test_a_class_is_one_idea():
+    found: dict[str, int] = {}
+    for folder in ATTRIBUTES_FOLDERS:
+        for file in (ROOT / folder).rglob("*.py"):
+            found |= crowded(file.read_text(encoding="utf-8"))
+    assert found == MORE_ATTRIBUTES, "cut a class along its ideas; if one has become smaller, note that here"
+
+
+def test_a_class_of_several_ideas_is_found():
+    fields = "\n".join(f"    field_{number}: int" for number in range(ATTRIBUTES_MAX))
+    method = "    def begin(self):\n        self.field_0, self.one_more = 1, 2"
+    assert crowded(f"class Few:\n{fields}") == {}
+    assert crowded(f"class Many:\n{fields}\n{method}") == {"Many": ATTRIBUTES_MAX + 1}
