@@ -176,25 +176,22 @@ class _Comparison:
 
 def compare_module(options: argparse.Namespace) -> int:
     """`backedge compare`."""
-    was_connected = cluster.is_connected()
     try:
-        facts = compare(
-            options.module,
-            kills=options.kills,
-            seed=options.seed,
-            size=options.size,
-            parallelism=options.parallelism,
-            rounds=options.rounds,
-            every=options.every,
-            plant_error=options.plant_error,
-            key=key_from(options.key_file),
-        )
+        with cluster.left_as_found():
+            facts = compare(
+                options.module,
+                kills=options.kills,
+                seed=options.seed,
+                size=options.size,
+                parallelism=options.parallelism,
+                rounds=options.rounds,
+                every=options.every,
+                plant_error=options.plant_error,
+                key=key_from(options.key_file),
+            )
     except (RunFailedError, TaskError) as failed:
         refuse("compare", failed)
         return WRONG
-    finally:
-        if not was_connected:
-            cluster.disconnect()
     print(json.dumps(facts, default=str) if options.json else "\n".join(lines(facts)), flush=True)
     return WRONG if facts["failures"] else DONE
 

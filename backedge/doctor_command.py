@@ -42,6 +42,7 @@ DONE, MISSING = 0, 1
 ANSWER_TIMEOUT_S = 60.0
 
 
+@cluster.left_as_found()
 def examine(options: argparse.Namespace) -> int:
     """Print what was found."""
     findings = [*_of_machine(), *cluster_findings(os.environ)]
@@ -98,7 +99,6 @@ def _text(path: Path) -> str:
 
 def cluster_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Whether the cluster can be reached, and whether its machines agree."""
-    was_connected = cluster.is_connected()
     try:
         cluster.connect(must_exist=True)
     except cluster.ClusterError as error:
@@ -114,14 +114,10 @@ def cluster_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding("Ray cluster", "ok", "none is running; `backedge run` starts one on this machine")
         yield tls_finding(environment, hosts=1)
         return
-    try:
-        machines, hosts = cluster.machines(), cluster.hosts()
-        yield Finding("Ray cluster", "ok", f"{counted(machines, 'daemon')} on {counted(hosts, 'host')}")
-        yield from node_findings(_nodes(), platform.python_version(), VERSION)
-        yield tls_finding(environment, hosts)
-    finally:
-        if not was_connected:
-            cluster.disconnect()
+    machines, hosts = cluster.machines(), cluster.hosts()
+    yield Finding("Ray cluster", "ok", f"{counted(machines, 'daemon')} on {counted(hosts, 'host')}")
+    yield from node_findings(_nodes(), platform.python_version(), VERSION)
+    yield tls_finding(environment, hosts)
 
 
 def _nodes() -> list[NodeFacts]:

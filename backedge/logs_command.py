@@ -21,18 +21,15 @@ DONE = 0
 LOOK_S = 0.5
 
 
+@cluster.left_as_found()
 def show_logs(options: argparse.Namespace) -> int:
     """Print the lines; with --follow, also those that come until the run has ended."""
-    was_connected = cluster.is_connected()
     try:
         job = check_name(options.job, "job")
         cluster.connect(must_exist=True)
         print_logs(WorkerLogs(job), job, options.operator, until=_end_of(job) if options.follow else None)
     except cluster.RayError as refused:
         return refuse("logs", refused)
-    finally:
-        if not was_connected:
-            cluster.disconnect()
     return DONE
 
 

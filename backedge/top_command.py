@@ -102,9 +102,9 @@ def lines_of(status: RunStatus) -> list[str]:
     return [head, *table_lines(rows), ""]
 
 
+@cluster.left_as_found()
 def show_top(options: argparse.Namespace) -> int:
     """Draw the table until q or Ctrl-C; once, if the output is no terminal or JSON."""
-    was_connected = cluster.is_connected()
     try:
         cluster.connect(must_exist=True)
         runs = LivingRuns()
@@ -123,9 +123,6 @@ def show_top(options: argparse.Namespace) -> int:
             watch(ask, sys.stdin, sys.stdout)
     except cluster.RayError as refused:
         return refuse("top", refused)
-    finally:
-        if not was_connected:
-            cluster.disconnect()
     return DONE
 
 

@@ -29,21 +29,19 @@ def serve_page(options: argparse.Namespace) -> int:
     # Ray is imported by the commands that need it.
     from backedge.engine.on_ray import cluster
 
-    was_connected = cluster.is_connected()
-    check_folder(options.snapshots)
-    _join_cluster(is_needed=options.snapshots is None)
-    key = key_from(options.key_file)
-    server = _server(options.snapshots, key, options.port, has_control=options.control)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        signal.pause()
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        server.stop()
-        if not was_connected:
-            cluster.disconnect()
+    with cluster.left_as_found():
+        check_folder(options.snapshots)
+        _join_cluster(is_needed=options.snapshots is None)
+        key = key_from(options.key_file)
+        server = _server(options.snapshots, key, options.port, has_control=options.control)
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            server.stop()
     return 0
 
 

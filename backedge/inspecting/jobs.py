@@ -150,20 +150,16 @@ def _runs_on_the_cluster(*, is_needed: bool, is_searched: bool) -> Sequence[RunS
     from backedge.engine.on_ray import cluster
     from backedge.engine.on_ray.api.living_runs import living_runs
 
-    was_connected = cluster.is_connected()
-    if not (was_connected or is_needed or is_searched or named_address()):
+    if not (cluster.is_connected() or is_needed or is_searched or named_address()):
         return None
-    try:
-        cluster.connect(must_exist=True)
-    except cluster.ClusterError as error:
-        there_is_one = isinstance(error, cluster.TokenRefusedError | cluster.SeveralClustersError)
-        if named_address() or (is_needed and there_is_one):
-            raise
-        if isinstance(error, cluster.SeveralClustersError):
-            print(f"backedge: no cluster was asked for living runs: {error}", file=sys.stderr)
-        return None
-    try:
+    with cluster.left_as_found():
+        try:
+            cluster.connect(must_exist=True)
+        except cluster.ClusterError as error:
+            there_is_one = isinstance(error, cluster.TokenRefusedError | cluster.SeveralClustersError)
+            if named_address() or (is_needed and there_is_one):
+                raise
+            if isinstance(error, cluster.SeveralClustersError):
+                print(f"backedge: no cluster was asked for living runs: {error}", file=sys.stderr)
+            return None
         return living_runs()
-    finally:
-        if not was_connected:
-            cluster.disconnect()

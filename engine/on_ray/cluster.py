@@ -10,8 +10,9 @@ import logging
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from importlib import import_module
 from threading import current_thread, main_thread
 from types import ModuleType
@@ -231,6 +232,17 @@ def disconnect() -> None:
     """Leave the cluster; a local one that we started ends."""
     if "ray" in sys.modules:
         ray.shutdown()
+
+
+@contextmanager
+def left_as_found() -> Generator[None]:
+    """At the end, leave the cluster, unless this process was connected to one before."""
+    was_connected = is_connected()
+    try:
+        yield
+    finally:
+        if not was_connected:
+            disconnect()
 
 
 def _tell_deaths_once() -> None:
