@@ -57,6 +57,7 @@ _NAMES = {
     "backedge.engine.on_ray.run_options": "RunOptions",
     "backedge.engine.on_ray.run_spec": "RequestFailedError RunFailedError",
     "backedge.engine.on_ray.supervisor.audit_process": "AuditFailedError",
+    "backedge.engine.operators.async_calls": "idempotency_key",
     "backedge.engine.operators.base": "CallingRuntime OperatorRuntime Place TimedRuntime",
     "backedge.engine.simulation.narrate": "Narration narrate",
     "backedge.engine.simulation.simulate": "ScheduleError SimulationResult simulate",

@@ -42,6 +42,7 @@ from backedge.engine.on_ray.ray_data import from_ray_data as from_ray_data
 from backedge.engine.on_ray.run_options import RunOptions as RunOptions
 from backedge.engine.on_ray.run_spec import RequestFailedError as RequestFailedError, RunFailedError as RunFailedError
 from backedge.engine.on_ray.supervisor.audit_process import AuditFailedError as AuditFailedError
+from backedge.engine.operators.async_calls import idempotency_key as idempotency_key
 from backedge.engine.operators.base import (
     CallingRuntime as CallingRuntime,
     OperatorRuntime as OperatorRuntime,
@@ -275,6 +276,7 @@ __all__ = [
     "compare",
     "draw",
     "from_ray_data",
+    "idempotency_key",
     "narrate",
     "open_session",
     "prepare",

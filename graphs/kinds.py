@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from backedge.graphs.options import (
     is_no_output,
 )
 from backedge.graphs.process_class import Process
+from backedge.graphs.questions import WHOLE_RECORD, AskedAbout
 from backedge.graphs.table import Table
 
 
@@ -260,6 +261,11 @@ def rows_of(batch: Any) -> list[Any]:
     return [dict(zip(batch, row, strict=True)) for row in rows]
 
 
+Answers = Literal["kept", "again"]
+ANSWERS: tuple[Answers, ...] = ("kept", "again")
+"""Whether `map_async` keeps what a call has returned, or calls again after a crash."""
+
+
 @dataclass(frozen=True)
 class MapAsync(OfFunction):
     """Calls `function(record)` for up to `concurrency` records at a time per task, each within `timeout` seconds.
@@ -269,8 +275,9 @@ class MapAsync(OfFunction):
 
     concurrency: int = 100
     timeout: float | None = None
+    answers: Answers = "again"
+    asked_about: AskedAbout = WHOLE_RECORD
 
-    runtime = "backedge.engine.operators.map_async:MapAsyncOperator"
     kind_word = "map_async"
     may_await = True
     one_for_one = True
@@ -278,6 +285,15 @@ class MapAsync(OfFunction):
     @property
     def named_after(self) -> Any:
         return self.function
+
+    @property
+    def runtime(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # others have one
+        operator = "kept_answers:KeptAnswersOperator" if self.keeps_answers else "map_async:MapAsyncOperator"
+        return f"backedge.engine.operators.{operator}"
+
+    @property
+    def keeps_answers(self) -> bool:
+        return self.answers == "kept"
 
     @property
     def calls_max(self) -> int:
@@ -291,6 +307,7 @@ class MapAsync(OfFunction):
     def check(self, what: str) -> None:
         check_called_class(self.function, what, is_instantiated=self.is_class)
         check_count(self.concurrency, "concurrency", what)
+        check_choice(self.answers, ANSWERS, "answers", what)
         if self.timeout is not None and not is_above_zero(self.timeout):
             raise BadOptionError(f"{what} has timeout={self.timeout!r}: give seconds above 0, or leave it out")
         super().check(what)

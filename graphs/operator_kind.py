@@ -41,6 +41,11 @@ class OperatorKind:
         """Return the `backedge.OperatorRuntime` that runs in one task. `place` is its `backedge.Place`."""
         raise NotImplementedError(f"operator kind {self.word} has no start(place): return an OperatorRuntime")
 
+    @property
+    def keeps_answers(self) -> bool:
+        """Whether a journal keeps what its calls return."""
+        return False
+
     # -- the graph ------------------------------------------------------------------------------------------------
 
     @property

@@ -14,6 +14,7 @@ from backedge.graphs.draft import Draft, Key, Tail
 from backedge.graphs.graph_errors import BadOptionError, ForeignStreamError, UnkeyedStreamError, UnknownOutputError
 from backedge.graphs.io import Sink
 from backedge.graphs.kinds import (
+    Answers,
     Filter,
     FlatMap,
     Map,
@@ -42,6 +43,7 @@ from backedge.graphs.options import (
 from backedge.graphs.plan import KeyColumns, Operator, Routing
 from backedge.graphs.process_class import Process, check_arguments
 from backedge.graphs.public import public
+from backedge.graphs.questions import AskedAbout
 from backedge.graphs.table import Table
 
 T_co = TypeVar("T_co", covariant=True)
@@ -120,6 +122,9 @@ class Stream(Generic[T_co]):
         *,
         concurrency: int = 100,
         timeout: float | None = None,
+        answers: Answers = "again",
+        call_key: Callable[[T_co], Any] | str | None = None,
+        call_version: int = 1,
         **options: Unpack[Step],
     ) -> Stream[U]: ...
     @overload
@@ -129,6 +134,9 @@ class Stream(Generic[T_co]):
         *,
         concurrency: int = 100,
         timeout: float | None = None,
+        answers: Answers = "again",
+        call_key: Callable[[T_co], Any] | str | None = None,
+        call_version: int = 1,
         **options: Unpack[Step],
     ) -> Stream[U]: ...
     def map_async(
@@ -137,12 +145,20 @@ class Stream(Generic[T_co]):
         *,
         concurrency: int = 100,
         timeout: float | None = None,
+        answers: Answers = "again",
+        call_key: Callable[[T_co], Any] | str | None = None,
+        call_version: int = 1,
         **options: Unpack[Step],
     ) -> Stream[Any]:
         """Call `function(record)` for up to `concurrency` records at a time per task, each within `timeout` seconds.
 
         Answers leave in the order in which they arrive. Records without an answer yet are part of the state. After a
         crash their calls are repeated, so external calls happen at least once.
+
+        With `answers="kept"`, a call that has returned is never made again: its answer is written to a journal beside
+        the cuts before it leaves. The answer to an equal question is used once; `call_key`, a column or a function of
+        the record, says what makes two questions equal if it is not the whole record, and another `call_version` makes
+        all questions new. Unless the stream has a key, records go to the task that a digest of their question names.
 
         Each task makes an instance of a class that has `__call__(self, record)`, and calls that. Its `on_start()` is
         awaited before the first call, its `close()` after the last one.
@@ -153,7 +169,11 @@ class Stream(Generic[T_co]):
         >>> Flow().read(Items(["a"])).map_async(look_up, concurrency=8, timeout=2.5).tails[0].operator
         'look_up'
         """
-        return self._step(MapAsync(function, concurrency, timeout, on_error=on_error_of(options)), options)
+        asked_about = AskedAbout(call_key, call_version)
+        kind = MapAsync(function, concurrency, timeout, answers, asked_about, on_error=on_error_of(options))
+        # A question comes to the task that has its answer, in every attempt.
+        asked = self.key_by(asked_about) if kind.keeps_answers and self.key is None else self
+        return asked._step(kind, options)
 
     @overload
     def process(

@@ -21,6 +21,7 @@ from proof.generated_steps import (
     Pay,
     Total,
     Turn,
+    alike,
     ask,
     count,
     fan_out,
@@ -265,6 +266,35 @@ def _irreducible(flow: Flow) -> None:
     _write(done)
 
 
+# -- calls whose answers are kept ----------------------------------------------------------------------------------
+
+
+def _kept(flow: Flow) -> None:
+    _write(_count(_read(flow).map(alike).map_async(ask, answers="kept", name="ask"), "count"))
+
+
+def _kept_in_a_loop(flow: Flow) -> None:
+    again = flow.loop("again", of=Item)
+    asked = _count(_read(flow).map(alike).merge(again), "count").map_async(ask, answers="kept", name="ask")
+    done, more = asked.split(is_done, name="split")
+    again.feed(more)
+    _write(done)
+
+
+def _kept_by_key(flow: Flow) -> None:
+    asked = _read(flow).map(alike).key_by("key").map_async(ask, answers="kept", name="ask", parallelism=2)
+    _write(_count(asked, "count"))
+
+
+def _kept_in_rounds(flow: Flow) -> None:
+    """Each round asks the same questions, which have other answers to wait for."""
+
+    def body(stream: Streams) -> Streams:
+        return _pay(stream.map(alike).map_async(ask, answers="kept", name="ask"), "pay")
+
+    _write(flow.iterate(_read(flow), body, rounds=3, name="iterate"))
+
+
 # -- iterations in rounds ----------------------------------------------------------------------------------------
 
 
@@ -434,15 +464,18 @@ _TOPOLOGIES: dict[str, tuple[Variant, ...]] = {
     "rounds_behind_loop": (_rounds_behind_loop, _rounds_asking_last),
     "rounds_in_lanes": (_rounds_in_lanes,),
     "rounds_beside_loops": (_rounds_beside_loops, _rounds_beside_and_behind_loops),
+    "kept_answers": (_kept, _kept_in_a_loop, _kept_by_key),
+    "kept_answers_in_rounds": (_kept_in_rounds,),
     "pipelines": (_pipelines,),
     "broadcast": (_broadcast, _broadcast_loop),
 }
-MIXED = ("rounds_beside_loops",)
+MIXED = ("rounds_beside_loops", "kept_answers", "kept_answers_in_rounds")
 """Drawn by few seeds (`drawn_topology`); the others take turns."""
 NAMES = tuple(name for name in _TOPOLOGIES if name not in MIXED)
 IN_ROUNDS = frozenset(
     {
         *("rounds", "rounds_nested", "rounds_behind_loop", "rounds_in_lanes", "rounds_beside_loops"),
+        "kept_answers_in_rounds",
         *("columns_vertices", "columns_repeating", "columns_best_vertices"),
     }
 )

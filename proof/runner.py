@@ -37,7 +37,7 @@ RESCALES = 2
 """How often `python -m proof run` may rescale a run while it runs."""
 COLUMNS_SHARE = 0.1
 """The share of seeds whose flow is on columns."""
-MIXED_SHARE = 0.05
+MIXED_SHARE = 0.1
 """The share of the other seeds whose flow has iterations beside free loops."""
 EXERCISED = ("rescaled_live", "full_channels", "taken_together", "spilled", "split_batches")
 """What a summary names beside the counts of schedules and cuts, even if it has not happened."""

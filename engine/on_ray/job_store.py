@@ -159,7 +159,7 @@ JobStore = ChainInMemory | ChainInFolder
 
 
 class TasksInFolder:
-    """Writes the snapshots of a run's tasks, and restores them. `inputs`: where inputs are kept beside the cuts.
+    """Writes the snapshots of a run's tasks, and restores them. `inputs`, `answers`: what is kept beside the cuts.
 
     On the supervisor's host, small files are fsynced by the supervisor, once per cut. Large files would keep it from
     its other work, so the tasks fsync those themselves.
@@ -168,6 +168,7 @@ class TasksInFolder:
     def __init__(self, store: CutStore, plan: Plan, is_beside: bool) -> None:
         self._store = store
         self.inputs = store.inputs
+        self.answers = store.answers
         self._is_beside = is_beside
         self._loops = loops_of_edges(plan.edges)
         self._kinds = {name: operator.kind.word for name, operator in plan.operators.items()}

@@ -17,11 +17,14 @@ import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 from backedge.engine.batches.batch import copy_value, is_immutable
+from backedge.graphs.public import public
 from backedge.graphs.task_errors import describe
+from backedge.recovery.protocol.answers import Question
 
 CANCEL_S = 1.0
 """How long the end of an attempt waits for its calls after it has cancelled them."""
@@ -34,7 +37,8 @@ class Call(NamedTuple):
     """The function to call, the record to call it with (the call may change it), and the limit in seconds.
 
     `operator` is the one that calls; the task that it belongs to may have the name of another one. `threads_max`: how
-    many of its calls may block a thread at a time; None: all that are made.
+    many of its calls may block a thread at a time; None: all that are made. `question`: its name, if its answer is
+    kept.
     """
 
     function: Callable[[Any], Any]
@@ -42,6 +46,7 @@ class Call(NamedTuple):
     timeout_s: float | None = None
     operator: str = ""
     threads_max: int | None = None
+    question: Question | None = None
 
 
 class Answer(NamedTuple):
@@ -51,8 +56,22 @@ class Answer(NamedTuple):
     error: BaseException | None = None
 
 
+_question: ContextVar[Question | None] = ContextVar("question", default=None)
+
+
+@public
+def idempotency_key() -> str | None:
+    """Within a call of `map_async(answers="kept")`: the name of its question, the same in every attempt.
+
+    Give it to a service that knows repeated requests, and a call whose process has died is not paid for again.
+    """
+    question = _question.get()
+    return None if question is None else str(question)
+
+
 def begin(call: Call) -> Answer | Awaitable[Any]:
     """Call the function; return its answer, or the awaitable that will produce it."""
+    _question.set(call.question)
     try:
         result = call.function(call.record)
         return result if inspect.isawaitable(result) else Answer(_copied(result))
@@ -60,8 +79,9 @@ def begin(call: Call) -> Answer | Awaitable[Any]:
         return Answer(None, error)
 
 
-async def finish(begun: Answer | Awaitable[Any]) -> Answer:
+async def finish(begun: Answer | Awaitable[Any], call: Call) -> Answer:
     """Complete a call that was begun."""
+    _question.set(call.question)
     if isinstance(begun, Answer):
         return begun
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import length_hint
 from types import CoroutineType
@@ -29,6 +29,7 @@ from backedge.graphs.public import public
 from backedge.graphs.routing import NEVER_NAN, canonical_key
 from backedge.graphs.task_errors import USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
 from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.protocol.answers import Known, Question
 
 
 @dataclass(slots=True)
@@ -230,6 +231,42 @@ class CallingRuntime(OperatorRuntime, ABC):
     @abstractmethod
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         """A call has returned or failed: send, set aside, or raise."""
+
+    def question(self, call_id: int) -> Question | None:
+        """The name of a question whose answer is kept."""
+        return None
+
+    def has_answer(self, call_id: int) -> bool:
+        """Whether the answer is known, so that no call is made. It is sent when the journal has it."""
+        return False
+
+    def keep(self, call_id: int, result: Any, error: BaseException | None) -> Known | None:
+        """What the journal must have before the answer of a call is sent; None: send it now, or drop it."""
+        return None
+
+    def keep_outlived(self, question: Question, result: Any, error: BaseException | None) -> Known | None:
+        """Like `keep`, for a call of an earlier attempt."""
+        return None
+
+    def unwritten(self) -> list[Known]:
+        """The answers of a restored cut that the journal may not have."""
+        return []
+
+    def load_answers(self, entries: Iterable[Known], segment: Epoch) -> None:
+        """Take what the journal has since the restored cut. New answers go into that segment."""
+
+    def on_durable(self, question: Question) -> int | None:
+        """The journal has an answer. Returns the call that waits for it, if there is one."""
+        return None
+
+    def sendable(self, call_id: int) -> tuple[Any, BaseException | None] | None:
+        """The result or the error of a call that the journal has."""
+        return None
+
+    @property
+    def segment(self) -> Epoch:
+        """The segment of the journal to which answers belong that arrive now."""
+        return Epoch(0)
 
 
 def is_true(operator: str, record: Any, result: Any) -> bool:

@@ -7,10 +7,10 @@ has raised is not used again: the run has failed, or resumes from a cut with new
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import count, islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from backedge.engine.batches.batch import Batch
 from backedge.engine.operators.async_calls import Call
@@ -26,8 +26,10 @@ from backedge.engine.state.keyed_state import KeyedState
 from backedge.engine.state.touched_keys import Bases
 from backedge.graphs.deployment import Channel, Deployment, Task
 from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.routing import groups_of_task, key_group
 from backedge.graphs.task_errors import USER_RAISED, user_error
 from backedge.recovery.cut.cut import OperatorState, Transaction
+from backedge.recovery.protocol.answers import Known, Question
 
 Some = TypeVar("Some", bound=OperatorRuntime)
 
@@ -45,6 +47,14 @@ class _CallIds(Iterator[int]):
     def __next__(self) -> int:
         self.given.append(call_id := next(self._ids))
         return call_id
+
+
+class KeptAnswer(NamedTuple):
+    """An entry for the journal of an operator, and the segment that it belongs to."""
+
+    operator: str
+    segment: Epoch
+    known: Known
 
 
 class TaskRuntime:
@@ -71,6 +81,7 @@ class TaskRuntime:
         keyed_state: type[KeyedState] = KeyedState,
     ) -> None:
         self.task = task
+        self._parallelism = deployment.parallelism[task.id.name]
         self._out: Emitted = []
         self._moment = Moment(0, (0,) * task.depth if task.depth else None)
         self._captures: list[Capture] = []
@@ -216,6 +227,58 @@ class TaskRuntime:
         """A call has returned or failed; a call that took too long has failed with a TimeoutError."""
         self._caller(call_id).on_answer(call_id, result, error)
         return self._take_emitted()
+
+    def question(self, call_id: int) -> tuple[str, Question] | None:
+        """The operator that asks, and its question, if the answer is kept."""
+        caller = self._caller(call_id)
+        found = caller.question(call_id)
+        return None if found is None else (caller.name, found)
+
+    def has_answer(self, call_id: int) -> bool:
+        """Whether the answer is known, so that no call is made."""
+        return self._caller(call_id).has_answer(call_id)
+
+    def keep(self, call_id: int, result: Any, error: BaseException | None) -> KeptAnswer | None:
+        """What the journal must have before the answer of a call is sent; None: send it now."""
+        caller = self._caller(call_id)
+        entry = caller.keep(call_id, result, error)
+        return None if entry is None else KeptAnswer(caller.name, caller.segment, entry)
+
+    def keep_outlived(
+        self, operator: str, question: Question, result: Any, error: BaseException | None
+    ) -> KeptAnswer | None:
+        """Like `keep`, for a call of an earlier attempt. None if the question is not one of this task."""
+        if not self._is_own(question):
+            return None
+        for caller in self._callers:
+            if caller.name == operator and (entry := caller.keep_outlived(question, result, error)) is not None:
+                return KeptAnswer(operator, caller.segment, entry)
+        return None
+
+    def unwritten(self) -> list[KeptAnswer]:
+        """The answers of a restored cut that the journal may not have."""
+        return [
+            KeptAnswer(caller.name, caller.segment, entry) for caller in self._callers for entry in caller.unwritten()
+        ]
+
+    def load_answers(self, read: Callable[[str], Iterable[Known]], segment: Epoch) -> None:
+        """Take what the journal has of each operator since the restored cut."""
+        for caller in self._callers:
+            if caller.place.operator.kind.keeps_answers:
+                caller.load_answers((known for known in read(caller.name) if self._is_own(known.question)), segment)
+
+    def _is_own(self, question: Question) -> bool:
+        """Whether a question is in the key groups of this task."""
+        return key_group(question.key) in groups_of_task(self.task.id.index, self._parallelism)
+
+    def on_durable(self, kept: KeptAnswer) -> int | None:
+        """The journal has an answer. Returns the call that waits for it, if there is one."""
+        caller = next(caller for caller in self._callers if caller.name == kept.operator)
+        return caller.on_durable(kept.known.question)
+
+    def sendable(self, call_id: int) -> tuple[Any, BaseException | None] | None:
+        """The result or the error of a call, if the journal has it."""
+        return self._caller(call_id).sendable(call_id)
 
     def place_of_call(self, call_id: int) -> tuple[str, int]:
         """The operator that makes a call, and the place of the call among its open ones: the same after a restore."""

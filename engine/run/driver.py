@@ -340,7 +340,7 @@ class RunDriver:
         self.files = {}
         supervisor.on_placed(placed.deployment.tasks)
         ports.observer.on_attempt(attempt, cut)
-        ports.actors.restore(attempt, Placed(placed.deployment, restores), cut)
+        ports.actors.restore(attempt, Placed(placed.deployment, restores, supervisor.begun_epoch), cut)
         return ()
 
     def _replace(self, order: ReplaceOutput) -> Sequence[Order]:

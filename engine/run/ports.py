@@ -63,10 +63,14 @@ C_contra = TypeVar("C_contra", bound=RestorableCut, contravariant=True)
 
 
 class Placed(Struct, frozen=True):
-    """A deployment, and the restore plan of each task; None where the run begins."""
+    """A deployment, and the restore plan of each task; None where the run begins.
+
+    `begun` is the highest epoch that the chain says has begun.
+    """
 
     deployment: Deployment
     restores: Mapping[TaskId, RestorePlan | None]
+    begun: Epoch = Epoch(0)
 
 
 class RunStore(Protocol[C_co]):

@@ -1,7 +1,8 @@
 """Converts the tasks' own part of an operator's state to another number of tasks.
 
-Random numbers restart and round-robin turns begin at the first task again; the highest hop count, the latest time and
-the round are the same for all tasks. State that a class captured itself is merged and split by the class.
+Random numbers restart and round-robin turns begin at the first task again; the highest hop count, the latest time, the
+first number of a question and the round are the same for all tasks. State that a class captured itself is merged and
+split by the class.
 """
 
 from __future__ import annotations
@@ -24,12 +25,10 @@ def move_whole(operator: Operator, wholes: Sequence[bytes | None], parallelism: 
     """
     parts = [cast("dict[str, Any]", pickle.loads(whole)) for whole in wholes if whole is not None]
     common: dict[str, Any] = {}
-    hops_max = max((part.get("hops_max", 0) for part in parts), default=0)
-    if hops_max:
-        common["hops_max"] = hops_max
-    now_ms = max((part.get("now_ms", 0) for part in parts), default=0)
-    if now_ms:
-        common["now_ms"] = now_ms
+    for name in ("hops_max", "now_ms", "first_number"):
+        highest = max((part.get(name, 0) for part in parts), default=0)
+        if highest:
+            common[name] = highest
     for part in parts:
         if "round" in part:
             common["round"] = part["round"]

@@ -21,7 +21,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 from backedge.engine.batches.batch import Batch, decode, encode, merge
-from backedge.engine.operators.runtime import TaskRuntime
+from backedge.engine.operators.runtime import KeptAnswer, TaskRuntime
 from backedge.engine.operators.sending import Emitted
 from backedge.engine.state.keyed_state import LAST_STATE
 from backedge.engine.task.channel_ends import (
@@ -42,6 +42,7 @@ from backedge.graphs.deployment import Channel
 from backedge.graphs.ids import Attempt, ChannelId, Epoch
 from backedge.graphs.plan import Plan
 from backedge.recovery.protocol import effects as core_effects
+from backedge.recovery.protocol.answers import Question
 from backedge.recovery.protocol.channels import Stored
 from backedge.recovery.protocol.credit import Credit, Room
 from backedge.recovery.protocol.effects import Effect, Remaining, Stage
@@ -484,12 +485,40 @@ class TaskDriver:
 
     def _call(self) -> None:
         while len(self.called) < self.calls_max and (call_id := self.runtime.next_call()) is not None:
+            self.make_call(call_id)
+
+    def make_call(self, call_id: int) -> None:
+        """Make an external call, unless its answer is known."""
+        if self.runtime.has_answer(call_id):
+            self._send_kept(call_id)
+        else:
             self.called.add(call_id)
             self.ports.calls.call(self.id, call_id, self.runtime.call(call_id))
 
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         """An external call has an answer."""
         self.called.discard(call_id)
+        if (kept := self.runtime.keep(call_id, result, error)) is not None:
+            self.ports.calls.keep(self.id, [kept])
+        else:
+            self._send_answer(call_id, result, error)
+
+    def on_kept(self, answers: Iterable[KeptAnswer]) -> None:
+        """The journal has these answers."""
+        for kept in answers:
+            if (call_id := self.runtime.on_durable(kept)) is not None:
+                self._send_kept(call_id)
+
+    def on_outlived(self, operator: str, question: Question, result: Any, error: BaseException | None) -> None:
+        """A call of an earlier attempt has an answer, and no question has joined it so far."""
+        if (kept := self.runtime.keep_outlived(operator, question, result, error)) is not None:
+            self.ports.calls.keep(self.id, [kept])
+
+    def _send_kept(self, call_id: int) -> None:
+        if (answer := self.runtime.sendable(call_id)) is not None:
+            self._send_answer(call_id, *answer)
+
+    def _send_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         self.ports.observer.on_run(self.id, "answer", None, None, call_id)
         self.emit(self.runtime.on_answer(call_id, result, error))
 
@@ -497,6 +526,8 @@ class TaskDriver:
 
     def start(self) -> None:
         """All tasks of the attempt are restored."""
+        if self.waits and (unwritten := self.runtime.unwritten()):
+            self.ports.calls.keep(self.id, unwritten)
         self.carry_out(self.core.start(busy=self._is_busy()))
 
     def obey(self, order: Order) -> None:

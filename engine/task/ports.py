@@ -7,13 +7,14 @@ count through the observer, so the driver needs no switches for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from backedge.engine.batches.batch import Batch
 from backedge.engine.operators.async_calls import Call
+from backedge.engine.operators.runtime import KeptAnswer
 from backedge.engine.task.channel_ends import Arrivals, SendCredit, SendItem, SpillSpace
 from backedge.graphs.deployment import Channel
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
@@ -91,10 +92,14 @@ class Reporter(Protocol):
 
 
 class OutsideCalls(Protocol):
-    """Makes the calls of `map_async`."""
+    """Makes the calls of `map_async`, and keeps their answers."""
 
     def call(self, task: TaskId, call_id: int, call: Call) -> None:
         """Make the call; then call the driver's `on_answer`."""
+        ...
+
+    def keep(self, task: TaskId, answers: Sequence[KeptAnswer]) -> None:
+        """Write answers to the journal, durably; then call the driver's `on_kept`."""
         ...
 
 

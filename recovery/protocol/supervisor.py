@@ -231,6 +231,11 @@ class Supervisor:
             committed=unpublished if is_over else frozenset(),
         )
 
+    @property
+    def begun_epoch(self) -> Epoch:
+        """The highest epoch that the chain says has begun."""
+        return Epoch(self.chain.next_epoch - 1)
+
     def on_appended(self, entry: Entry, now_ms: int = 0) -> list[Order]:
         """The entry was created. Sinks publish what a cut lists. Remove what is dead now; after a claim, restore."""
         chain, first_before = self.chain, self.chain.first_cut

@@ -14,6 +14,7 @@ from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.cut.cut import Cut
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import Entry, Manifest, Numbered
+from backedge.recovery.stores.answer_journal import AnswerJournal
 from backedge.recovery.stores.chain import Chain
 from backedge.recovery.stores.constants import StoredConstants
 from backedge.recovery.stores.digests import has_digest
@@ -47,6 +48,7 @@ class CutReader:
         self.job_id = job_id
         self._chain = Chain(store, job_id, key)
         self.inputs = InputPieces(store, job_id, key)
+        self.answers = AnswerJournal(store, job_id, key)
         self.constants = StoredConstants(store)
 
     @property

@@ -70,6 +70,7 @@ class CutRemover(CutReader):
             self._drop_inputs(entry.pipeline)
             self._drop_constants(entry, constants)
             kept = {CutId(cut.epoch, cut.attempt) for cut in self._kept()}
+            self.answers.remove(min((cut.epoch for cut in kept), default=entry.epoch))
             self._chain.shorten(lambda cut: CutId(cut.epoch, cut.attempt) in kept and self.keeps(cut))
 
     def _drop_files(self, dropped: Manifest) -> None:

@@ -32,6 +32,7 @@ STATUS = "status.json"
 CHAIN = "chain"
 PAST = "past"
 INPUTS = "inputs"
+ANSWERS = "answers"
 CONSTANTS = "constants"
 
 
@@ -168,6 +169,24 @@ def input_piece(epoch: Epoch, attempt: Attempt, task: TaskId, number: int) -> Pa
     'inputs/epoch=7/attempt=2/rank.0-3.piece'
     """
     return (INPUTS, *attempt_folder(attempt, epoch), f"{encoded(task.name)}.{int(task.index)}-{number}.piece")
+
+
+def answer_group(segment: Epoch, operator: str, group: str) -> Parts:
+    """Some answers of an operator (`answer_journal.py`).
+
+    >>> "/".join(answer_group(Epoch(7), "ask", "2-1f0c9a-3"))
+    'answers/epoch=7/ask.2-1f0c9a-3.answers'
+    """
+    return (ANSWERS, epoch_folder(segment), f"{encoded(operator)}.{group}.answers")
+
+
+def answer_groups_of(operator: str, name: str) -> bool:
+    """Whether this is the name of some answers of an operator.
+
+    >>> [answer_groups_of(operator, "answers/epoch=7/ask.2-1f0c9a-3.answers") for operator in ("ask", "as", "ask.2")]
+    [True, False, False]
+    """
+    return name.rpartition("/")[2].rsplit(".", 2)[0] == encoded(operator)
 
 
 def kept_flow(digest: str) -> Parts:

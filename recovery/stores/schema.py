@@ -242,3 +242,16 @@ class _InputPiece(_Document):
 
 
 INPUT_PIECE = shape_of(_InputPiece)
+
+
+# -- answers that are kept ------------------------------------------------------------------------------------------
+
+
+class _AnswerGroup(_Document):
+    job_id: Text
+    name: Text
+    operator: Text
+    sha256: Sha256
+
+
+ANSWER_GROUP = shape_of(_AnswerGroup)

@@ -61,6 +61,8 @@ class Snapshots:
         self.discarded: list[tuple[TaskId, Epoch]] = []
         self.failures = failures
 
+    answers = None
+
     def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> InMemory:
         if self.failures:
             self.failures -= 1

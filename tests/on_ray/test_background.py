@@ -36,6 +36,8 @@ class Noting:
             raise OSError(28, "No space left on device")
         return InMemory(self.is_waited_for)
 
+    answers = None
+
     def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
         self.discarded.append((epoch, len(self.threads)))
 

@@ -82,7 +82,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("timeout_s", [None, HANG_S])
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_each_kind_of_function_is_answered(asking: Asking, kind: str, timeout_s: float | None):
-    assert asking(FUNCTIONS[kind], 4, timeout_s)[2:] == (8, None)
+    assert asking(FUNCTIONS[kind], 4, timeout_s)[2:4] == (8, None)
 
 
 def plainly(end: BaseException) -> Callable[[int], int]:
@@ -116,7 +116,7 @@ def test_a_call_is_answered_whatever_it_ends_with_and_the_next_one_too(
     assert not isinstance(error, TimeoutError)
     if not (kind is awaiting and isinstance(end, StopIteration)):  # Python makes a RuntimeError of it
         assert type(error) is type(end)
-    assert asking(kind(end), 2, timeout_s)[2:] == (2, None)
+    assert asking(kind(end), 2, timeout_s)[2:4] == (2, None)
 
 
 def test_one_that_cancels_itself_is_answered(asking: Asking):
@@ -165,7 +165,7 @@ def test_the_next_attempt_of_a_process_uses_what_the_last_one_left_in_globals_an
         first.background.call(TASK, call_id, Call(ask, -call_id))
         assert begun.acquire(timeout=HANG_S)
     first.background.close()
-    assert second(ask, 3)[2:] == (3, None), "the first call holds the semaphore until it is cancelled"
+    assert second(ask, 3)[2:4] == (3, None), "the first call holds the semaphore until it is cancelled"
     assert not first.background.done
     second.background.close()
 
@@ -182,7 +182,7 @@ def test_a_task_of_a_user_that_exits_does_not_end_the_event_loop(asking: Asking)
         return record
 
     for record in (1, 2):
-        assert asking(ask, record)[2:] == (record, None)
+        assert asking(ask, record)[2:4] == (record, None)
         assert len(started) == record
 
 
@@ -198,7 +198,7 @@ def test_blocking_calls_that_took_too_long_keep_their_places(asking: Asking, cap
             go_on.wait()
         return record
 
-    assert asking(double)[2:] == (2, None)  # the event loop runs
+    assert asking(double)[2:4] == (2, None)  # the event loop runs
     before = calling_threads()
 
     def ask(background: Background, record: int) -> None:

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from backedge.engine.on_ray.actor.actor_channels import ActorChannels
-from backedge.engine.on_ray.actor.background import Answered, Background
+from backedge.engine.on_ray.actor.background import Answered, Background, Outlived
+from backedge.engine.on_ray.actor.journal_writer import Kept
 from backedge.engine.on_ray.actor.labelled_output import label_of, printing_as
 from backedge.engine.on_ray.actor.reports import EpochObserver, Reports
 from backedge.engine.on_ray.actor.run_clock import RunClock
@@ -94,8 +95,10 @@ class ActorLoop:
         self.has_left = False
         self.is_started = False
         self.early: list[tuple[bytes, bytes]] = []
-        self.background = Background(store, mailbox.wake, call_spans(begin.options.job))
-        self.maker = TaskMaker(begin, make_services(self._publish), take_back, journals)
+        self.background = Background(store, mailbox.wake, call_spans(begin.options.job), begin.attempt)
+        self.maker = TaskMaker(
+            begin, make_services(self._publish), take_back, journals, None if store is None else store.answers
+        )
         peers = {name: address for name, address in begin.addresses.items() if name != SUPERVISOR}
         names = sorted({task.actor for task in begin.deployment.tasks.values()})
         links = mailbox.links(peers, sender=1 + names.index(begin.actor))
@@ -283,8 +286,14 @@ class ActorLoop:
         if isinstance(done, Compacted):
             self.reports.tell(done)
             return
+        if isinstance(done, Outlived):
+            for driver in self.tasks.drivers.values():
+                driver.on_outlived(done.operator, done.question, done.result, done.error)
+            return
         driver = self.tasks.drivers[done.task]
-        if isinstance(done, Answered):
+        if isinstance(done, Kept):
+            driver.on_kept(done.answers)
+        elif isinstance(done, Answered):
             driver.on_answer(done.call_id, done.result, done.error)
         elif isinstance(done.failure, ImportError):
             raise done.failure

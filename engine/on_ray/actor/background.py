@@ -14,25 +14,29 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+from backedge.engine.on_ray.actor.journal_writer import JournalWriter, Kept
 from backedge.engine.on_ray.job_store import TasksInFolder
 from backedge.engine.on_ray.tracing import CallSpans
 from backedge.engine.on_ray.transport.control_messages import Compacted
 from backedge.engine.operators.async_calls import Answer, Awaited, Call, begin, finish
+from backedge.engine.operators.runtime import KeptAnswer
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.options import is_async
 from backedge.graphs.task_errors import describe
 from backedge.recovery.cut.cut import TaskSnapshot
+from backedge.recovery.protocol.answers import Question
 from backedge.recovery.protocol.orders import Compact
 from backedge.recovery.stores.store_errors import StoreError
 from backedge.recovery.stores.task_files import TaskFiles
 
 RETRY_PAUSE_S = 0.5
+FIRST_ATTEMPT = Attempt(1)
 QUICK_NS = 10_000_000
 
 
@@ -45,13 +49,30 @@ class Written(NamedTuple):
     failure: str | ImportError | None
 
 
+Asked = tuple[str, Question]
+"""An operator, and a question of it."""
+
+
 class Answered(NamedTuple):
-    """An external call has returned or failed."""
+    """An external call has returned or failed. `asked`: its operator and question, if its answer is kept."""
 
     task: TaskId
     call_id: int
     result: Any
     error: BaseException | None
+    asked: Asked | None = None
+
+
+class Outlived(NamedTuple):
+    """A call of an earlier attempt has returned or failed, and no call of this attempt has joined it."""
+
+    operator: str
+    question: Question
+    result: Any
+    error: BaseException | None
+
+
+Done = Written | Compacted | Answered | Kept | Outlived
 
 
 class Background:
@@ -60,9 +81,16 @@ class Background:
     `spans` is told of the calls, if they are traced.
     """
 
-    def __init__(self, store: TasksInFolder | None, wake: Callable[[], None], spans: CallSpans | None = None) -> None:
+    def __init__(
+        self,
+        store: TasksInFolder | None,
+        wake: Callable[[], None],
+        spans: CallSpans | None = None,
+        attempt: Attempt = FIRST_ATTEMPT,
+    ) -> None:
         self._spans = spans
-        self.done: deque[Written | Compacted | Answered] = deque()
+        self.done: deque[Done] = deque()
+        self._journal = JournalWriter(None if store is None else store.answers, attempt, self._finish)
         self._store = store
         self._wake = wake
         self._writer = ThreadPoolExecutor(1, "snapshots")
@@ -72,6 +100,7 @@ class Background:
         self._due: deque[Callable[[], Written]] = deque()
         self._awaited = Awaited()
         self._is_closed = False
+        _lasting.attach(self)
 
     def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
         """Write a snapshot: in the loop with `write_due`, if the task's last one was quick."""
@@ -136,35 +165,39 @@ class Background:
         """Make an external call; the answer arrives in `done`. A call that takes too long goes on, but is ignored."""
         if self._spans is not None:
             self._spans.on_call(task, call_id, call.operator)
+        caller = Caller(self, task, call_id)
+        if call.question is not None and not _lasting.begins(call, caller):
+            return  # the call of an earlier attempt goes on
+        awaited = self._awaited if call.question is None else _lasting.awaited
         if is_async(call.function):
-            self._awaited.run(self._ask(task, call_id, call))
+            awaited.run(_ask(awaited, call, caller))
         else:
-            _threads_of(task, call.operator).run(lambda: self._begin(task, call_id, call), call.threads_max)
+            _threads_of(task, call.operator).run(lambda: self._begin(awaited, call, caller), call.threads_max)
 
-    async def _ask(self, task: TaskId, call_id: int, call: Call) -> None:
-        await self._await(task, call_id, call.timeout_s, finish(begin(call)))
-
-    def _begin(self, task: TaskId, call_id: int, call: Call) -> Callable[[], object]:
+    def _begin(self, awaited: Awaited, call: Call, caller: Caller) -> Callable[[], object]:
         """Call a function that may block. Returns what passes its answer on: the place of the call is free by then."""
-        if self._is_closed:
+        if self._is_closed and not _lasting.goes_on(call):
             return lambda: None
         if call.timeout_s is None:
             begun = begin(call)
             if isinstance(begun, Answer):
-                return lambda: self._finish(Answered(task, call_id, *begun))
-            return lambda: self._awaited.run(self._await(task, call_id, None, finish(begun)))
+                return lambda: _pass_on(call, caller, begun)
+            return lambda: awaited.run(_await(awaited, call, caller, finish(begun, call)))
         outcome: Future[Answer | Awaitable[Any]] = Future()
         outcome.set_running_or_notify_cancel()
-        self._awaited.run(self._await(task, call_id, call.timeout_s, _from_thread(outcome)))
+        awaited.run(_await(awaited, call, caller, _from_thread(outcome, call)))
         answer = begin(call)
         return lambda: outcome.set_result(answer)
 
-    async def _await(
-        self, task: TaskId, call_id: int, timeout_s: float | None, answering: Coroutine[Any, Any, Answer]
-    ) -> None:
-        self._finish(Answered(task, call_id, *await self._awaited.within(timeout_s, answering)))
+    def on_answer(self, answer: Answered | Outlived) -> None:
+        """A call of this attempt, or of an earlier one, has its answer."""
+        self._finish(answer)
 
-    def _finish(self, what: Written | Compacted | Answered) -> None:
+    def keep(self, task: TaskId, answers: Sequence[KeptAnswer]) -> None:
+        """Write answers to the journal; `done` says when it has them."""
+        self._journal.keep(Kept(task, answers))
+
+    def _finish(self, what: Done) -> None:
         if self._spans is not None and isinstance(what, Answered):
             self._spans.on_answer(what.task, what.call_id, what.error)
         if not self._is_closed:
@@ -173,18 +206,124 @@ class Background:
 
     def close(self) -> None:
         """Stop reporting results. What is being written is completed. Calls that are awaited are cancelled: their
-        records are in the cut, so the next attempt calls again. Those that block a thread go on."""
+        records are in the cut, so the next attempt calls again. Those go on that block a thread, or whose answer is
+        kept: the next attempt joins these, or finds their answers in the journal."""
+        _lasting.detach(self)
         self._is_closed = True
         self._awaited.cancel()
+        # Before the next attempt reads the journal.
+        self._journal.close()
         self._writer.shutdown(wait=True, cancel_futures=True)
         self._compactor.shutdown(wait=True, cancel_futures=True)
         if self._spans is not None:
             self._spans.close()
 
 
-async def _from_thread(outcome: Future[Answer | Awaitable[Any]]) -> Answer:
+async def _from_thread(outcome: Future[Answer | Awaitable[Any]], call: Call) -> Answer:
     """The answer of a function that is called in a thread of its own."""
-    return await finish(await asyncio.wrap_future(outcome))
+    return await finish(await asyncio.wrap_future(outcome), call)
+
+
+async def _ask(awaited: Awaited, call: Call, caller: Caller) -> None:
+    await _await(awaited, call, caller, finish(begin(call), call))
+
+
+async def _await(awaited: Awaited, call: Call, caller: Caller, answering: Coroutine[Any, Any, Answer]) -> None:
+    _pass_on(call, caller, await awaited.within(call.timeout_s, answering))
+
+
+def _pass_on(call: Call, caller: Caller, answer: Answer) -> None:
+    if call.question is None:
+        caller.background.on_answer(Answered(caller.task, caller.call_id, *answer))
+    else:
+        _lasting.end(call, answer)
+
+
+class Caller(NamedTuple):
+    """The attempt, the task and the number of a call."""
+
+    background: Background
+    task: TaskId
+    call_id: int
+
+
+class LastingCalls:
+    """The calls of this process whose answers are kept. They go on when their attempt is over.
+
+    - awaited: what awaits them, as long as the process lives.
+    - running: the calls without an answer, by operator and question, each with its caller; None if its attempt is over.
+    - unclaimed: answers that came while there was no attempt. attempt: the one that takes part, if any.
+    """
+
+    def __init__(self) -> None:
+        self.awaited = Awaited()
+        self._lock = threading.Lock()
+        self._running: dict[Asked, Caller | None] = {}
+        self._unclaimed: list[Outlived] = []
+        self._attempt: Background | None = None
+
+    def attach(self, attempt: Background) -> None:
+        """An attempt begins, and gets the answers that came before."""
+        with self._lock:
+            self._attempt = attempt
+            unclaimed, self._unclaimed = self._unclaimed, []
+        for answer in unclaimed:
+            attempt.on_answer(answer)
+
+    def detach(self, attempt: Background) -> None:
+        """An attempt is over."""
+        with self._lock:
+            if self._attempt is attempt:
+                self._attempt = None
+            for asked, caller in self._running.items():
+                if caller is not None and caller.background is attempt:
+                    self._running[asked] = None
+            # It has not looked at these.
+            for done in attempt.done:
+                if isinstance(done, Answered) and done.asked is not None:
+                    self._unclaimed.append(Outlived(*done.asked, done.result, done.error))
+                elif isinstance(done, Outlived):
+                    self._unclaimed.append(done)
+
+    def begins(self, call: Call, caller: Caller) -> bool:
+        """Whether a call is to be made. Otherwise it has joined one that goes on."""
+        asked = _asked(call)
+        with self._lock:
+            is_new = asked not in self._running
+            self._running[asked] = caller
+        return is_new
+
+    def goes_on(self, call: Call) -> bool:
+        """Whether the attempt of a call still waits for it. If not, a call that has not begun is left out."""
+        if call.question is None:
+            return False
+        with self._lock:
+            if self._running.get(_asked(call)) is None:
+                self._running.pop(_asked(call), None)
+                return False
+        return True
+
+    def end(self, call: Call, answer: Answer) -> None:
+        """A call has its answer: tell its caller, or the attempt that takes part now."""
+        asked = _asked(call)
+        with self._lock:
+            # Not after this: `detach` looks for answers that an attempt has and has not looked at.
+            caller = self._running.pop(asked, None)
+            if caller is not None:
+                caller.background.on_answer(Answered(caller.task, caller.call_id, *answer, asked))
+            elif self._attempt is not None:
+                self._attempt.on_answer(Outlived(*asked, *answer))
+            else:
+                self._unclaimed.append(Outlived(*asked, *answer))
+
+
+def _asked(call: Call) -> Asked:
+    if call.question is None:
+        raise ValueError(f"operator {call.operator!r} keeps no answers")
+    return call.operator, call.question
+
+
+_lasting = LastingCalls()
 
 
 class _Threads:

@@ -22,6 +22,7 @@ from backedge.graphs.deployment import Task
 from backedge.graphs.ids import TaskId
 from backedge.recovery.protocol.restored import TaskRestore
 from backedge.recovery.restore.plan import RestorePlan
+from backedge.recovery.stores.answer_journal import AnswerJournal
 
 TakeBack = Callable[[RestorePlan], TaskRestore]
 
@@ -34,12 +35,16 @@ class _KeepingCountdown(KeepingRuntime, CountdownRuntime):
 
 
 class TaskMaker(Struct, frozen=True):
-    """What tasks are made with. `journals`: those of the tasks whose inputs are kept."""
+    """What tasks are made with.
+
+    `journals`: those of the tasks whose inputs are kept. `answers`: the journal of what calls have returned.
+    """
 
     begin: Begin
     services: Services
     take_back: TakeBack
     journals: Mapping[TaskId, Journal]
+    answers: AnswerJournal | None = None
 
     def own_tasks(self) -> list[Task]:
         return [task for task in self.begin.deployment.tasks.values() if task.actor == self.begin.actor]
@@ -60,6 +65,9 @@ class TaskMaker(Struct, frozen=True):
             except BaseException:
                 runtime.close()
                 raise
+        if self.answers is not None:
+            first = self.answers.segments.at_start(begin.begun, begin.restored)
+            runtime.load_answers(partial(self.answers.read, restored=begin.restored), first)
         flow_limits = FlowLimits(
             limits.credit_bytes, loop_bytes_max=limits.loop_bytes_max, log_budget_bytes=limits.log_budget_bytes
         )

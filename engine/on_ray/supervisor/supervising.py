@@ -501,14 +501,11 @@ class Supervising(RunObserver[CutDescription]):
         self.wait_told_at_s = WAIT_TOLD_S
         files: Mapping[TaskId, TaskFiles] = {} if cut is None else cut.tasks
         kills, processed = tuple(self.kills.left), self.story.by_task()
-        deployment = placed.deployment
         try:
-            self.store.describe(deployment.plan)
+            self.store.describe(placed.deployment.plan)
             epoch, leader = NO_CUT if cut is None else cut.epoch, self._leader()
             options, constants = self.spec.options, self.common.constants.references()
-            self.actors.begin(
-                attempt, deployment, placed.restores, files, options, kills, processed, epoch, leader, constants
-            )
+            self.actors.begin(attempt, placed, files, options, kills, processed, epoch, leader, constants)
             self.silences.begin(self.actors.actors(), self.now_ms)
         except CancelledError:
             return  # the next turn ends the run

@@ -28,10 +28,10 @@ from backedge.engine.on_ray.transport.control_messages import (
 from backedge.engine.on_ray.transport.frames import Kind, pack_note, unpack_header
 from backedge.engine.on_ray.transport.mailbox import Keys, Link, Mailbox
 from backedge.engine.on_ray.transport.socket_folder import SocketFolder
+from backedge.engine.run.ports import Placed
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.protocol.reliable_line import LineEnd, Said
-from backedge.recovery.restore.plan import RestorePlan
 from backedge.recovery.stores.task_files import TaskFiles
 
 MESSAGES_MAX = 512
@@ -73,8 +73,7 @@ class Switchboard:
     def begin(
         self,
         attempt: Attempt,
-        deployment: Deployment,
-        parts: Mapping[TaskId, RestorePlan | None],
+        placed: Placed,
         files: Mapping[TaskId, TaskFiles],
         options: TaskOptions,
         kills: tuple[Kill, ...],
@@ -84,6 +83,7 @@ class Switchboard:
         constants: Mapping[str, Any],
     ) -> None:
         """Let all actors of a deployment take part in an attempt. `CrewError` if one cannot."""
+        deployment, parts = placed.deployment, placed.restores
         self.attempt = attempt
         self._links = {}
         self._orders = {}
@@ -119,6 +119,7 @@ class Switchboard:
                 kills,
                 processed,
                 restored,
+                placed.begun,
                 leader,
                 constants,
             )

@@ -74,8 +74,9 @@ class Begin(Struct, frozen=True):
 
     `restores` says what its tasks restore, and `files` describes the files that they read for it; neither contains any
     state. `processed` has the numbers of records that its tasks have processed in earlier attempts of the run, for
-    planned faults. `restored` is the cut that is restored; 0 if there is none. `leader` is None if the supervisor
-    cannot be replaced. `constants` has a reference to the bytes of each constant of the flow.
+    planned faults. `restored` is the cut that is restored, `begun` the last epoch that has begun; 0 if there is none.
+    `leader` is None if the supervisor cannot be replaced. `constants` has a reference to the bytes of each constant of
+    the flow.
     """
 
     attempt: Attempt
@@ -88,6 +89,7 @@ class Begin(Struct, frozen=True):
     kills: tuple[Kill, ...] = ()
     processed: Mapping[TaskId, int] = {}
     restored: Epoch = NO_CUT
+    begun: Epoch = NO_CUT
     leader: Leader | None = None
     constants: Mapping[str, Any] = {}
 

@@ -6,6 +6,7 @@ informed. A break that is not found is a hole in the checker, or the rule is not
 
 from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.engine.simulation.breaks.broken_alignment import ALIGNMENT
+from backedge.engine.simulation.breaks.broken_answers import ANSWERS
 from backedge.engine.simulation.breaks.broken_chain import CHAIN
 from backedge.engine.simulation.breaks.broken_completion import COMPLETION
 from backedge.engine.simulation.breaks.broken_credit import CREDIT
@@ -15,6 +16,8 @@ from backedge.engine.simulation.breaks.broken_restores import RESTORES
 from backedge.engine.simulation.breaks.broken_rounds import ROUNDS
 from backedge.engine.simulation.breaks.broken_state import STATE
 
-BREAKS: dict[str, Break] = LOGS | ALIGNMENT | COMPLETION | RESTORES | STATE | CREDIT | ROUNDS | CHAIN | PIPELINES
+BREAKS: dict[str, Break] = (
+    LOGS | ALIGNMENT | COMPLETION | RESTORES | STATE | CREDIT | ROUNDS | CHAIN | PIPELINES | ANSWERS
+)
 
 __all__ = ["BREAKS", "Break"]

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 from backedge.engine.simulation.checker.chain_checks import belongs_to_the_last_cut, listed_by, should_be_replaced
 from backedge.engine.simulation.checker.plain import Result
 from backedge.engine.simulation.checker.plain_operator import frozen
-from backedge.engine.simulation.checker.plain_task import decoded, hops_in
+from backedge.engine.simulation.checker.plain_task import decoded, hops_in, waiting_in
 from backedge.engine.simulation.checker.record import Committed, Completed, Conserved, Record, Violation
 from backedge.recovery.cut.cut import Cut, TaskSnapshot
 from backedge.recovery.protocol.messages import marker_in
@@ -115,9 +114,10 @@ def check_conservation(record: Record, cut: Cut, previous: Sequence[Cut], conser
 def _add_up(record: Record, snapshot: TaskSnapshot, conserved: Conserved, figures: Counter[str]) -> None:
     of_record = conserved.of_record
     for name, encoded in snapshot.operators.items():
-        state = decoded(encoded)
+        keeps_answers = record.plan.operators[name].kind.keeps_answers
+        state = decoded(encoded, keeps_answers)
         figures["state"] += sum(conserved.of_state(name, key, value) for key, value in state.values.items())
-        figures["waiting"] += sum(of_record(pickle.loads(payload)[0]) for payload in encoded.pending)
+        figures["waiting"] += sum(of_record(one.record) for one in waiting_in(encoded, keeps_answers))
         if record.plan.operators[name].kind.is_source:
             for split, position in state.positions.items():
                 index, count = map(int, split.split("-of-"))

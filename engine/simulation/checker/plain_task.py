@@ -75,11 +75,11 @@ class PlainTask:
     def restore(self, states: Mapping[str, OperatorState]) -> None:
         """Take over what a cut holds."""
         for name, state in states.items():
-            held = decoded(state)
             operator = self.operators[name]
+            held = decoded(state, operator.operator.kind.keeps_answers)
             operator.values = held.values
             operator.timers = list(held.timers.elements())
-            operator.waiting = [Hop(*pickle.loads(payload)[:2]) for payload in state.pending]
+            operator.waiting = waiting_in(state, operator.operator.kind.keeps_answers)
             if name in self.positions:
                 self.positions[name] = held.positions
             if held.own is not None:
@@ -242,7 +242,7 @@ def _rows(payload: bytes) -> tuple[list[Any], int]:
     )
 
 
-def decoded(state: OperatorState) -> PlainState:
+def decoded(state: OperatorState, keeps_answers: bool = False) -> PlainState:
     """What an encoded state says: an entry of two is a value, one of three a timer.
 
     A delta says all there is of a key that it holds; one of one says that the key has no value.
@@ -266,15 +266,25 @@ def decoded(state: OperatorState) -> PlainState:
         values[NO_KEY] = whole["value"]
     for at_ms, hops in whole.get("timers", ()):
         timers[at_ms, NO_KEY, hops] += 1
-    waiting = [pickle.loads(payload)[:2] for payload in state.pending]
+    waiting = waiting_in(state, keeps_answers)
     return PlainState(
-        values,
+        {} if keeps_answers else values,
         timers,
         Counter((frozen(record), hops) for record, hops in waiting),
         {split: pickle.loads(position) for split, position in state.splits.items()},
         dict(whole.get("measures", {})),
         whole.get("own"),
     )
+
+
+def waiting_in(state: OperatorState, keeps_answers: bool) -> list[Hop]:
+    """The records that wait for an answer or for their round."""
+    payloads = list(state.pending)
+    if keeps_answers:
+        # By key and identity: the numbers that are taken, what waits, and what is known.
+        by_key = decoded(state).values.values()
+        payloads += [record for kept in by_key for equals in kept.values() for _, record in equals[2]]
+    return [Hop(*pickle.loads(payload)[:2]) for payload in payloads]
 
 
 def _whole(state: OperatorState) -> dict[str, Any]:

@@ -255,7 +255,8 @@ class Replay:
                     raise self._broken(CHANNELS, story, received.channel, id)
 
     def _differences(self, plain: PlainTask, name: str, state: OperatorState) -> Iterator[str]:
-        in_cut, in_run = decoded(state), plain.state(name)
+        keeps_answers = plain.operators[name].operator.kind.keeps_answers
+        in_cut, in_run = decoded(state, keeps_answers), plain.state(name)
         for part, of_cut, of_run in zip(in_cut._fields, in_cut, in_run, strict=True):
             if of_cut != of_run:
                 yield f"{part} are {of_cut} in the cut, {of_run} in the run"

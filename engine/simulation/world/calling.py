@@ -33,13 +33,13 @@ class Calls:
             if isinstance(begun, Answer):
                 answer = begun
             else:
-                answer = self._awaited.run(self._awaited.within(call.timeout_s, finish(begun))).result()
+                answer = self._awaited.run(self._awaited.within(call.timeout_s, finish(begun, call))).result()
         if isinstance(answer.error, KeyboardInterrupt):
             raise answer.error
         return answer
 
     async def _ask(self, call: Call) -> Answer:
-        return await self._awaited.within(call.timeout_s, finish(begin(call)))
+        return await self._awaited.within(call.timeout_s, finish(begin(call), call))
 
     def close(self) -> None:
         """Cancel calls that took too long and go on."""

@@ -205,6 +205,9 @@ class Faults:
             events.append(("produce",))
         events += [("write", epoch) for epoch in host.writes]
         events += [("encode", epoch) for epoch in host.driver.snapshots.to_encode()]
+        events += [("answer", call) for what, call in host.calls() if what == "answered"]
+        if host.unwritten:
+            events.append(("write_answers",))
         if host.orders:
             events.append(("order",))
         return ("zombie", index, self.rng.choice(events)) if events else None

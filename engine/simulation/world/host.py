@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from backedge.engine.batches.batch import Batch, encode
 from backedge.engine.operators.async_calls import Answer, Call
+from backedge.engine.operators.runtime import KeptAnswer
 from backedge.engine.simulation.checker.record import (
     Barriered,
     Captured,
@@ -28,6 +29,7 @@ from backedge.engine.task.ports import FlowLimits, Observer, Ports
 from backedge.graphs.deployment import Channel, Deployment
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.recovery.cut.cut import TaskSnapshot
+from backedge.recovery.protocol.answers import Question
 from backedge.recovery.protocol.channels import Stored
 from backedge.recovery.protocol.credit import Credit
 from backedge.recovery.protocol.effects import Effect
@@ -61,6 +63,14 @@ class Surroundings(Protocol):
 
     def answer(self, call: Call) -> Answer: ...
 
+    def begin_call(self, host: Host, call_id: int) -> None: ...
+
+    def on_answers(self, host: Host, answers: Sequence[KeptAnswer]) -> None: ...
+
+    def on_answer_sent(self, host: Host, call_id: int) -> None: ...
+
+    def write_answers(self, host: Host, answers: Sequence[KeptAnswer]) -> None: ...
+
 
 class SpilledInMemory(Stored):
     """A payload that stands for one on disk."""
@@ -87,7 +97,8 @@ class Host(Observer):
     """A task of one attempt in its process.
 
     - orders, aborts: messages on their way to the task, on two lines.
-    - writes: encoded snapshots, to be written when the schedule says so.
+    - writes: encoded snapshots, to be written when the schedule says so. unwritten: answers, likewise.
+    - makes_calls: whether the attempt of this process goes on, so that it makes calls and hears of their answers.
     - taken: the number of the last batch that was taken from each channel.
     - cost_ns: how much time passes whenever the driver looks at its clock. lag_ns: the sum of these times.
     - offers: the events that can happen here next. None after something has happened, until the world lists them again:
@@ -105,10 +116,12 @@ class Host(Observer):
         "is_source",
         "is_started",
         "lag_ns",
+        "makes_calls",
         "offers",
         "orders",
         "runtime",
         "taken",
+        "unwritten",
         "writes",
     )
 
@@ -131,6 +144,8 @@ class Host(Observer):
         self.orders: deque[Any] = deque()
         self.aborts: deque[Any] = deque()
         self.writes: dict[Epoch | None, Callable[[], TaskSnapshot]] = {}
+        self.unwritten: list[KeptAnswer] = []
+        self.makes_calls = True
         self.taken: dict[ChannelId, int] = {}
         self.cost_ns = 0
         self.lag_ns = 0
@@ -151,6 +166,27 @@ class Host(Observer):
 
     def answer(self, call_id: int) -> None:
         self.driver.on_answer(call_id, *self.around.answer(self.runtime.call(call_id)))
+
+    def calls(self) -> list[tuple[str, int]]:
+        """What can happen to the calls of this task. If their answers are kept, "call" makes one first."""
+        if not self.makes_calls:
+            return []
+        found: list[tuple[str, int]] = []
+        for call_id in self.runtime.unanswered:
+            is_kept = self.runtime.question(call_id) is not None
+            if is_kept and self.runtime.has_answer(call_id):
+                found += [("call", call_id)] if self.runtime.sendable(call_id) is not None else []
+            elif is_kept and call_id not in self.driver.called:
+                found.append(("call", call_id))
+            else:
+                found.append(("answered" if is_kept else "answer", call_id))
+        return found
+
+    def write_answers(self) -> list[KeptAnswer]:
+        """Make the answers durable that the process has; return them."""
+        unwritten, self.unwritten = self.unwritten, []
+        self.around.write_answers(self, unwritten)
+        return unwritten
 
     def store_snapshot(self, epoch: Epoch | None) -> None:
         """Make a snapshot durable."""
@@ -218,6 +254,20 @@ class Host(Observer):
 
     def call(self, task: TaskId, call_id: int, call: Call) -> None:
         """Answer a call when the schedule says so."""
+        if call.question is not None:
+            self.around.begin_call(self, call_id)
+
+    def keep(self, task: TaskId, answers: Sequence[KeptAnswer]) -> None:
+        """Write answers when the schedule says so."""
+        self.unwritten += answers
+        self.around.on_answers(self, answers)
+
+    def question(self, call_id: int) -> tuple[str, Question]:
+        """The operator that makes a call, and its question."""
+        found = self.runtime.question(call_id)
+        if found is None:
+            raise LookupError(f"task {self.id} keeps no answer to its call {call_id}")
+        return found
 
     def store(self, payload: bytes) -> Stored:
         self.around.count("spilled")
@@ -241,6 +291,8 @@ class Host(Observer):
             if detail > 1:
                 self.around.count("taken_together")
             detail = None
+        if what == "answer" and self.runtime.question(detail) is not None:
+            self.around.on_answer_sent(self, detail)
         if not self.around.traces:
             return
         payload = None if batch is None else encode(batch)

@@ -27,6 +27,9 @@ from backedge.recovery.stores.store_errors import StoreError
 LIVE_TICK_SHARE = 0.02
 NEVER_MS = 10**9
 ANSWERED = "every request is answered"
+SLOW = ("remove", "withdraw", "answered", "outlived", "write_answers")
+ALIKE = ("report", "remove", "withdraw", "land", "compact", "compacted", "outlived")
+"""Events that are equally fast, whatever they happen to."""
 LAGGING = (0.1, 0.03, 0.01)
 COMPACTION = ("compact", "compacted")
 COUNTED = {"part": "batch_in_parts", "patience": "overtaking", "turn": "turn"}
@@ -232,13 +235,13 @@ class Schedule:
         return event
 
     def _speed(self, event: Happening) -> float:
-        key = event[:1] if event[0] in ("report", "remove", "withdraw", "land", "compact", "compacted") else event[:2]
+        key = event[:1] if event[0] in ALIKE else event[:2]
         speed = self.speeds.get(key)
         if speed is None:
             if self._is_slow(event):
                 return LAGGING[-1]
             is_back = event[0] in ("receive", "take", "together") and self._is_back(event[-1])
-            lags = event[0] in ("remove", "withdraw") or (is_back and self.rng.random() < self.lagging_share)
+            lags = event[0] in SLOW or (is_back and self.rng.random() < self.lagging_share)
             speed = self.speeds[key] = self.rng.choice(LAGGING if lags else SPEEDS)
         return speed
 

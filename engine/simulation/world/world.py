@@ -74,6 +74,8 @@ class World(WorldPorts):
             found += [("compact", index) for index in range(len(self.compactions))]
         if self.compaction_reports:
             found += [("compacted", index) for index in range(len(self.compaction_reports))]
+        if self.outlived:
+            found += [("outlived", index) for index in range(len(self.outlived))]
         if self.store.withdrawn:
             found += [("withdraw", index) for index in range(len(self.store.withdrawn))]
         if self.store.hanging:
@@ -110,7 +112,9 @@ class World(WorldPorts):
         if host.writes:
             found += [("write", task, epoch) for epoch in host.writes]
         if driver.waits and not core.ended:
-            found += [("answer", task, call) for call in host.runtime.unanswered]
+            found += [(what, task, call) for what, call in host.calls()]
+            if host.unwritten:
+                found.append(("write_answers", task))
             due_ms = host.runtime.next_timer_ms
             if due_ms is not None and due_ms <= self.now_ms:
                 found.append(("timer", task))
@@ -200,6 +204,19 @@ class World(WorldPorts):
 
     def _do_answer(self, task: TaskId, call: int) -> None:
         self._at(task).answer(call)
+
+    _do_answered = _do_answer
+
+    def _do_call(self, task: TaskId, call: int) -> None:
+        self._at(task).driver.make_call(call)
+
+    def _do_write_answers(self, task: TaskId) -> None:
+        host = self._at(task)
+        host.driver.on_kept(host.write_answers())
+
+    def _do_outlived(self, index: int) -> None:
+        """A call is answered whose attempt is over."""
+        self.finish_outlived(index)
 
     def _do_encode(self, task: TaskId, epoch: Epoch | None) -> None:
         self._at(task).driver.snapshots.encode_piece(epoch, self.options.entries_max)
@@ -296,6 +313,7 @@ class World(WorldPorts):
         _, order, is_of_output = self.removals.pop(index)
         if isinstance(order, DropCut):
             self.store.drop(order.epoch)
+            self.remove_segments()
         elif is_of_output:
             self._sweep_output(order)
         else:
@@ -442,6 +460,10 @@ class World(WorldPorts):
                 host.store_snapshot(epoch)
             case ("encode", epoch):
                 host.driver.snapshots.encode_piece(epoch, self.options.entries_max)
+            case ("answer", call):
+                host.answer(call)
+            case ("write_answers",):
+                host.driver.on_kept(host.write_answers())
             case _:
                 order = self._opened_order(host, host.orders.popleft())
                 if order is not None:

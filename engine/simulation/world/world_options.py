@@ -17,6 +17,7 @@ from backedge.engine.task.driver import TaskDriver
 from backedge.engine.task.ports import FlowLimits
 from backedge.graphs.expansion import Actors
 from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.protocol.answers import Segments
 from backedge.recovery.protocol.coordinator import Coordinator
 from backedge.recovery.protocol.pipelines import THE_JOB, Pipeline
 from backedge.recovery.protocol.reliable_line import LineEnd
@@ -54,6 +55,7 @@ class Parts:
     supervisor: type[Supervisor] = Supervisor
     run_driver: type[RunDriver] = RunDriver
     line_end: type[LineEnd] = LineEnd
+    segments: type[Segments] = Segments
     store: Callable[[Counter[str]], SimulatedStore] = SimulatedStore
 
 

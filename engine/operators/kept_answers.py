@@ -1,0 +1,183 @@
+"""map_async whose answers are kept: what was answered once is not asked again, whatever fails.
+
+What waits, and what is known of its answers, is kept by key, and moves with its key group
+(`recovery/protocol/answers.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from backedge.engine.batches.batch import Hops, spread
+from backedge.engine.operators.async_calls import Call, in_event_loop
+from backedge.engine.operators.base import Place
+from backedge.engine.operators.map_async import MapAsyncOperator
+from backedge.engine.operators.sending import TakeRecords
+from backedge.engine.state.capture import OperatorCapture, dump
+from backedge.engine.state.keyed_state import keyed_entries
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.kinds import MapAsync
+from backedge.graphs.options import is_async
+from backedge.graphs.plan import Edge
+from backedge.graphs.questions import digest_of
+from backedge.graphs.routing import key_group, key_in_group
+from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.protocol.answers import Known, Question, Questions
+
+SET_ASIDE = b""
+"""The answer to a record that goes to the dead letters."""
+
+IDLE_LOOK_S = 0.1
+WITHIN_GROUP = (1 << 57) - 1
+
+
+class KeptAnswersOperator(MapAsyncOperator):
+    """Keeps the records whose answers are not sent, and the answers."""
+
+    questions_class = Questions
+
+    def __init__(self, kind: MapAsync, place: Place) -> None:
+        super().__init__(kind, place)
+        self._asked_about = kind.asked_about
+        self._state = self.keyed_values()
+        self._questions = self.questions_class(self._state, Epoch(0))
+        self._asked: dict[int, Question] = {}
+        self._calls: dict[Question, int] = {}
+        self._running = 0
+
+    # -- restore and capture -------------------------------------------------------------------------------------------
+
+    def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
+        if state is not None:
+            self._state.restore(keyed_entries(state).values)
+        self._questions = self.questions_class(self._state, Epoch(0), whole.get("first_number", 0))
+        for question, record in self._questions.waiting():
+            self._wait_for(question, record)
+        for payload in () if state is None else state.pending:  # of a run whose answers were not kept
+            record, hops = pickle.loads(payload)
+            self._ask([record], hops, [(of := self._asked_about(record), of)])
+
+    def load_answers(self, entries: Iterable[Known], segment: Epoch) -> None:
+        """What the journal has since the restored cut. New answers go into that segment."""
+        self._questions.segment = segment
+        for entry in entries:
+            self._questions.load(entry)
+
+    def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
+        """What waits and what is known, by key."""
+        self._questions.on_capture(epoch)
+        capture = OperatorCapture(values=self._state.capture(epoch, base))
+        if self._questions.first:
+            capture.whole["first_number"] = self._questions.first
+        return capture
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    def accept(self, edge: Edge) -> TakeRecords:
+        route, asked_about = self.key_of(edge), self._asked_about
+        if edge.by == asked_about:
+            return lambda records, hops: self._ask(records, hops, [(of := route(record), of) for record in records])
+
+        def take(records: list[Any], hops: Hops) -> None:
+            # Records of one key may be asked about at the same task only.
+            keys = [(route(record), asked_about(record)) for record in records]
+            self._ask(records, hops, [(key, digest_of((key, identity))) for key, identity in keys])
+
+        return take
+
+    def _ask(self, records: list[Any], hops: Hops, keys: list[tuple[Any, str]]) -> None:
+        for record, hop, (key, identity) in zip(records, spread(hops, len(records)), keys, strict=True):
+            payload = dump(self.name, "a record that waits for its answer", (record, hop))
+            kept_under = key_in_group(key_group(key), int(identity, 16) & WITHIN_GROUP)
+            self._wait_for(self._questions.ask(kept_under, identity, payload), payload)
+
+    def _wait_for(self, question: Question, payload: bytes) -> None:
+        call_id = next(self.place.call_ids)
+        self.waiting[call_id] = payload
+        self._asked[call_id], self._calls[question] = question, call_id
+
+    def question(self, call_id: int) -> Question:
+        return self._asked[call_id]
+
+    def call(self, call_id: int) -> Call:
+        return super().call(call_id)._replace(question=self._asked[call_id])
+
+    # -- the instance of a class ---------------------------------------------------------------------------------------
+
+    async def _start(self, made: Any) -> None:
+        await super()._start(made)
+        self._function = self._counted(self._instance)
+
+    def _counted(self, instance: Any) -> Any:
+        """The instance as a function that counts its calls: they go on when the task is over, and need it."""
+
+        async def call_async(record: Any) -> Any:
+            self._running += 1
+            try:
+                return await instance(record)
+            finally:
+                self._running -= 1
+
+        def call(record: Any) -> Any:
+            self._running += 1
+            try:
+                return instance(record)
+            finally:
+                self._running -= 1
+
+        return call_async if is_async(instance) else call
+
+    def close(self) -> None:
+        """Let the instance release what it has opened, when its calls have ended."""
+        if self._running:
+            in_event_loop(self._close_later())
+        else:
+            super().close()
+
+    async def _close_later(self) -> None:
+        while self._running:
+            await asyncio.sleep(IDLE_LOOK_S)
+        await self._close()
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def has_answer(self, call_id: int) -> bool:
+        return self._questions.has_answer(self._asked[call_id])
+
+    def keep(self, call_id: int, result: Any, error: BaseException | None) -> Known | None:
+        return self.keep_outlived(self._asked[call_id], result, error)
+
+    def keep_outlived(self, question: Question, result: Any, error: BaseException | None) -> Known | None:
+        if error is not None and not self.sets_aside:
+            return None
+        answer = SET_ASIDE if error is not None else dump(self.name, "an answer", result)
+        return self._questions.on_answer(question, answer)
+
+    def unwritten(self) -> list[Known]:
+        return self._questions.unwritten()
+
+    def on_durable(self, question: Question) -> int | None:
+        return self._calls.get(question) if self._questions.on_durable(question) else None
+
+    def sendable(self, call_id: int) -> tuple[Any, BaseException | None] | None:
+        answer = self._questions.sendable(self._asked[call_id])
+        if answer is None:
+            return None
+        return (None, SetAsideError()) if answer == SET_ASIDE else (pickle.loads(answer), None)
+
+    def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
+        question = self._asked[call_id]
+        super().on_answer(call_id, result, error)
+        del self._asked[call_id], self._calls[question]
+        self._questions.on_sent(question)
+
+    @property
+    def segment(self) -> Epoch:
+        return self._questions.segment
+
+
+class SetAsideError(Exception):
+    """A call failed in an earlier attempt, and its record goes to the dead letters."""

@@ -1,0 +1,127 @@
+"""A loop that asks a service: no answer that was given is asked for again, whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from backedge import Collect, Flow, Items, idempotency_key
+from backedge.engine.operators.async_calls import in_event_loop
+from tests.faults.evidence import Evidence
+from tests.on_ray.flows import begin, expect, killed, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
+
+QUESTIONS = 20
+TURNS = 4
+KILLS = 6
+NEEDED = QUESTIONS * TURNS
+
+
+class Client:
+    async def on_start(self) -> None:
+        self.session = aiohttp.ClientSession()
+
+    async def __call__(self, record: dict[str, Any]) -> dict[str, Any]:
+        headers = {"Idempotency-Key": str(idempotency_key())}
+        async with self.session.post(record["url"], json=record, headers=headers) as response:
+            return await response.json()
+
+    async def close(self) -> None:
+        await self.session.close()
+
+
+class Model:
+    """A service on loopback that counts. It keeps the last turn of each question until it may answer.
+
+    - running: the requests without an answer, by their keys. answered: the keys of those that have one.
+    - wrong: requests that were answered before, and requests that are repeated while their first caller still waits.
+    """
+
+    def __init__(self) -> None:
+        self.may_answer = asyncio.Event()
+        self.running: dict[str, web.BaseRequest] = {}
+        self.answered = Counter[str]()
+        self.wrong: list[str] = []
+        self.asked = 0
+
+    async def answer(self, sent: web.BaseRequest) -> web.Response:
+        key, record = sent.headers["Idempotency-Key"], await sent.json()
+        self.asked += 1
+        if key in self.answered:
+            self.wrong.append(f"{key} was answered")
+        elif key in self.running and not _has_hung_up(self.running[key]):
+            self.wrong.append(f"{key} is being answered")
+        self.running[key] = sent
+        turns = record["turns"] + 1
+        if turns == TURNS:
+            await self.may_answer.wait()
+        if not _has_hung_up(sent):
+            self.answered[key] += 1
+        return web.json_response({**record, "turns": turns})
+
+    async def serve(self) -> tuple[web.ServerRunner, str]:
+        runner = web.ServerRunner(web.Server(self.answer))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return runner, f"http://127.0.0.1:{runner.addresses[0][1]}/"
+
+    async def open_gate(self) -> None:
+        self.may_answer.set()
+
+
+def _has_hung_up(sent: web.BaseRequest) -> bool:
+    return sent.transport is None or sent.transport.is_closing()
+
+
+@pytest.fixture
+def model() -> Iterator[tuple[Model, str]]:
+    made = Model()
+    runner, url = in_event_loop(made.serve()).result()
+    yield made, url
+    in_event_loop(runner.cleanup()).result()
+
+
+def talks(url: str) -> Flow:
+    """Several turns for each question; two questions are equal, and have an answer each."""
+    flow = Flow("talks")
+    turns = flow.loop("turns", of=dict)
+    items = [{"url": url, "question": number // 2, "turns": 0} for number in range(QUESTIONS)]
+    asked = flow.read(Items(items), name="questions").merge(turns).map(dict, name="talk")
+    answered, open_ = asked.map_async(Client, answers="kept", name="ask").split(lambda talk: talk["turns"] == TURNS)
+    turns.feed(open_)
+    answered.map(lambda talk: talk["question"]).write(Collect(), name="answers")
+    return flow
+
+
+def run_with(kills: Sequence[str], model: tuple[Model, str], folder: Path, evidence: Evidence) -> Model:
+    made, url = model
+    job = begin(talks(url), snapshots=str(folder), every=0.05, actors="task", max_restarts=2 * KILLS, kills=kills)
+    until(job, lambda story: len(story.restores) == len(kills), "all have died, and their tasks run again")
+    in_event_loop(made.open_gate()).result()
+    result = job.wait()
+    assert sorted(killed(result)) == sorted(kills)
+    evidence.happened("processes that died", len(result.kills))
+    expect(result, [number // 2 for number in range(QUESTIONS)], "answers")
+    assert made.wrong == []
+    assert len(made.answered) == NEEDED
+    evidence.survived("answers", len(made.answered))
+    return made
+
+
+def test_calls_outlive_the_deaths_of_others(model: tuple[Model, str], tmp_path: Path, evidence: Evidence):
+    kills = [f"talk@epoch={2 * n + 2}" for n in range(KILLS)]
+    assert run_with(kills, model, tmp_path, evidence).asked == NEEDED
+
+
+def test_only_calls_of_a_process_that_died_are_made_again(model: tuple[Model, str], tmp_path: Path, evidence: Evidence):
+    kills = [f"{'talk' if n % 2 else 'ask'}@epoch={2 * n + 2}" for n in range(KILLS)]
+    # What waits for the gate is asked again by the process that replaces a dead one, and nothing else is.
+    assert run_with(kills, model, tmp_path, evidence).asked <= NEEDED + QUESTIONS * KILLS // 2
