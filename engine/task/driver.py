@@ -519,6 +519,8 @@ class TaskDriver:
             self._send_answer(call_id, *answer)
 
     def _send_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
+        # Where the call of an earlier attempt has brought the answer, this one's has not returned.
+        self.called.discard(call_id)
         self.ports.observer.on_run(self.id, "answer", None, None, call_id)
         self.emit(self.runtime.on_answer(call_id, result, error))
 

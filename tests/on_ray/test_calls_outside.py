@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, UserFunctionError, simulate
-from backedge.engine.on_ray.actor.background import Answered, Background
+from backedge.engine.on_ray.actor.background import Answered, Background, Outlived
 from backedge.engine.operators.async_calls import Call
 from backedge.graphs.ids import TaskId
+from backedge.recovery.protocol.answers import Question
 from tests.gates import HANG_S
 from tests.runtime.tasks import Tasks
 
@@ -399,3 +400,69 @@ def test_a_class_of_which_something_would_not_be_called_is_refused():
     for function, what in ((Uncalled, "__call__"), (Client.__new__(Client), "on_start"), (Yields, "__call__")):
         with pytest.raises(BadOptionError, match=what):
             Flow().read(Items([1])).map_async(function, name="ask")
+
+
+WHY = Call(double, 4, operator="ask", question=Question(7, "why", 0))
+
+
+def ask_lasting(made: Asking, call_id: int, go_on: threading.Event, begun: threading.Semaphore | None = None) -> None:
+    def ask(record: int) -> int:
+        if begun is not None:
+            begun.release()
+        go_on.wait()
+        return 2 * record
+
+    made.background.call(TASK, call_id, WHY._replace(function=ask))
+
+
+@pytest.fixture
+def two_attempts() -> Iterator[tuple[Asking, Callable[[], Asking]]]:
+    """One that has a call whose answer is kept, and what begins the next one in this process."""
+    made = [Asking()]
+
+    def begin_next() -> Asking:
+        made.append(Asking())
+        return made[-1]
+
+    yield made[0], begin_next
+    made[-1].background.close()
+
+
+def test_a_call_whose_answer_is_kept_outlives_its_attempt_and_is_joined(
+    two_attempts: tuple[Asking, Callable[[], Asking]],
+):
+    first, begin_next = two_attempts
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+    ask_lasting(first, 1, go_on, begun)
+    assert begun.acquire(timeout=HANG_S)
+    first.background.close()
+    second = begin_next()
+    ask_lasting(second, 2, go_on, begun)
+    go_on.set()
+    assert second.woken.acquire(timeout=HANG_S)
+    assert second.background.done.popleft() == Answered(TASK, 2, 8, None, ("ask", WHY.question))
+    assert not begun.acquire(blocking=False), "it was made once"
+
+
+@pytest.mark.parametrize("comes_later", [False, True], ids=["before the end", "after it"])
+def test_an_answer_that_no_attempt_has_looked_at_comes_to_the_next_one(
+    two_attempts: tuple[Asking, Callable[[], Asking]], comes_later: bool
+):
+    first, begin_next = two_attempts
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+    ask_lasting(first, 1, go_on, begun)
+    assert begun.acquire(timeout=HANG_S)
+    if comes_later:
+        first.background.close()
+        second = begin_next()
+        go_on.set()
+    else:
+        go_on.set()
+        assert first.woken.acquire(timeout=HANG_S)
+        first.background.close()
+        second = begin_next()
+    assert second.woken.acquire(timeout=HANG_S)
+    # Not looked at yet, and the question comes.
+    ask_lasting(second, 2, go_on, begun)
+    assert second.background.done.popleft() == Outlived("ask", WHY.question, 8, None)
+    assert not begun.acquire(blocking=False), "it was made once"

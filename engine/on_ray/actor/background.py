@@ -279,16 +279,18 @@ class LastingCalls:
                 if caller is not None and caller.background is attempt:
                     self._running[asked] = None
             # It has not looked at these.
-            for done in attempt.done:
+            for done in list(attempt.done):
                 if isinstance(done, Answered) and done.asked is not None:
                     self._unclaimed.append(Outlived(*done.asked, done.result, done.error))
                 elif isinstance(done, Outlived):
                     self._unclaimed.append(done)
 
     def begins(self, call: Call, caller: Caller) -> bool:
-        """Whether a call is to be made. Otherwise it has joined one that goes on."""
+        """Whether a call is to be made. Otherwise it has joined one that goes on, or whose answer has just come."""
         asked = _asked(call)
         with self._lock:
+            if any(isinstance(done, Outlived) and done[:2] == asked for done in list(caller.background.done)):
+                return False
             is_new = asked not in self._running
             self._running[asked] = caller
         return is_new
