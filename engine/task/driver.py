@@ -498,6 +498,8 @@ class TaskDriver:
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         """An external call has an answer."""
         self.called.discard(call_id)
+        if self.runtime.has_answer(call_id):
+            return  # the call of an earlier attempt has brought one, which is sent when the journal has it
         if (kept := self.runtime.keep(call_id, result, error)) is not None:
             self.ports.calls.keep(self.id, [kept])
         else:

@@ -5,12 +5,16 @@ And when its output leaves.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from backedge import Collect, Flow, Items
-from backedge.engine.batches.batch import Batch, encode
+from backedge.engine.batches.batch import Batch, decode, encode
 from backedge.engine.io.memory import MemoryServices
-from backedge.engine.operators.runtime import TaskRuntime
+from backedge.engine.operators.async_calls import Call
+from backedge.engine.operators.runtime import KeptAnswer, TaskRuntime
 from backedge.engine.task.channel_ends import Arrivals
 from backedge.engine.task.driver import UNBOUNDED, TaskDriver
 from backedge.engine.task.pacing import SLICE_NS
@@ -18,6 +22,9 @@ from backedge.engine.task.ports import FlowLimits, Observer, Ports
 from backedge.engine.task.turns import OUTSIDE_TURNS
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.questions import WHOLE_RECORD
+from backedge.graphs.routing import tasks_of_keys
+from backedge.recovery.protocol.answers import Question
 from backedge.recovery.protocol.messages import Barrier, Data, Marker, Mode, encode_marker
 from backedge.recovery.protocol.task import TaskCore
 from tests.on_ray.flows import trips
@@ -143,3 +150,61 @@ def test_output_leaves_before_the_barrier_behind_the_batch_is_seen():
     driver.turn(taken_max=8, read_max=8, until_ns=SLICE_NS)
     assert sum(map(len, around.outs)) == len(driver.core.task.inputs)
     assert (around.left, around.captured) == ([0, 0], [1])
+
+
+class Caller(Around):
+    """Also makes the calls of the task, and keeps what is to be written to the journal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[int, Question]] = []
+        self.unwritten: list[KeptAnswer] = []
+
+    def call(self, task: TaskId, call_id: int, call: Call) -> None:
+        assert call.question is not None
+        self.made.append((call_id, call.question))
+
+    def keep(self, task: TaskId, answers: Sequence[KeptAnswer]) -> None:
+        self.unwritten += answers
+
+    @property
+    def sent(self) -> list[Any]:
+        payloads = [item.payload for sent in self.outs for item in sent]
+        batches = [each if isinstance(each, Batch) else decode(each) for each in payloads]
+        return [record for batch in batches for record in batch.records]
+
+
+@pytest.fixture
+def asked() -> tuple[Caller, TaskDriver]:
+    """A task that has made one call, whose answer is kept."""
+    flow, around = Flow(), Caller()
+    answers = flow.read(Items([])).map_async(str, answers="kept", name="ask")
+    answers.rebalance().write(Collect(), name="answers")
+    driver = first_task_of("ask", flow, around)
+    # The first of two tasks is asked what its key groups have.
+    record = next(n for n in range(99) if tasks_of_keys([WHOLE_RECORD(n)], 2)[0] == 0)
+    driver.receive(driver.core.task.inputs[0].id, ATTEMPT, Data(1, encode(Batch([record], 0))))
+    driver.turn(taken_max=1, read_max=1, until_ns=SLICE_NS)
+    return around, driver
+
+
+def test_an_answer_that_is_kept_leaves_when_the_journal_has_it(asked: tuple[Caller, TaskDriver]):
+    around, driver = asked
+    ((call_id, _),) = around.made
+    driver.on_answer(call_id, "seven", None)
+    assert around.sent == []
+    driver.on_kept(around.unwritten)
+    assert around.sent == ["seven"]
+
+
+def test_an_answer_that_an_earlier_call_has_brought_counts_and_leaves_when_the_journal_has_it(
+    asked: tuple[Caller, TaskDriver],
+):
+    around, driver = asked
+    ((call_id, question),) = around.made
+    driver.on_outlived("ask", question, "seven", None)
+    driver.on_answer(call_id, "7", None)
+    assert around.sent == []
+    driver.on_kept(around.unwritten)
+    assert around.sent == ["seven"]
+    assert not driver.called
