@@ -85,16 +85,10 @@ def test_a_batch_that_was_disturbed_costs_an_attempt_and_no_record(
 
 
 def test_a_process_that_stands_still_for_a_while_costs_a_cut_and_no_attempt(tmp_path: Path, evidence: Evidence):
-    """It is also reported."""
+    """It is also reported. The supervisor would be taken for silent after twice that time."""
     gate, folder = Gate(tmp_path / "gate"), tmp_path / "cuts"
-    options: dict[str, Any] = {
-        "every": 0.1,
-        "cut_timeout": 0.4,
-        "keep": 1_000,
-        "actors": "task",
-        "silence_timeout": 1.0,
-    }
-    job = start(trips(count=100, gate=gate), snapshots=folder, progress=False, **options)
+    options: dict[str, Any] = {"every": 0.1, "cut_timeout": 0.4, "cut_failures": 1_000, "silence_timeout": 5.0}
+    job = start(trips(count=100, gate=gate), snapshots=folder, keep=1_000, actors="task", progress=False, **options)
     pid = until(job, lambda story: story.last_epoch, "a cut is complete").pids["grow/0"]
     let_stand_still([pid])
     until(job, lambda story: any("its process does not answer" in line for line in story.lines), "it is reported")
