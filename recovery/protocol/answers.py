@@ -6,8 +6,8 @@ keeps answers, in segments.
 
 1. An answer is sent only when the journal has it. A complete cut that holds it is not enough: an older cut is kept, and
    may be restored. So an answer that is known from a cut alone is written to the journal first.
-2. An answer says which question it answers. Whoever reads it twice, from a cut and from the journal or from two
-   attempts, has read it once.
+2. An answer says which question it answers. Read twice, from a cut and from the journal or from two attempts, it counts
+   once.
 3. A capture holds the numbers that are taken and every answer that is known, also of questions that no record has asked
    yet. Those come from the journal: a record was asked in an attempt that failed, and it comes again.
 4. The journal's segment is the highest epoch that the run has begun: when a task captures, and when an attempt begins,
@@ -82,6 +82,14 @@ class Equals(NamedTuple):
     def is_taken(self, number: int) -> bool:
         return number < self.next or number in self.beyond
 
+    def waits(self, number: int) -> bool:
+        """Whether a record waits for this answer."""
+        return any(number == one for one, _ in self.waiting)
+
+    def answer(self, number: int) -> bytes | None:
+        """The answer to a question, if it is known and has not been sent."""
+        return dict(self.answers).get(number)
+
     def taking(self, number: int, record: bytes) -> Equals:
         """With another question of this number."""
         beyond, next = {*self.beyond, number}, self.next
@@ -121,8 +129,8 @@ class Questions:
     - segment: of the journal, for answers that arrive now.
     - first: the first number of a question that nothing is known of. All that were forgotten had lower ones.
     - durable: the questions whose answers the journal has, as long as they are not sent.
-    - settled: equal questions that all have their answers, the oldest first. Only so many are remembered.
-    - captures: how many there have been since the restore. Spare answers are dropped after so many.
+    - settled: equal questions whose answers are all sent, the oldest first. Only `settled_max` of them are kept.
+    - captures: their number since the restore. After `SPARE_CUTS` of them, spare answers are dropped.
     """
 
     settled_max = SETTLED_MAX
@@ -173,27 +181,26 @@ class Questions:
     def on_answer(self, question: Question, answer: bytes) -> Known | None:
         """A call was answered: the entry to write, or None if its question has an answer already.
 
-        A call whose question nobody has asked again since the attempt that made it has a spare answer.
+        If no record has asked its question again since the attempt that made the call, the answer is spare.
         """
         entry = Known(question, answer)
         return entry if self._know(entry) else None
 
     def on_durable(self, question: Question) -> bool:
         """The journal has the answer. Returns whether a record waits for it."""
-        equals = self._equals(question.key, question.identity)
-        if not any(number == question.number for number, _ in equals.answers):
+        if not self.has_answer(question):
             return False
         self.durable.add(question)
-        return any(number == question.number for number, _ in equals.waiting)
+        return self._equals(question.key, question.identity).waits(question.number)
 
     def has_answer(self, question: Question) -> bool:
-        return any(number == question.number for number, _ in self._equals(question.key, question.identity).answers)
+        return self._equals(question.key, question.identity).answer(question.number) is not None
 
     def sendable(self, question: Question) -> bytes | None:
         """The answer, if it may be sent: the journal has it."""
         if question not in self.durable:
             return None
-        return dict(self._equals(question.key, question.identity).answers)[question.number]
+        return self._equals(question.key, question.identity).answer(question.number)
 
     def on_sent(self, question: Question) -> None:
         key, identity, number = question
@@ -235,8 +242,8 @@ class Questions:
         """Note an answer; False if it is known, was sent, or its question is forgotten."""
         (key, identity, number), answer = entry
         equals = self._equals(key, identity)
-        waits = any(number == one for one, _ in equals.waiting)
-        if (equals.is_taken(number) and not waits) or any(number == one for one, _ in equals.answers):
+        is_over = equals.is_taken(number) and not equals.waits(number)
+        if is_over or equals.answer(number) is not None:
             return False
         self._put(key, identity, equals.knowing(number, answer))
         return True

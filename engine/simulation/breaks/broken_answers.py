@@ -100,7 +100,7 @@ def _questions(meaning: str, questions: type[Questions]) -> Break:
 
 ANSWERS = {
     "answer-sent-too-early": _break("an answer is sent before the journal has it", driver=SendsBeforeDurable),
-    "outlived-call-forgotten": _break("nobody keeps the answer of a call that goes on", driver=ForgetsOutlivedCalls),
+    "outlived-call-forgotten": _break("the answer of a call that goes on is not kept", driver=ForgetsOutlivedCalls),
     "answer-of-a-cut-sent": _questions("an answer is sent that only a cut holds", _SendsWhatACutHolds),
     "answer-read-twice": _questions("an answer that was used is read as a spare one", _ReadsTwice),
     "spare-answer-not-captured": _questions("a capture lacks spare answers", _CapturesNoSpareAnswers),

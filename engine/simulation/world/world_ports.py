@@ -114,7 +114,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
     - sleepers: supervisors that were taken for dead and have not noticed their successors yet.
     - journal: the answers of `map_async` that are durable. outlived: calls that go on although their attempt is over,
       each with its process.
-    - known: the questions whose answer nobody may ask for again, each with the process that knows it; None: the journal
+    - known: the questions that may not be asked again, each with the process that knows the answer; None: the journal
       has it. called: the questions for which a call was made.
     - opened: the runtimes in which users' classes may hold something open, of all attempts.
     - siblings: the other pipelines of the job. They share its store and its supervisor's process.
@@ -282,7 +282,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         """An answer is used by the question that it was asked for."""
         asked = host.question(call_id)
         if asked not in self.called:
-            raise ProtocolError(f"operator {asked[0]!r} uses an answer for question {asked[1]}, which nobody has asked")
+            raise ProtocolError(f"operator {asked[0]!r} uses an answer for question {asked[1]}, and no call asked it")
         if self._is_live(host):
             self.known[asked] = None
 
@@ -315,7 +315,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
                 host.makes_calls, host.offers = False, None
 
     def finish_outlived(self, index: int) -> None:
-        """A call that nobody has joined is answered: its process keeps the answer, or the task that would ask."""
+        """A call is answered that no question has joined: the task of its question in this process keeps the answer."""
         actor, (operator, question), call = self.outlived.pop(index)
         answer = self.answer(call)
         for host in self.hosts.values():
@@ -348,9 +348,9 @@ class WorldPorts(RunObserver[SimulatedCut]):
         own = [one.entry for one in self.store.chain if self.is_own(one.entry)]
         cuts = [entry.epoch for entry in own if isinstance(entry, Manifest)]
         if cuts:
-            gone = [kept for kept in self.journal if self.segments.are_removed(kept.segment, min(cuts))]
-            self.journal = [kept for kept in self.journal if kept not in gone]
-            self.counts["answers_removed"] += len(gone)
+            oldest, count = min(cuts), len(self.journal)
+            self.journal = [kept for kept in self.journal if not self.segments.are_removed(kept.segment, oldest)]
+            self.counts["answers_removed"] += count - len(self.journal)
 
     def close(self) -> None:
         """End the calls that go on, and let users' classes release what they have opened."""
