@@ -23,7 +23,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import ray
-from backedge import Collect, Flow, Range, run
+from backedge import Collect, Flow, Generate, Range, run
 
 SEEN, CUTS = sys.argv[1:]
 NAMES = ("pydantic", "ray._common.pydantic_compat", "pyarrow", "ray._private.arrow_serialization")
@@ -38,11 +38,11 @@ def look(number):
 
 def in_the_supervisor(view):
     Path(SEEN).write_text(str(imported()))
-    return False
+    return bool(view.output("seen"))
 
-def go(name, **options):
-    flow = Flow(name, stop_when=in_the_supervisor if options else None)
-    flow.read(Range(4)).map(look, name="look").write(Collect(), name="seen")
+def go(name, source, stop_when=None, **options):
+    flow = Flow(name, stop_when=stop_when)
+    flow.read(source).map(look, name="look").write(Collect(), name="seen")
     return run(flow, progress=False, parallelism=1, actors="slice", **options).outputs["seen"]
 
 @ray.remote
@@ -51,9 +51,10 @@ def given(number):
 
 @ray.remote
 def going():
-    return len(go("within")), imported()
+    return len(go("within", Range(4))), imported()
 
-print(min(go("light", snapshots=CUTS, every=0.2)))
+# It has no end of its own, so the supervisor sees a cut before it stops.
+print(min(go("light", Generate(int, rate=1000.0), in_the_supervisor, snapshots=CUTS, every=0.2)))
 # First, in a process that has not been used, and reads no argument before it starts the run.
 print(ray.get(going.remote()))
 print(ray.get(given.remote(1)))
