@@ -78,6 +78,7 @@ _NAMES = {
     "backedge.graphs.io": "ArrowRows Delivery DeliverySink Rollback Sink SinkPlace SinkWriter Source SplitReader",
     "backedge.graphs.loop": "Loop",
     "backedge.graphs.operator_kind": "OperatorKind",
+    "backedge.graphs.parts.distinct": "distinct",
     "backedge.graphs.plan": "Edge Plan",
     "backedge.graphs.process_class": "Context Process ProcessInputs",
     "backedge.graphs.routing": "tasks_of_keys",

@@ -106,6 +106,7 @@ from backedge.graphs.io import (
 )
 from backedge.graphs.loop import Loop as Loop
 from backedge.graphs.operator_kind import OperatorKind as OperatorKind
+from backedge.graphs.parts.distinct import distinct as distinct
 from backedge.graphs.plan import Edge as Edge, Plan as Plan
 from backedge.graphs.process_class import Context as Context, Process as Process, ProcessInputs as ProcessInputs
 from backedge.graphs.routing import tasks_of_keys as tasks_of_keys
@@ -274,6 +275,7 @@ __all__ = [
     "case_of",
     "close_session",
     "compare",
+    "distinct",
     "draw",
     "from_ray_data",
     "idempotency_key",

@@ -14,7 +14,8 @@ from backedge.engine.operators.async_calls import in_event_loop
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
-    name: (DOCS / f"{name}.md").read_text() for name in ("operators", "loops", "columns", "calls", "sources_and_sinks")
+    name: (DOCS / f"{name}.md").read_text()
+    for name in ("operators", "loops", "parts", "columns", "calls", "sources_and_sinks")
 }
 
 
@@ -38,6 +39,11 @@ def test_the_free_loop_gives_what_the_page_says():
 def test_the_rounds_give_what_the_page_says():
     outputs = simulate(made_by_example("loops", 1)["flow"], seeds=range(2), crashes=1).outputs
     assert sorted(outputs["halved"]) == [1.0, 1.5]
+
+
+def test_the_parts_give_what_the_page_says():
+    outputs = simulate(made_by_example("parts")["flow"], seeds=range(2), crashes=1).outputs
+    assert sorted(outputs["pages"]) == ["/", "/a", "/b", "/c"]
 
 
 def test_the_calls_give_what_the_page_says():
