@@ -5,6 +5,7 @@ from backedge.checked import Checked as Checked, run_checked as run_checked
 from backedge.compare_command import compare as compare
 from backedge.flows import WrongCallError as WrongCallError
 from backedge.engine.batches.batch import Hops as Hops
+from backedge.engine.callees.retry import retry as retry
 from backedge.engine.cut_view import CutView as CutView
 from backedge.engine.io.databases.database_errors import (
     DatabaseError as DatabaseError,
@@ -283,6 +284,7 @@ __all__ = [
     "open_session",
     "prepare",
     "read_output",
+    "retry",
     "run",
     "run_checked",
     "simulate",

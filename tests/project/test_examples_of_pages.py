@@ -75,6 +75,12 @@ def test_the_client_of_the_page_fetches_pages():
     assert outputs["failed"] == ["http://127.0.0.1:1/"]
 
 
+def test_the_function_of_the_page_is_tried_again():
+    made = made_by_example("calls", 3)
+    assert sorted(simulate(made["flow"], seeds=[]).outputs["answers"]) == [3, 5]
+    assert set(made["TRIES"].values()) == {2}
+
+
 def test_the_class_of_the_page_takes_its_argument():
     flow = Flow("polite")
     words = flow.read(Items(["a"] * 4)).key_by(len)

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CORE = {"graphs", "recovery/cut", "recovery/protocol", "recovery/restore", "recovery/stores"}
 TASK = CORE | {"engine/batches", "engine/state", "engine/operators"}
 WHOLE = TASK | {"engine", "engine/vertices", "engine/io", "engine/task", "engine/run"}
-ON_TOP = {"engine/replay", "engine/simulation", "engine/on_ray", "graphs/parts", "backedge", "proof"}
+ON_TOP = {"engine/replay", "engine/simulation", "engine/on_ray", "engine/callees", "graphs/parts", "backedge", "proof"}
 EVERYTHING = WHOLE | ON_TOP | {"recovery/spark"}
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine/batches": {"graphs", "recovery/protocol"},
     "engine/state": CORE | {"engine/batches"},
     "engine/operators": TASK,
+    "engine/callees": TASK | {"engine/on_ray"},
     "engine/vertices": TASK,
     "engine/io": TASK,
     "engine/task": TASK,
@@ -43,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine/simulation": WHOLE,
     "engine/on_ray": WHOLE | {"recovery/spark"},
     "backedge": EVERYTHING - {"proof"},
-    "proof": EVERYTHING - {"engine/on_ray"},
+    "proof": EVERYTHING - {"engine/on_ray", "engine/callees"},
     "examples": {"backedge"},
     "bench": EVERYTHING,
     "tests": EVERYTHING | {"examples", "bench"},
