@@ -76,8 +76,17 @@ class Context(Protocol[Out_contra]):
         """The number of tasks of the operator."""
         ...
 
-    def emit(self, record: Out_contra, output: str | None = None) -> None:
-        """Send a record to an output, by default the first output of the class."""
+    @property
+    def hops(self) -> int:
+        """How often the current record has gone round the loops that have `max_rounds`, in a single number."""
+        ...
+
+    def emit(self, record: Out_contra, output: str | None = None, *, hops: int | None = None) -> None:
+        """Send a record to an output, by default the first output of the class.
+
+        It inherits the rounds of the current record or timer. A record that has waited keeps its own with `hops=`, the
+        `ctx.hops` of when it came.
+        """
 
     def emit_batch(self, batch: Any, output: str | None = None) -> None:
         """Send a batch in any format, if `process` was given `batch_format`; such a class does not call `emit`."""

@@ -18,6 +18,7 @@ import numpy as np
 from backedge.engine.batches.batch import ATOMS, own_copy
 from backedge.engine.batches.formats import from_format
 from backedge.engine.operators.base import Place
+from backedge.engine.operators.emission import Emission
 from backedge.engine.state.keyed_state import KeyedState
 from backedge.engine.state.tables.table_state import TableState
 from backedge.engine.state.timers import Timers
@@ -31,9 +32,10 @@ TIMER_BEHIND_MS_MAX = 10 * 365 * 86_400_000
 class HookContext:
     """The place where a hook runs, and what it may do there.
 
-    - `emit(record, output="late")`: send a record; without `output` to the first output of the class.
+    - `emit(record, output="late")`: send a record; without `output` to the first output of the class. `hops=` are those
+      of the record that it comes from, if that is not the current one.
     - `state`: the value of the current key, or of the task if the operator has no key.
-    - `key`, `round`, `now` (milliseconds, on the driver's clock), `task_index`, `parallelism`.
+    - `key`, `round`, `now` (milliseconds, on the driver's clock), `hops`, `task_index`, `parallelism`.
     - `random`: a `random.Random` whose state is restored with the task.
     - `set_timer(at_ms)`: call `on_timer` for the current key at that time. `set_timer_in(ms)`: `ms` milliseconds
       from now. `clear_timer(at_ms)`: do not call it after all; without `at_ms`, at no time that was set for the key.
@@ -68,7 +70,7 @@ class HookContext:
         place: Place,
         values: KeyedState,
         timers: Timers,
-        emitted: dict[str, list[Any]],
+        emission: Emission,
         is_keyed: bool,
         copies: bool,
     ) -> None:
@@ -85,8 +87,9 @@ class HookContext:
         self.starting = False
         self.ending = False
         self.table_state: TableState | None = None
-        self._emitted = emitted
-        self._first_output = next(iter(emitted))
+        self._emission = emission
+        self._emitted = emission.records
+        self._first_output = next(iter(emission.records))
         self.task_index = place.task.index
         self.parallelism = place.parallelism
         self.state = StateAccess(self, values)
@@ -119,12 +122,21 @@ class HookContext:
         """The state of the random generator; None if it was never used."""
         return None if self._random is None else self._random.getstate()
 
-    def emit(self, record: Any, output: str | None = None) -> None:
+    @property
+    def hops(self) -> int:
+        return self.current_hops
+
+    def emit(self, record: Any, output: str | None = None, *, hops: int | None = None) -> None:
         if self.starting:
             raise self._too_early("ctx.emit")
         if self._copies and type(record) not in ATOMS:
             record = self._values.sent(record)
-        self._append(record, output)
+        if hops is None or hops == self.current_hops:
+            self._append(record, output)
+        else:
+            self._emission.note(self.current_hops)
+            self._append(record, output)
+            self._emission.note(hops)
 
     def emit_batch(self, batch: Any, output: str | None = None) -> None:
         """Refused here: the operator was not given `batch_format`."""
@@ -240,7 +252,7 @@ class BatchContext(HookContext):
     - `table`: the rows by key, if the class declares a `Table`.
     """
 
-    def emit(self, record: Any, output: str | None = None) -> None:
+    def emit(self, record: Any, output: str | None = None, *, hops: int | None = None) -> None:
         """Refused here: the operator works on batches."""
         raise MisuseError(
             f"operator {self._name!r} uses ctx.emit, but has a batch_format: send many rows at a time with "

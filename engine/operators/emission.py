@@ -26,7 +26,11 @@ class Emission:
         self._hops: dict[str, list[int]] = {output: [] for output, _ in sends}
 
     def send(self, hops: int) -> None:
-        """Send everything; it comes from records with these hops."""
+        """Send everything; what was not noted comes from records with these hops."""
+        if any(self._hops.values()):
+            self.note(hops)
+            self.send_noted()
+            return
         for output, send in self._sends:
             records = self.records[output]
             if records:
@@ -54,6 +58,7 @@ class Emission:
         """Drop the records emitted since the mark."""
         for output, count in mark.items():
             del self.records[output][count:]
+            del self._hops[output][count:]
 
 
 class BatchEmission(Emission):

@@ -63,7 +63,7 @@ class ProcessOperator(TimedRuntime):
         self.timers = Timers(self._state.note)
         self._emission = self.emission_class(self.outputs())
         self._context = self.context_class(
-            place, self._state, self.timers, self._emission.records, self._is_keyed, copies=kind.copy_output
+            place, self._state, self.timers, self._emission, self._is_keyed, copies=kind.copy_output
         )
         self._hops_max = 0
         self._restored_ms = 0

@@ -240,6 +240,32 @@ def test_what_is_emitted_has_the_hops_of_the_record_it_came_from():
     assert (batch.records, batch.hops) == ([2, 2, 1], [4, 4, 6])
 
 
+def test_a_record_that_has_waited_is_emitted_with_its_own_hops():
+    waiting: list[Any] = []
+
+    def swap(ctx: Any, n: int) -> None:
+        waiting.append((n, ctx.hops))
+        ctx.emit(-n)
+        if n == 2:
+            for record, hops in waiting:
+                ctx.emit(record, hops=hops)
+
+    tasks = processing(hooks(on_record=swap))
+    tasks.feed("op", [7, 8], hops=[4, 9])
+    [(_, batch)] = tasks.feed("op", [2, 3], hops=5)
+    assert (batch.records, batch.hops) == ([-2, 7, 8, 2, -3], [5, 4, 9, 5, 5])
+
+
+def test_a_record_whose_call_raised_takes_back_what_it_emitted_with_other_hops():
+    def fail(ctx: Any, n: int) -> None:
+        ctx.emit(n, hops=7 + n)
+        1 // n
+
+    tasks = Tasks(flow_of(lambda s: s.process(hooks(on_record=fail), name="op", on_error="dead_letter")))
+    [(_, batch)] = tasks.feed("op", [0, 3], hops=1)
+    assert (batch.records, batch.hops) == ([3], 10)
+
+
 def test_what_a_timer_emits_has_the_hops_of_the_record_that_set_it_and_the_end_the_highest_of_all():
     tasks = processing(
         hooks(

@@ -229,7 +229,7 @@ class Context:
         self.parallelism = of.parallelism
         self.state = State(of.values, key)
         self._of = of
-        self._hops = hops
+        self.hops = hops
 
     @property
     def key(self) -> Any:
@@ -249,15 +249,15 @@ class Context:
             yield key
         self.state.key = before
 
-    def emit(self, record: Any, output: str | None = None) -> None:
-        self._of.emit(output or self._of.operator.outputs[0], record, self._hops)
+    def emit(self, record: Any, output: str | None = None, *, hops: int | None = None) -> None:
+        self._of.emit(output or self._of.operator.outputs[0], record, self.hops if hops is None else hops)
 
     def emit_batch(self, batch: Any, output: str | None = None) -> None:
         for record in rows_of(batch):
             self.emit(record, output)
 
     def set_timer(self, at_ms: int) -> None:
-        timer = (at_ms, self.state.key, self._hops)
+        timer = (at_ms, self.state.key, self.hops)
         if timer not in self._of.timers:
             self._of.timers.append(timer)
 
