@@ -50,6 +50,8 @@ from backedge.engine.operators.base import (
     Place as Place,
     TimedRuntime as TimedRuntime,
 )
+from backedge.engine.parts.distinct import distinct as distinct
+from backedge.engine.parts.throttle import throttle as throttle
 from backedge.engine.simulation.narrate import Narration as Narration, narrate as narrate
 from backedge.engine.simulation.simulate import (
     ScheduleError as ScheduleError,
@@ -107,7 +109,6 @@ from backedge.graphs.io import (
 )
 from backedge.graphs.loop import Loop as Loop
 from backedge.graphs.operator_kind import OperatorKind as OperatorKind
-from backedge.graphs.parts.distinct import distinct as distinct
 from backedge.graphs.plan import Edge as Edge, Plan as Plan
 from backedge.graphs.process_class import Context as Context, Process as Process, ProcessInputs as ProcessInputs
 from backedge.graphs.routing import tasks_of_keys as tasks_of_keys
@@ -290,4 +291,5 @@ __all__ = [
     "simulate",
     "start",
     "tasks_of_keys",
+    "throttle",
 ]

@@ -5,6 +5,6 @@ A task has two independent parts. `recovery/protocol/task.py` is its part of the
 in the simulator and in a cluster; `task/driver.py` passes the effects of one part to the other.
 
 From the inside out: `batches/` are records that travel together, `state/` is what operators keep by key, `operators/`
-has one operator per file and `vertices/` vertex programs, `io/` has sources and sinks. `task/` drives a task and `run/`
-a run. On top of these are `simulation/`, `replay/` and `on_ray/`.
+has one operator per file and `vertices/` vertex programs, `io/` has sources and sinks, `parts/` what many loops need.
+`task/` drives a task and `run/` a run. On top of these are `simulation/`, `replay/` and `on_ray/`.
 """

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, distinct, simulate
+from backedge.engine.parts.distinct import SWEPT_KEYS_MIN
 from backedge.engine.state.keyed_state import keyed_entries
-from backedge.graphs.parts.distinct import SWEPT_KEYS_MIN
 from tests.runtime.tasks import Tasks, flow_of, records_of
 
 
+@pytest.mark.slow
 def test_one_record_of_each_key_passes_in_a_loop_that_crashes():
     flow = Flow("numbers")
     again = flow.loop("again", of=int)

@@ -44,6 +44,8 @@ def test_the_rounds_give_what_the_page_says():
 def test_the_parts_give_what_the_page_says():
     outputs = simulate(made_by_example("parts")["flow"], seeds=range(2), crashes=1).outputs
     assert sorted(outputs["pages"]) == ["/", "/a", "/b", "/c"]
+    outputs = simulate(made_by_example("parts", 1)["flow"], seeds=range(2), crashes=1).outputs
+    assert sorted(page["path"] for page in outputs["pages"]) == ["/0", "/0", "/2", "/2"]
 
 
 def test_the_calls_give_what_the_page_says():

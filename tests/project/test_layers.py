@@ -19,12 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 CORE = {"graphs", "recovery/cut", "recovery/protocol", "recovery/restore", "recovery/stores"}
 TASK = CORE | {"engine/batches", "engine/state", "engine/operators"}
 WHOLE = TASK | {"engine", "engine/vertices", "engine/io", "engine/task", "engine/run"}
-ON_TOP = {"engine/replay", "engine/simulation", "engine/on_ray", "engine/callees", "graphs/parts", "backedge", "proof"}
+ON_TOP = {"engine/callees", "engine/parts", "engine/replay", "engine/simulation", "engine/on_ray", "backedge", "proof"}
 EVERYTHING = WHOLE | ON_TOP | {"recovery/spark"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "graphs": set(),
-    "graphs/parts": {"graphs"},
     "recovery": set(),
     "recovery/cut": {"graphs"},
     "recovery/protocol": {"graphs", "recovery/cut"},
@@ -39,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine/io": TASK,
     "engine/task": TASK,
     "engine/run": CORE | {"engine/io"},
+    "engine/parts": {"graphs"},
     "engine": TASK,
     "engine/replay": WHOLE,
     "engine/simulation": WHOLE,
