@@ -19,6 +19,7 @@ from backedge.graphs.operator_kind import Shape
 from backedge.graphs.options import check_choice
 from backedge.graphs.plan import Edge, KeyColumns, Operator, Plan, Routing
 from backedge.graphs.public import public
+from backedge.graphs.questions import AskedAbout
 from backedge.graphs.svg_drawing import svg_lines
 from backedge.graphs.wording import printable
 
@@ -206,7 +207,7 @@ def _input(plan: Plan, edge: Edge) -> str:
 def _remarks(edge: Edge) -> list[str]:
     remarks: list[str] = []
     if edge.routing is Routing.HASH:
-        remarks.append(f"by key {_function(edge.by)}")
+        remarks.append("by question" if isinstance(edge.by, AskedAbout) else f"by key {_function(edge.by)}")
     elif edge.routing is Routing.ROUTE:
         remarks.append(f"routed by {_function(edge.by)}")
     elif edge.routing is not Routing.FORWARD:

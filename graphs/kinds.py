@@ -275,7 +275,7 @@ class MapAsync(OfFunction):
 
     concurrency: int = 100
     timeout: float | None = None
-    answers: Answers = "again"
+    answers: Answers = "kept"
     asked_about: AskedAbout = WHOLE_RECORD
 
     kind_word = "map_async"

@@ -122,7 +122,7 @@ class Stream(Generic[T_co]):
         *,
         concurrency: int = 100,
         timeout: float | None = None,
-        answers: Answers = "again",
+        answers: Answers = "kept",
         call_key: Callable[[T_co], Any] | str | None = None,
         call_version: int = 1,
         **options: Unpack[Step],
@@ -134,7 +134,7 @@ class Stream(Generic[T_co]):
         *,
         concurrency: int = 100,
         timeout: float | None = None,
-        answers: Answers = "again",
+        answers: Answers = "kept",
         call_key: Callable[[T_co], Any] | str | None = None,
         call_version: int = 1,
         **options: Unpack[Step],
@@ -145,20 +145,21 @@ class Stream(Generic[T_co]):
         *,
         concurrency: int = 100,
         timeout: float | None = None,
-        answers: Answers = "again",
+        answers: Answers = "kept",
         call_key: Callable[[T_co], Any] | str | None = None,
         call_version: int = 1,
         **options: Unpack[Step],
     ) -> Stream[Any]:
         """Call `function(record)` for up to `concurrency` records at a time per task, each within `timeout` seconds.
 
-        Answers leave in the order in which they arrive. Records without an answer yet are part of the state. After a
-        crash their calls are repeated, so external calls happen at least once.
+        Answers leave in the order in which they arrive. Records without an answer yet are part of the state, and their
+        calls are repeated after the crash of their process.
 
-        With `answers="kept"`, a call that has returned is never made again: its answer is written to a journal beside
-        the cuts before it leaves. The answer to an equal question is used once; `call_key`, a column or a function of
-        the record, says what makes two questions equal if it is not the whole record, and another `call_version` makes
-        all questions new. Unless the stream has a key, records go to the task that a digest of their question names.
+        A call that has returned is never made again in a run with cuts: its answer is written to a journal beside them
+        before it leaves. The answer to an equal question is used once; `call_key`, a column or a function of the
+        record, says what makes two questions equal if it is not the whole record, and another `call_version` makes all
+        questions new. Unless the stream has a key, records go to the task that a digest of their question names. With
+        `answers="again"` nothing of this is done, and all calls since the latest cut are repeated after a crash.
 
         Each task makes an instance of a class that has `__call__(self, record)`, and calls that. Its `on_start()` is
         awaited before the first call, its `close()` after the last one.

@@ -155,7 +155,7 @@ def _chain_filtered(flow: Flow) -> None:
 
 
 def _chain_async(flow: Flow) -> None:
-    _write(_count(_read(flow).rebalance().map_async(ask, name="ask"), "count"))
+    _write(_count(_read(flow).rebalance().map_async(ask, answers="again", name="ask"), "count"))
 
 
 def _chain_delayed(flow: Flow) -> None:
@@ -240,7 +240,7 @@ def _shared_head_async(flow: Flow) -> None:
     one, two = flow.loop("one", of=Item), flow.loop("two", of=Item)
     counted = _count(_read(flow).merge(one, two), "count")
     left, right, done = counted.split(three_ways, into=("left", "right", "done"), name="split")
-    one.feed(left.map_async(ask, name="ask"))
+    one.feed(left.map_async(ask, answers="again", name="ask"))
     two.feed(right.key_by("key").process(Delay, name="delay"))
     _write(done)
 
@@ -270,19 +270,19 @@ def _irreducible(flow: Flow) -> None:
 
 
 def _kept(flow: Flow) -> None:
-    _write(_count(_read(flow).map(alike).map_async(ask, answers="kept", name="ask"), "count"))
+    _write(_count(_read(flow).map(alike).map_async(ask, name="ask"), "count"))
 
 
 def _kept_in_a_loop(flow: Flow) -> None:
     again = flow.loop("again", of=Item)
-    asked = _count(_read(flow).map(alike).merge(again), "count").map_async(ask, answers="kept", name="ask")
+    asked = _count(_read(flow).map(alike).merge(again), "count").map_async(ask, name="ask")
     done, more = asked.split(is_done, name="split")
     again.feed(more)
     _write(done)
 
 
 def _kept_by_key(flow: Flow) -> None:
-    asked = _read(flow).map(alike).key_by("key").map_async(ask, answers="kept", name="ask", parallelism=2)
+    asked = _read(flow).map(alike).key_by("key").map_async(ask, name="ask", parallelism=2)
     _write(_count(asked, "count"))
 
 
@@ -290,7 +290,7 @@ def _kept_in_rounds(flow: Flow) -> None:
     """Each round asks the same questions, which have other answers to wait for."""
 
     def body(stream: Streams) -> Streams:
-        return _pay(stream.map(alike).map_async(ask, answers="kept", name="ask"), "pay")
+        return _pay(stream.map(alike).map_async(ask, name="ask"), "pay")
 
     _write(flow.iterate(_read(flow), body, rounds=3, name="iterate"))
 
@@ -323,7 +323,7 @@ def _rounds_asking(flow: Flow) -> None:
     """A round waits for calls, across a crash too."""
 
     def body(stream: Streams) -> Streams:
-        return _pay(stream.rebalance().map_async(ask, name="ask"), "pay")
+        return _pay(stream.rebalance().map_async(ask, answers="again", name="ask"), "pay")
 
     _write(flow.iterate(_read(flow), body, rounds=6, name="iterate"))
 
@@ -383,7 +383,7 @@ def _rounds_asking_last(flow: Flow) -> None:
     """Records sent at the end of a round cause calls that still belong to that round."""
 
     def body(stream: Streams) -> Streams:
-        return _pay(stream, "pay").map_async(ask, name="ask")
+        return _pay(stream, "pay").map_async(ask, answers="again", name="ask")
 
     _write(flow.iterate(_read(flow), body, rounds=4, name="iterate"))
 

@@ -61,7 +61,7 @@ _question: ContextVar[Question | None] = ContextVar("question", default=None)
 
 @public
 def idempotency_key() -> str | None:
-    """Within a call of `map_async(answers="kept")`: the name of its question, the same in every attempt.
+    """Within a call of `map_async` that keeps its answers: the name of its question, the same in every attempt.
 
     Give it to a service that knows repeated requests, and a call whose process has died is not paid for again.
     """

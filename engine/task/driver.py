@@ -21,7 +21,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 from backedge.engine.batches.batch import Batch, decode, encode, merge
-from backedge.engine.operators.runtime import KeptAnswer, TaskRuntime
+from backedge.engine.operators.runtime import TaskRuntime
 from backedge.engine.operators.sending import Emitted
 from backedge.engine.state.keyed_state import LAST_STATE
 from backedge.engine.task.channel_ends import (
@@ -34,6 +34,7 @@ from backedge.engine.task.channel_ends import (
     largest_batch,
 )
 from backedge.engine.task.load import RoundsSeen
+from backedge.engine.task.open_calls import OpenCalls
 from backedge.engine.task.pacing import Pace, unit_of
 from backedge.engine.task.ports import FlowLimits, Ports
 from backedge.engine.task.snapshotting import Snapshotting
@@ -42,7 +43,6 @@ from backedge.graphs.deployment import Channel
 from backedge.graphs.ids import Attempt, ChannelId, Epoch
 from backedge.graphs.plan import Plan
 from backedge.recovery.protocol import effects as core_effects
-from backedge.recovery.protocol.answers import Question
 from backedge.recovery.protocol.channels import Stored
 from backedge.recovery.protocol.credit import Credit, Room
 from backedge.recovery.protocol.effects import Effect, Remaining, Stage
@@ -83,9 +83,8 @@ class TaskDriver:
     - intakes: the live inputs, and those restored from a log.
     - outputs, bounded: the sending ends, and those of them that can be full. arrivals: the receiving ends of the live
       inputs. looping: those of the back edges.
-    - room: whether the task may send. calls_max: the maximum number of open calls; 0 if no operator calls outside.
+    - room: whether the task may send. calls: its calls outside.
     - waits, acts_by_itself: whether there may be timers or calls, and whether the task may do anything without input.
-    - called: the calls that were made and have no answer yet.
     - read_pace: how many records to read at a time.
     - records, hops: the number of records processed or read in this attempt, and how many of them came round a loop.
     - rounds_seen: how often the records that came round a loop had gone round, for each loop that counts it.
@@ -100,6 +99,7 @@ class TaskDriver:
     arrivals_class = Arrivals
     remote_class = RemoteChannel
     back_edge_class = RemoteBackEdge
+    calls_class = OpenCalls
 
     def __init__(self, core: TaskCore, runtime: TaskRuntime, ports: Ports, limits: FlowLimits, plan: Plan) -> None:
         self.core = core
@@ -118,8 +118,8 @@ class TaskDriver:
         self.snapshots = Snapshotting(self.id, core.attempt, ports.writer)
         kinds = [plan.operators[name].kind for name in core.task.operators]
         unit = unit_of(kinds)
-        self.calls_max = min((kind.calls_max for kind in kinds if kind.calls_max), default=0)
-        self.called: set[int] = set()
+        calls_max = min((kind.calls_max for kind in kinds if kind.calls_max), default=0)
+        self.calls = self.calls_class(self.id, runtime, ports, calls_max, self.emit)
         self.waits = runtime.waits
         self.acts_by_itself = self.is_source or self.waits
         self.turns = InputTurns(in_rounds=core.rounds is not None)
@@ -245,7 +245,7 @@ class TaskDriver:
             has_more |= self._read_in_time(read_max, until_ns)
         if self.waits and not core.ended:
             has_more |= self._fire_due_timers()
-            self._call()
+            self.calls.make_next()
         return has_more
 
     def has_work(self) -> bool:
@@ -257,9 +257,7 @@ class TaskDriver:
 
     def has_no_room(self) -> bool:
         """Whether one of the task's output channels is full, or the maximum number of calls is open."""
-        if self.room.is_full():
-            return True
-        return self.calls_max > 0 and self.runtime.open_calls >= self.calls_max
+        return self.room.is_full() or self.calls.are_all_open()
 
     def can_go_on(self) -> bool:
         """Whether something may be taken or encoded now."""
@@ -311,7 +309,7 @@ class TaskDriver:
     def _take_in_time(self, intake: Intake, records_max: int, until_ns: int) -> None:
         """Take the batches that have arrived on a channel, while there is time."""
         core, clock_ns, pace, channel = self.core, self.ports.clock.clock_ns, intake.pace, intake.id
-        if pace.is_cheap and not self.calls_max:
+        if pace.is_cheap and not self.calls.most:
             self.take(channel, pace.chunk(records_max))
             return
         if core.front(channel) is None:
@@ -321,13 +319,13 @@ class TaskDriver:
         records, now_ns = 0, clock_ns()
         while True:
             began_ns = now_ns
-            chunk = pace.chunk(self._within_calls(records_max))
+            chunk = pace.chunk(self.calls.fitting(records_max))
             batches, count, what = self._taken(intake, chunk, in_parts=True)
             emitted += self._process(intake, batches, what)
             records += count
             now_ns = clock_ns()
             pace.note(count, now_ns - began_ns)
-            if now_ns >= until_ns or self._within_calls(records_max - records) <= 0 or core.front(channel) is None:
+            if now_ns >= until_ns or self.calls.fitting(records_max - records) <= 0 or core.front(channel) is None:
                 break
         self._took(intake, records, _merged(emitted) if len(emitted) > 1 else emitted, now_ns)
 
@@ -391,10 +389,6 @@ class TaskDriver:
                 "attempt must be restored from its last cut"
             ) from error
 
-    def _within_calls(self, records: int) -> int:
-        """How many of these records may be passed to operators that call outside: each may become a call."""
-        return min(records, self.calls_max - self.runtime.open_calls) if self.calls_max else records
-
     def _on_consumed(self, intake: Intake, now_ns: int) -> None:
         if intake.arrivals is not None:
             intake.arrivals.on_consumed(self.core.consumed(intake.id), now_ns, self.free_ns)
@@ -444,7 +438,7 @@ class TaskDriver:
         records_max = min(read_max, self.readable())
         emitted: Emitted = []
         first = before = runtime.records_read
-        while (wanted := pace.chunk(self._within_calls(records_max - before + first))) > 0:
+        while (wanted := pace.chunk(self.calls.fitting(records_max - before + first))) > 0:
             began_ns = clock_ns()
             emitted += self._produce(wanted)
             count, before = runtime.records_read - before, runtime.records_read
@@ -483,55 +477,12 @@ class TaskDriver:
         self.fire_timers()
         return True
 
-    def _call(self) -> None:
-        while len(self.called) < self.calls_max and (call_id := self.runtime.next_call()) is not None:
-            self.make_call(call_id)
-
-    def make_call(self, call_id: int) -> None:
-        """Make an external call, unless its answer is known."""
-        if self.runtime.has_answer(call_id):
-            self._send_kept(call_id)
-        else:
-            self.called.add(call_id)
-            self.ports.calls.call(self.id, call_id, self.runtime.call(call_id))
-
-    def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
-        """An external call has an answer."""
-        self.called.discard(call_id)
-        if self.runtime.has_answer(call_id):
-            return  # the call of an earlier attempt has brought one, which is sent when the journal has it
-        if (kept := self.runtime.keep(call_id, result, error)) is not None:
-            self.ports.calls.keep(self.id, [kept])
-        else:
-            self._send_answer(call_id, result, error)
-
-    def on_kept(self, answers: Iterable[KeptAnswer]) -> None:
-        """The journal has these answers."""
-        for kept in answers:
-            if (call_id := self.runtime.on_durable(kept)) is not None:
-                self._send_kept(call_id)
-
-    def on_outlived(self, operator: str, question: Question, result: Any, error: BaseException | None) -> None:
-        """A call of an earlier attempt has an answer, and no question has joined it so far."""
-        if (kept := self.runtime.keep_outlived(operator, question, result, error)) is not None:
-            self.ports.calls.keep(self.id, [kept])
-
-    def _send_kept(self, call_id: int) -> None:
-        if (answer := self.runtime.sendable(call_id)) is not None:
-            self._send_answer(call_id, *answer)
-
-    def _send_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
-        # Where the call of an earlier attempt has brought the answer, this one's has not returned.
-        self.called.discard(call_id)
-        self.ports.observer.on_run(self.id, "answer", None, None, call_id)
-        self.emit(self.runtime.on_answer(call_id, result, error))
-
     # -- control -------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """All tasks of the attempt are restored."""
-        if self.waits and (unwritten := self.runtime.unwritten()):
-            self.ports.calls.keep(self.id, unwritten)
+        if self.waits:
+            self.calls.on_start()
         self.carry_out(self.core.start(busy=self._is_busy()))
 
     def obey(self, order: Order) -> None:

@@ -169,6 +169,6 @@ def load_of(driver: TaskDriver, times: WorkTimes, places: Mapping[ChannelId, int
         outputs=tuple(outputs),
         hops=driver.hops,
         bytes_in=sum(arrivals.bytes_taken + arrivals.bytes_waiting for arrivals in driver.arrivals.values()),
-        calls_running=len(driver.called),
-        calls_waiting=driver.runtime.open_calls - len(driver.called),
+        calls_running=len(driver.calls.running),
+        calls_waiting=driver.runtime.open_calls - len(driver.calls.running),
     )

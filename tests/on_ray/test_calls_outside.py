@@ -307,8 +307,8 @@ def test_simulate_makes_calls_from_within_a_running_event_loop():
 
 def test_two_callers_in_one_task_keep_their_own_timeouts():
     flow = Flow("calls")
-    first = flow.read(Items([]), name="numbers").rebalance().map_async(double, timeout=5, name="first")
-    first.map_async(double, timeout=60, name="second").rebalance().write(Collect(), name="done")
+    first = flow.read(Items([]), name="numbers").rebalance().map_async(double, timeout=5, answers="again", name="first")
+    first.map_async(double, timeout=60, answers="again", name="second").rebalance().write(Collect(), name="done")
     tasks = Tasks(flow)
     home = tasks.home("first")
     tasks.feed("first", [1])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ import pytest
 from aiohttp import web
 
 from backedge import Collect, Flow, Items, idempotency_key
+from backedge.engine.on_ray.api.job_handle import Job
 from backedge.engine.operators.async_calls import in_event_loop
 from tests.faults.evidence import Evidence
-from tests.on_ray.flows import begin, expect, killed, until
+from tests.gates import wait_for
+from tests.on_ray.flows import begin, expect, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
@@ -95,33 +99,45 @@ def talks(url: str) -> Flow:
     turns = flow.loop("turns", of=dict)
     items = [{"url": url, "question": number // 2, "turns": 0} for number in range(QUESTIONS)]
     asked = flow.read(Items(items), name="questions").merge(turns).map(dict, name="talk")
-    answered, open_ = asked.map_async(Client, answers="kept", name="ask").split(lambda talk: talk["turns"] == TURNS)
+    answered, open_ = asked.map_async(Client, name="ask").split(lambda talk: talk["turns"] == TURNS)
     turns.feed(open_)
     answered.map(lambda talk: talk["question"]).write(Collect(), name="answers")
     return flow
 
 
-def run_with(kills: Sequence[str], model: tuple[Model, str], folder: Path, evidence: Evidence) -> Model:
-    made, url = model
-    job = begin(talks(url), snapshots=str(folder), every=0.05, actors="task", max_restarts=2 * KILLS, kills=kills)
-    until(job, lambda story: len(story.restores) == len(kills), "all have died, and their tasks run again")
+def ended(job: Job, made: Model, evidence: Evidence) -> None:
+    """Let the last turns be answered. Each question then has its answer, and none was answered twice."""
     in_event_loop(made.open_gate()).result()
     result = job.wait()
-    assert sorted(killed(result)) == sorted(kills)
-    evidence.happened("processes that died", len(result.kills))
     expect(result, [number // 2 for number in range(QUESTIONS)], "answers")
     assert made.wrong == []
     assert len(made.answered) == NEEDED
     evidence.survived("answers", len(made.answered))
-    return made
 
 
 def test_calls_outlive_the_deaths_of_others(model: tuple[Model, str], tmp_path: Path, evidence: Evidence):
+    made, url = model
     kills = [f"talk@epoch={2 * n + 2}" for n in range(KILLS)]
-    assert run_with(kills, model, tmp_path, evidence).asked == NEEDED
+    job = begin(talks(url), snapshots=str(tmp_path), every=0.05, actors="task", max_restarts=2 * KILLS, kills=kills)
+    story = until(job, lambda story: len(story.restores) == KILLS, "all have died, and their tasks run again")
+    assert sorted(kill["fault"] for kill in story.kills) == sorted(kills)
+    evidence.happened("processes that died", KILLS)
+    ended(job, made, evidence)
+    assert made.asked == NEEDED
 
 
 def test_only_calls_of_a_process_that_died_are_made_again(model: tuple[Model, str], tmp_path: Path, evidence: Evidence):
-    kills = [f"{'talk' if n % 2 else 'ask'}@epoch={2 * n + 2}" for n in range(KILLS)]
-    # What waits for the gate is asked again by the process that replaces a dead one, and nothing else is.
-    assert run_with(kills, model, tmp_path, evidence).asked <= NEEDED + QUESTIONS * KILLS // 2
+    made, url = model
+    job = begin(talks(url), snapshots=str(tmp_path), every=0.05, actors="task", max_restarts=2 * KILLS)
+    asked = NEEDED
+    for deaths, dies in enumerate(["talk/0", "ask/0"] * (KILLS // 2)):
+        # All wait for the gate: those calls are made again by the process that replaces a dead one, and no other is.
+        wait_for(lambda asked=asked: made.asked >= asked, "all last turns are asked")
+        story = until(job, lambda story, n=deaths: story.state == "running" and len(story.restores) == n, "it runs")
+        os.kill(story.pids[dies], signal.SIGKILL)
+        asked += QUESTIONS * (dies == "ask/0")
+    until(job, lambda story: len(story.restores) == KILLS, "all have died, and their tasks run again")
+    evidence.happened("processes that died", KILLS)
+    wait_for(lambda: made.asked >= asked, "all last turns are asked once more")
+    ended(job, made, evidence)
+    assert made.asked == asked

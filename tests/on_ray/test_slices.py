@@ -166,7 +166,7 @@ def test_a_source_with_a_slow_function_behind_it_reads_no_more_than_fits_a_slice
 def asking(limit: int) -> Flow:
     flow = Flow("asking")
     numbers = flow.read(Items(range(10_000)), name="numbers")
-    numbers.map_async(_answer, concurrency=limit, name="ask").rebalance().write(Collect(), name="out")
+    numbers.map_async(_answer, concurrency=limit, answers="again", name="ask").rebalance().write(Collect(), name="out")
     return flow
 
 
@@ -184,6 +184,9 @@ class Calling(Around):
     def call(self, task: Any, call_id: int, call: Any) -> None:
         self.calls.append(call_id)
 
+    def keep(self, task: Any, answers: Any) -> None:
+        """They never become durable."""
+
 
 def test_a_source_chained_to_calls_reads_no_more_than_may_be_unanswered():
     around = Calling()
@@ -193,7 +196,7 @@ def test_a_source_chained_to_calls_reads_no_more_than_may_be_unanswered():
     assert len(around.calls) == 8
     assert driver.runtime.records_read == 8
     for call_id in around.calls[:3]:
-        driver.on_answer(call_id, "answered", None)
+        driver.calls.on_answer(call_id, "answered", None)
     driver.turn(8_192, 4_096, around.time_ns + SLICE_NS)
     assert driver.runtime.records_read == 11
 
@@ -211,6 +214,12 @@ def test_a_batch_that_feeds_calls_is_taken_as_far_as_there_is_room():
     assert len(driver.runtime.unanswered) == len(around.calls) == 5
     assert driver.core.inboxes[channel].skip == 5
 
+    for answered in (3, 5, 10):
+        for call_id in around.calls[:answered]:
+            driver.calls.on_answer(call_id, "answered", None)
+        driver.turn(8_192, 4_096, around.time_ns + SLICE_NS)
+        assert len(around.calls) == 5 + min(answered, 5), "an answer that the journal lacks gives up its place once"
+
 
 class CountsLooks(dict[int, bytes]):
     """The open calls, and how many of them somebody has looked at."""
@@ -226,7 +235,7 @@ def test_an_answer_costs_the_same_however_many_calls_wait():
     around = Calling()
     flow = Flow("asking")
     numbers = flow.read(Items(range(4)), name="numbers").rebalance()
-    calls = numbers.flat_map(range, name="links").map_async(_answer, concurrency=5, name="ask")
+    calls = numbers.flat_map(range, name="links").map_async(_answer, concurrency=5, answers="again", name="ask")
     calls.rebalance().write(Collect(), name="out")
     driver = first_task_of("links", flow, around)
     (asking,) = driver.runtime._callers
@@ -237,7 +246,7 @@ def test_an_answer_costs_the_same_however_many_calls_wait():
     while answered < 1_000:
         driver.turn(8_192, 4_096, around.time_ns + SLICE_NS)
         assert len(around.calls) == min(answered + 5, 1_000)
-        driver.on_answer(around.calls[answered], "answered", None)
+        driver.calls.on_answer(around.calls[answered], "answered", None)
         answered += 1
     assert (len(waiting), waiting.looks) == (0, 0)
 

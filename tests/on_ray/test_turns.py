@@ -178,7 +178,7 @@ class Caller(Around):
 def asked() -> tuple[Caller, TaskDriver]:
     """A task that has made one call, whose answer is kept."""
     flow, around = Flow(), Caller()
-    answers = flow.read(Items([])).map_async(str, answers="kept", name="ask")
+    answers = flow.read(Items([])).map_async(str, name="ask")
     answers.rebalance().write(Collect(), name="answers")
     driver = first_task_of("ask", flow, around)
     # The first of two tasks is asked what its key groups have.
@@ -191,9 +191,9 @@ def asked() -> tuple[Caller, TaskDriver]:
 def test_an_answer_that_is_kept_leaves_when_the_journal_has_it(asked: tuple[Caller, TaskDriver]):
     around, driver = asked
     ((call_id, _),) = around.made
-    driver.on_answer(call_id, "seven", None)
+    driver.calls.on_answer(call_id, "seven", None)
     assert around.sent == []
-    driver.on_kept(around.unwritten)
+    driver.calls.on_kept(around.unwritten)
     assert around.sent == ["seven"]
 
 
@@ -202,9 +202,9 @@ def test_an_answer_that_an_earlier_call_has_brought_counts_and_leaves_when_the_j
 ):
     around, driver = asked
     ((call_id, question),) = around.made
-    driver.on_outlived("ask", question, "seven", None)
-    driver.on_answer(call_id, "7", None)
+    driver.calls.on_outlived("ask", question, "seven", None)
+    driver.calls.on_answer(call_id, "7", None)
     assert around.sent == []
-    driver.on_kept(around.unwritten)
+    driver.calls.on_kept(around.unwritten)
     assert around.sent == ["seven"]
-    assert not driver.called
+    assert not driver.calls.running

@@ -40,7 +40,7 @@ def ask(word):
 def asking():
     flow = Flow("job")
     words = flow.read(Items([]), name="words").rebalance().filter(longer, name="longer")
-    words.map_async(ask, name="ask").write(Collect(), name="done")
+    words.map_async(ask, answers="again", name="ask").write(Collect(), name="done")
     return flow
 
 

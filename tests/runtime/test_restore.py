@@ -126,7 +126,7 @@ def test_calls_not_yet_answered_are_made_again_with_the_record_as_it_arrived():
         record["a"] += 1
         return record
 
-    flow = flow_of(lambda s: s.map_async(spoil, name="op"))
+    flow = flow_of(lambda s: s.map_async(spoil, answers="again", name="op"))
     tasks = Tasks(flow)
     tasks.feed("op", [{"a": 1}, {"a": 2}, {"a": 3}], hops=[0, 1, 2])
     home = tasks.home("op")

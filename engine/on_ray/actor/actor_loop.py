@@ -288,13 +288,13 @@ class ActorLoop:
             return
         if isinstance(done, Outlived):
             for driver in self.tasks.drivers.values():
-                driver.on_outlived(done.operator, done.question, done.result, done.error)
+                driver.calls.on_outlived(done.operator, done.question, done.result, done.error)
             return
         driver = self.tasks.drivers[done.task]
         if isinstance(done, Kept):
-            driver.on_kept(done.answers)
+            driver.calls.on_kept(done.answers)
         elif isinstance(done, Answered):
-            driver.on_answer(done.call_id, done.result, done.error)
+            driver.calls.on_answer(done.call_id, done.result, done.error)
         elif isinstance(done.failure, ImportError):
             raise done.failure
         else:

@@ -8,20 +8,29 @@ from backedge.engine.operators.kept_answers import KeptAnswersOperator
 from backedge.engine.operators.runtime import TaskRuntime
 from backedge.engine.simulation.breaks.break_parts import Break
 from backedge.engine.task.driver import TaskDriver
+from backedge.engine.task.open_calls import OpenCalls
 from backedge.graphs.ids import Epoch
 from backedge.recovery.protocol.answers import Known, Question, Questions, Segments
 
 
-class SendsBeforeDurable(TaskDriver):
+class _SendsBeforeDurable(OpenCalls):
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         super().on_answer(call_id, result, error)
-        if call_id in self.runtime.unanswered:
-            self._send_answer(call_id, result, error)
+        if call_id in self._runtime.unanswered:
+            self._send(call_id, result, error)
+
+
+class SendsBeforeDurable(TaskDriver):
+    calls_class = _SendsBeforeDurable
+
+
+class _ForgetsOutlivedCalls(OpenCalls):
+    def on_outlived(self, operator: str, question: Question, result: Any, error: BaseException | None) -> None:
+        pass
 
 
 class ForgetsOutlivedCalls(TaskDriver):
-    def on_outlived(self, operator: str, question: Question, result: Any, error: BaseException | None) -> None:
-        pass
+    calls_class = _ForgetsOutlivedCalls
 
 
 class _SendsWhatACutHolds(Questions):

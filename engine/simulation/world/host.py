@@ -165,7 +165,7 @@ class Host(Observer):
         self.driver.start()
 
     def answer(self, call_id: int) -> None:
-        self.driver.on_answer(call_id, *self.around.answer(self.runtime.call(call_id)))
+        self.driver.calls.on_answer(call_id, *self.around.answer(self.runtime.call(call_id)))
 
     def calls(self) -> list[tuple[str, int]]:
         """What can happen to the calls of this task. If their answers are kept, "call" makes one first."""
@@ -176,7 +176,7 @@ class Host(Observer):
             is_kept = self.runtime.question(call_id) is not None
             if is_kept and self.runtime.has_answer(call_id):
                 found += [("call", call_id)] if self.runtime.sendable(call_id) is not None else []
-            elif is_kept and call_id not in self.driver.called:
+            elif is_kept and call_id not in self.driver.calls.running:
                 found.append(("call", call_id))
             else:
                 found.append(("answered" if is_kept else "answer", call_id))

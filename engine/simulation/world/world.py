@@ -208,11 +208,11 @@ class World(WorldPorts):
     _do_answered = _do_answer
 
     def _do_call(self, task: TaskId, call: int) -> None:
-        self._at(task).driver.make_call(call)
+        self._at(task).driver.calls.make(call)
 
     def _do_write_answers(self, task: TaskId) -> None:
         host = self._at(task)
-        host.driver.on_kept(host.write_answers())
+        host.driver.calls.on_kept(host.write_answers())
 
     def _do_outlived(self, index: int) -> None:
         """A call is answered whose attempt is over."""
@@ -463,7 +463,7 @@ class World(WorldPorts):
             case ("answer", call):
                 host.answer(call)
             case ("write_answers",):
-                host.driver.on_kept(host.write_answers())
+                host.driver.calls.on_kept(host.write_answers())
             case _:
                 order = self._opened_order(host, host.orders.popleft())
                 if order is not None:

@@ -309,7 +309,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
                 self.known |= {_asked(kept): None for kept in host.unwritten}
                 host.write_answers()
                 runtime = host.runtime
-                asked = [call for call in host.driver.called if runtime.question(call) is not None]
+                asked = [call for call in host.driver.calls.running if runtime.question(call) is not None]
                 actor = host.core.task.actor
                 self.outlived += [Outlived(actor, host.question(call), runtime.call(call)) for call in asked]
                 host.makes_calls, host.offers = False, None
@@ -320,7 +320,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         answer = self.answer(call)
         for host in self.hosts.values():
             if host.core.task.actor == actor and host.makes_calls:
-                host.driver.on_outlived(operator, question, *answer)
+                host.driver.calls.on_outlived(operator, question, *answer)
                 if operator in host.core.task.operators and key_group(question.key) in self._groups_of(host):
                     self.known.setdefault((operator, question), host)
                     self.counts["answers_spare"] += 1
