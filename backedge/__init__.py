@@ -61,6 +61,7 @@ _NAMES = {
     "backedge.engine.operators.async_calls": "idempotency_key",
     "backedge.engine.operators.base": "CallingRuntime OperatorRuntime Place TimedRuntime",
     "backedge.engine.parts.distinct": "distinct",
+    "backedge.engine.parts.retry_later": "retry_later",
     "backedge.engine.parts.throttle": "throttle",
     "backedge.engine.simulation.narrate": "Narration narrate",
     "backedge.engine.simulation.simulate": "ScheduleError SimulationResult simulate",

@@ -51,6 +51,7 @@ from backedge.engine.operators.base import (
     TimedRuntime as TimedRuntime,
 )
 from backedge.engine.parts.distinct import distinct as distinct
+from backedge.engine.parts.retry_later import retry_later as retry_later
 from backedge.engine.parts.throttle import throttle as throttle
 from backedge.engine.simulation.narrate import Narration as Narration, narrate as narrate
 from backedge.engine.simulation.simulate import (
@@ -286,6 +287,7 @@ __all__ = [
     "prepare",
     "read_output",
     "retry",
+    "retry_later",
     "run",
     "run_checked",
     "simulate",

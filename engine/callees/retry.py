@@ -59,13 +59,8 @@ def retry(
     if isinstance(f, type):
         raise BadOptionError(f"retry got class {f.__name__}: give a function, such as its __call__")
     check_function(f, "retry", may_await=True)
-    check_count(tries, "tries", "retry")
-    if not is_above_zero(backoff):
-        raise BadOptionError(f"retry has backoff={backoff!r}: give seconds above 0")
-    kinds: tuple[Any, ...] = on if isinstance(on, tuple) else (on or Exception,)
-    if not all(isinstance(kind, type) for kind in kinds):
-        raise BadOptionError(f"retry has on={on!r}: give a class of errors, or a tuple of such classes")
     policy = Policy(tries, backoff, on, after, jitter)
+    policy.check("retry")
 
     @functools.wraps(f, updated=())
     async def call_async(*arguments: Any, **named: Any) -> Any:
@@ -100,6 +95,15 @@ class Policy(Struct, frozen=True):
     on: Errors | None
     after: Callable[[Exception], float | None] | None
     jitter: Callable[[float], float] | None
+
+    def check(self, what: str) -> None:
+        """Raise unless it can be followed."""
+        check_count(self.tries, "tries", what)
+        if not is_above_zero(self.backoff_s):
+            raise BadOptionError(f"{what} has backoff={self.backoff_s!r}: give seconds above 0")
+        kinds: tuple[Any, ...] = self.on if isinstance(self.on, tuple) else (self.on or Exception,)
+        if not all(isinstance(kind, type) for kind in kinds):
+            raise BadOptionError(f"{what} has on={self.on!r}: give a class of errors, or a tuple of such classes")
 
     def pauses(self) -> Iterator[float]:
         """The longest pauses of a call, one for each try that may follow another."""

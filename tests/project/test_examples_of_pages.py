@@ -46,6 +46,9 @@ def test_the_parts_give_what_the_page_says():
     assert sorted(outputs["pages"]) == ["/", "/a", "/b", "/c"]
     outputs = simulate(made_by_example("parts", 1)["flow"], seeds=range(2), crashes=1).outputs
     assert sorted(page["path"] for page in outputs["pages"]) == ["/0", "/0", "/2", "/2"]
+    outputs = simulate(made_by_example("parts", 2)["flow"], seeds=range(2), crashes=1).outputs
+    assert outputs["answers"] == [3]
+    assert outputs["given_up"] == [{"record": {"text": "never"}, "tries": 3, "error": "ConnectionError: refused"}]
 
 
 def test_the_calls_give_what_the_page_says():

@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine/io": TASK,
     "engine/task": TASK,
     "engine/run": CORE | {"engine/io"},
-    "engine/parts": {"graphs"},
+    "engine/parts": {"graphs", "engine/callees"},
     "engine": TASK,
     "engine/replay": WHOLE,
     "engine/simulation": WHOLE,
