@@ -39,6 +39,7 @@ _NAMES = {
     "backedge.compare_command": "compare",
     "backedge.flows": "WrongCallError",
     "backedge.engine.batches.batch": "Hops",
+    "backedge.engine.callees.chat": "Chat ChatError Reply",
     "backedge.engine.callees.retry": "retry",
     "backedge.engine.cut_view": "CutView",
     "backedge.engine.io.databases.database_errors": "DatabaseError DatabaseLostError UncommittedOutputError",

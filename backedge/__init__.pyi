@@ -5,6 +5,7 @@ from backedge.checked import Checked as Checked, run_checked as run_checked
 from backedge.compare_command import compare as compare
 from backedge.flows import WrongCallError as WrongCallError
 from backedge.engine.batches.batch import Hops as Hops
+from backedge.engine.callees.chat import Chat as Chat, ChatError as ChatError, Reply as Reply
 from backedge.engine.callees.retry import retry as retry
 from backedge.engine.cut_view import CutView as CutView
 from backedge.engine.io.databases.database_errors import (
@@ -162,6 +163,8 @@ __all__ = [
     "Call",
     "CallingRuntime",
     "Case",
+    "Chat",
+    "ChatError",
     "Checked",
     "Collect",
     "ComparisonError",
@@ -229,6 +232,7 @@ __all__ = [
     "Range",
     "Received",
     "RecordSerializationError",
+    "Reply",
     "RequestFailedError",
     "RescaleError",
     "Rollback",

@@ -14,11 +14,13 @@ import inspect
 import os
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
+from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
 from backedge.engine.batches.batch import copy_value, is_immutable
@@ -56,7 +58,15 @@ class Answer(NamedTuple):
     error: BaseException | None = None
 
 
-_question: ContextVar[Question | None] = ContextVar("question", default=None)
+class Asking(NamedTuple):
+    """A call whose answer is kept: its operator and question, and how often it has made each of its requests."""
+
+    operator: str
+    question: Question
+    requests: Counter[str]
+
+
+_asking: ContextVar[Asking | None] = ContextVar("asking", default=None)
 
 
 @public
@@ -65,13 +75,30 @@ def idempotency_key() -> str | None:
 
     Give it to a service that knows repeated requests, and a call whose process has died is not paid for again.
     """
-    question = _question.get()
-    return None if question is None else str(question)
+    asking = _asking.get()
+    return None if asking is None else str(asking.question)
+
+
+def request_key(request: bytes) -> str | None:
+    """Within a call that keeps its answers: the name of one of its requests, the same in every attempt.
+
+    A call may make several, in any order. Equal ones get numbers. Another operator may ask about equal records.
+    """
+    asking = _asking.get()
+    if asking is None:
+        return None
+    digest = blake2b(b"\0".join((asking.operator.encode(), request)), digest_size=8).hexdigest()
+    asking.requests[digest] += 1
+    return f"{asking.question}-{digest}-{asking.requests[digest]}"
+
+
+def _set_question(call: Call) -> None:
+    _asking.set(None if call.question is None else Asking(call.operator, call.question, Counter()))
 
 
 def begin(call: Call) -> Answer | Awaitable[Any]:
     """Call the function; return its answer, or the awaitable that will produce it."""
-    _question.set(call.question)
+    _set_question(call)
     try:
         result = call.function(call.record)
         return result if inspect.isawaitable(result) else Answer(_copied(result))
@@ -81,7 +108,7 @@ def begin(call: Call) -> Answer | Awaitable[Any]:
 
 async def finish(begun: Answer | Awaitable[Any], call: Call) -> Answer:
     """Complete a call that was begun."""
-    _question.set(call.question)
+    _set_question(call)
     if isinstance(begun, Answer):
         return begun
     try:

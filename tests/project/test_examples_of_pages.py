@@ -11,6 +11,7 @@ from aiohttp import web
 
 from backedge import Collect, Flow, Items, simulate
 from backedge.engine.operators.async_calls import in_event_loop
+from tests.callees.chat_server import Answer, ChatServer, says
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
@@ -84,6 +85,14 @@ def test_the_function_of_the_page_is_tried_again():
     made = made_by_example("calls", 3)
     assert sorted(simulate(made["flow"], seeds=[]).outputs["answers"]) == [3, 5]
     assert set(made["TRIES"].values()) == {2}
+
+
+def test_the_chat_of_the_page_asks_a_model():
+    with ChatServer(says("because", usage={"completion_tokens": 3}), Answer("no more", 400)).serving() as server:
+        outputs = simulate(made_by_example("calls", 4)["answered"](server.url, ["why", "how"]), seeds=[]).outputs
+    ((answer,), (refused,)) = outputs["answers"], outputs["refused"]
+    assert (answer["answer"], answer["tokens"]) == ("because", 3)
+    assert {answer["question"], refused} == {"why", "how"}
 
 
 def test_the_class_of_the_page_takes_its_argument():
