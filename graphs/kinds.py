@@ -277,6 +277,8 @@ class MapAsync(OfFunction):
     timeout: float | None = None
     answers: Answers = "kept"
     asked_about: AskedAbout = WHOLE_RECORD
+    cost: Callable[[Any], Any] | str | None = None
+    budget: float | None = None
 
     kind_word = "map_async"
     may_await = True
@@ -310,7 +312,22 @@ class MapAsync(OfFunction):
         check_choice(self.answers, ANSWERS, "answers", what)
         if self.timeout is not None and not is_above_zero(self.timeout):
             raise BadOptionError(f"{what} has timeout={self.timeout!r}: give seconds above 0, or leave it out")
+        self._check_costs(what)
         super().check(what)
+
+    def _check_costs(self, what: str) -> None:
+        if self.cost is not None and not isinstance(self.cost, str):
+            check_function(self.cost, f"cost= of {what}")
+        if self.cost is not None and not self.keeps_answers:
+            raise BadOptionError(f"{what} has cost= and answers='again': costs are counted where answers are kept")
+        if self.budget is None:
+            return
+        if not is_above_zero(self.budget):
+            raise BadOptionError(f"{what} has budget={self.budget!r}: give a number above 0, or leave it out")
+        if self.cost is None:
+            raise BadOptionError(f"{what} has a budget and no cost=: give a column or a function of the answer")
+        if not self.sets_aside:
+            raise BadOptionError(f"{what} has a budget, and what exceeds it needs a way: give on_error='dead_letter'")
 
     def mean(self, at: PlainRecord) -> None:
         at.keep()

@@ -125,6 +125,8 @@ class Stream(Generic[T_co]):
         answers: Answers = "kept",
         call_key: Callable[[T_co], Any] | str | None = None,
         call_version: int = 1,
+        cost: Callable[[Any], Any] | str | None = None,
+        budget: float | None = None,
         **options: Unpack[Step],
     ) -> Stream[U]: ...
     @overload
@@ -137,6 +139,8 @@ class Stream(Generic[T_co]):
         answers: Answers = "kept",
         call_key: Callable[[T_co], Any] | str | None = None,
         call_version: int = 1,
+        cost: Callable[[Any], Any] | str | None = None,
+        budget: float | None = None,
         **options: Unpack[Step],
     ) -> Stream[U]: ...
     def map_async(
@@ -148,6 +152,8 @@ class Stream(Generic[T_co]):
         answers: Answers = "kept",
         call_key: Callable[[T_co], Any] | str | None = None,
         call_version: int = 1,
+        cost: Callable[[Any], Any] | str | None = None,
+        budget: float | None = None,
         **options: Unpack[Step],
     ) -> Stream[Any]:
         """Call `function(record)` for up to `concurrency` records at a time per task, each within `timeout` seconds.
@@ -161,6 +167,9 @@ class Stream(Generic[T_co]):
         questions new. Unless the stream has a key, records go to the task that a digest of their question names. With
         `answers="again"` nothing of this is done, and all calls since the latest cut are repeated after a crash.
 
+        `cost`, a column or a function of the answer, says what a call has cost. `budget` is how much each key of the
+        stream may spend, restarts included: when it is spent, records go to the dead letters and are not asked about.
+
         Each task makes an instance of a class that has `__call__(self, record)`, and calls that. Its `on_start()` is
         awaited before the first call, its `close()` after the last one.
 
@@ -171,7 +180,14 @@ class Stream(Generic[T_co]):
         'look_up'
         """
         asked_about = AskedAbout(call_key, call_version)
-        kind = MapAsync(function, concurrency, timeout, answers, asked_about, on_error=on_error_of(options))
+        kind = MapAsync(
+            function, concurrency, timeout, answers, asked_about, cost, budget, on_error=on_error_of(options)
+        )
+        if budget is not None and self.key is None:
+            raise BadOptionError(
+                f"map_async {options.get('name') or function!r} has a budget for each key, but its stream has no key: "
+                "call key_by(...) right before it; a key that is the same for all records makes one budget"
+            )
         # A question comes to the task that has its answer, in every attempt.
         asked = self.key_by(asked_about) if kind.keeps_answers and self.key is None else self
         return asked._step(kind, options)

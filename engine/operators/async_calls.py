@@ -58,6 +58,10 @@ class Answer(NamedTuple):
     error: BaseException | None = None
 
 
+class SetAsideError(Exception):
+    """In place of an answer: the record goes to the dead letters."""
+
+
 class Asking(NamedTuple):
     """A call whose answer is kept: its operator and question, and how often it has made each of its requests."""
 

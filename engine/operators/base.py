@@ -236,6 +236,10 @@ class CallingRuntime(OperatorRuntime, ABC):
         """The name of a question whose answer is kept."""
         return None
 
+    def is_over_budget(self, call_id: int) -> bool:
+        """Whether the record is set aside, because its key may not spend more."""
+        return False
+
     def has_answer(self, call_id: int) -> bool:
         """Whether the answer is known, so that no call is made. It is sent when the journal has it."""
         return False

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
 
 from backedge.engine.batches.batch import Hops, spread
-from backedge.engine.operators.async_calls import Call, in_event_loop
+from backedge.engine.operators.async_calls import Call, SetAsideError, in_event_loop
 from backedge.engine.operators.base import Place
 from backedge.engine.operators.map_async import MapAsyncOperator
-from backedge.engine.operators.sending import TakeRecords
+from backedge.engine.operators.sending import TakeRecords, key_function
 from backedge.engine.state.capture import OperatorCapture, dump
 from backedge.engine.state.keyed_state import keyed_entries
 from backedge.graphs.ids import Attempt, Epoch
@@ -23,9 +23,10 @@ from backedge.graphs.kinds import MapAsync
 from backedge.graphs.options import is_async
 from backedge.graphs.plan import Edge
 from backedge.graphs.questions import digest_of
-from backedge.graphs.routing import key_group, key_in_group
+from backedge.graphs.routing import canonical_key, key_group, key_in_group
+from backedge.graphs.task_errors import USER_RAISED, MisuseError, show, user_error
 from backedge.recovery.cut.cut import OperatorState
-from backedge.recovery.protocol.answers import Known, Question, Questions
+from backedge.recovery.protocol.answers import SPENT, Known, Question, Questions
 
 SET_ASIDE = b""
 """The answer to a record that goes to the dead letters."""
@@ -42,6 +43,7 @@ class KeptAnswersOperator(MapAsyncOperator):
     def __init__(self, kind: MapAsync, place: Place) -> None:
         super().__init__(kind, place)
         self._asked_about = kind.asked_about
+        self._key = key_function(place.operator.keys.get("in"))
         self._state = self.keyed_values()
         self._questions = self.questions_class(self._state, Epoch(0))
         self._asked: dict[int, Question] = {}
@@ -64,7 +66,8 @@ class KeptAnswersOperator(MapAsyncOperator):
         """What the journal has since the restored cut. New answers go into that segment."""
         self._questions.segment = segment
         for entry in entries:
-            self._questions.load(entry)
+            if self._questions.load(entry):
+                self._pay(entry.question)
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
         """What waits and what is known, by key."""
@@ -92,7 +95,9 @@ class KeptAnswersOperator(MapAsyncOperator):
         for record, hop, (key, identity) in zip(records, spread(hops, len(records)), keys, strict=True):
             payload = dump(self.name, "a record that waits for its answer", (record, hop))
             kept_under = key_in_group(key_group(key), int(identity, 16) & WITHIN_GROUP)
-            self._wait_for(self._questions.ask(kept_under, identity, payload), payload)
+            question = self._questions.ask(kept_under, identity, payload)
+            self._wait_for(question, payload)
+            self._pay(question)
 
     def _wait_for(self, question: Question, payload: bytes) -> None:
         call_id = next(self.place.call_ids)
@@ -154,7 +159,42 @@ class KeptAnswersOperator(MapAsyncOperator):
         if error is not None and not self.sets_aside:
             return None
         answer = SET_ASIDE if error is not None else dump(self.name, "an answer", result)
-        return self._questions.on_answer(question, answer)
+        if (entry := self._questions.on_answer(question, answer)) is not None:
+            self._pay(question)
+        return entry
+
+    # -- costs ---------------------------------------------------------------------------------------------------------
+
+    def is_over_budget(self, call_id: int) -> bool:
+        budget = self._kind.budget
+        return budget is not None and self._questions.spent(self._payer(self.waiting[call_id])) >= budget
+
+    def _pay(self, question: Question) -> None:
+        """An answer has become known, or a record has asked for one that was: both are state, so this happens once."""
+        if self._kind.budget is None:
+            return
+        call_id, answer = self._calls.get(question), self._questions.answer(question)
+        if call_id is not None and answer is not None and answer != SET_ASIDE:
+            self._questions.spend(self._payer(self.waiting[call_id]), self._cost_of(pickle.loads(answer)))
+
+    def _payer(self, payload: bytes) -> int:
+        """What the costs of a record's key are kept under."""
+        record, _ = pickle.loads(payload)
+        key = canonical_key(self._key(record))
+        return key_in_group(key_group(key), int(digest_of((key, SPENT)), 16) & WITHIN_GROUP)
+
+    def _cost_of(self, answer: Any) -> float:
+        cost = self._kind.cost
+        try:
+            found: Any = answer[cost] if isinstance(cost, str) else cast("Callable[[Any], Any]", cost)(answer)
+        except USER_RAISED as error:
+            raise user_error(self.name, error, answer, hook="cost", can_set_aside=False) from error
+        if isinstance(found, bool) or not isinstance(found, int | float) or not found >= 0:
+            raise MisuseError(
+                f"operator {self.name!r}: cost= gives {show(found)} for the answer {show(answer)}: it must be a number "
+                "of 0 or more"
+            )
+        return found
 
     def unwritten(self) -> list[Known]:
         return self._questions.unwritten()
@@ -177,7 +217,3 @@ class KeptAnswersOperator(MapAsyncOperator):
     @property
     def segment(self) -> Epoch:
         return self._questions.segment
-
-
-class SetAsideError(Exception):
-    """A call failed in an earlier attempt, and its record goes to the dead letters."""

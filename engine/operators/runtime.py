@@ -234,6 +234,10 @@ class TaskRuntime:
         found = caller.question(call_id)
         return None if found is None else (caller.name, found)
 
+    def is_over_budget(self, call_id: int) -> bool:
+        """Whether the record is set aside instead of a call."""
+        return self._caller(call_id).is_over_budget(call_id)
+
     def has_answer(self, call_id: int) -> bool:
         """Whether the answer is known, so that no call is made."""
         return self._caller(call_id).has_answer(call_id)

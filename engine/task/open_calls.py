@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from backedge.engine.operators.async_calls import SetAsideError
 from backedge.engine.operators.runtime import KeptAnswer, TaskRuntime
 from backedge.engine.operators.sending import Emitted
 from backedge.engine.task.ports import Ports
@@ -48,9 +49,12 @@ class OpenCalls:
             self.make(call_id)
 
     def make(self, call_id: int) -> None:
-        """Make a call, unless its answer is known."""
+        """Make a call, unless its answer is known or the budget of its key is spent."""
         if self._runtime.has_answer(call_id):
             self._send_kept(call_id)
+        elif self._runtime.is_over_budget(call_id):
+            self._ports.observer.on_run(self._task, "set_aside", None, None, call_id)
+            self._emit(self._runtime.on_answer(call_id, None, SetAsideError()))
         else:
             self.running.add(call_id)
             self._ports.calls.call(self._task, call_id, self._runtime.call(call_id))

@@ -114,8 +114,8 @@ class Observer:
     def on_run(self, task: TaskId, what: str, channel: ChannelId | None, batch: Batch | None, detail: Any) -> None:
         """User code is about to run. `what` and `detail` are those of `Ran` (`engine/simulation/checker/record.py`).
 
-        Except: the detail of a batch is the number of batches taken together, and that of an answer the call's id. What
-        user code gets of a channel has left its queue.
+        Except: the detail of a batch is the number of batches taken together, and that of "answer" and "set_aside" the
+        call's id. What user code gets of a channel has left its queue.
         """
 
     def on_sent(self, task: TaskId, channel: ChannelId, item: Item) -> None:

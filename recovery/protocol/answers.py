@@ -31,6 +31,9 @@ from backedge.graphs.ids import Epoch
 SETTLED_MAX = 10_000
 SPARE_CUTS = 1_000
 
+SPENT = "spent"
+"""What is kept under a key beside questions, by their identities: the sum that its answers have cost."""
+
 
 class Question(NamedTuple):
     """The name of a question. `key`: what its state is kept under, which is in the key group of its task."""
@@ -147,11 +150,12 @@ class Questions:
 
     # -- a restore -----------------------------------------------------------------------------------------------------
 
-    def load(self, known: Known) -> None:
-        """An answer of a segment that belongs to the restored cut."""
-        self._know(known)
+    def load(self, known: Known) -> bool:
+        """An answer of a segment that belongs to the restored cut. Returns whether it was not known."""
+        is_new = self._know(known)
         if self.has_answer(known.question):
             self.durable.add(known.question)
+        return is_new
 
     def waiting(self) -> Iterator[tuple[Question, bytes]]:
         """The questions that wait, each with its record."""
@@ -193,19 +197,31 @@ class Questions:
         self.durable.add(question)
         return self._equals(question.key, question.identity).waits(question.number)
 
+    def answer(self, question: Question) -> bytes | None:
+        """The answer, if it is known and has not been sent."""
+        return self._equals(question.key, question.identity).answer(question.number)
+
     def has_answer(self, question: Question) -> bool:
-        return self._equals(question.key, question.identity).answer(question.number) is not None
+        return self.answer(question) is not None
 
     def sendable(self, question: Question) -> bytes | None:
         """The answer, if it may be sent: the journal has it."""
-        if question not in self.durable:
-            return None
-        return self._equals(question.key, question.identity).answer(question.number)
+        return self.answer(question) if question in self.durable else None
 
     def on_sent(self, question: Question) -> None:
         key, identity, number = question
         self._put(key, identity, self._equals(key, identity).without(number))
         self.durable.discard(question)
+
+    # -- costs ---------------------------------------------------------------------------------------------------------
+
+    def spent(self, key: int) -> float:
+        """What the answers of a key have cost."""
+        return self.state.values.get(key, {}).get(SPENT, 0)
+
+    def spend(self, key: int, cost: float) -> None:
+        """An answer has become known that a record waits for. Cuts have both, so a restored run counts it once."""
+        self.state.replace(key, {**self.state.values.get(key, {}), SPENT: self.spent(key) + cost})
 
     # -- captures ------------------------------------------------------------------------------------------------------
 
@@ -262,4 +278,5 @@ class Questions:
     def _each(self) -> Iterator[tuple[int, str, Equals]]:
         for key, kept in self.state.values.items():
             for identity, equals in kept.items():
-                yield key, identity, Equals(*equals)
+                if identity != SPENT:
+                    yield key, identity, Equals(*equals)

@@ -194,6 +194,14 @@ REFUSED: list[tuple[type[Exception], Callable[[Flow, Any], object], tuple[str, .
         "map_batches", "batch_format='csv'", "'records'")),
     (BadOptionError, lambda f, s: s.map_async(abs, concurrency=0), ("map_async", "concurrency=0", "at least 1")),
     (BadOptionError, lambda f, s: s.map_async(abs, timeout=0), ("map_async", "timeout=0", "above 0")),
+    (BadOptionError, lambda f, s: s.map_async(abs, cost=3), ("cost=", "map_async", "function")),
+    (BadOptionError, lambda f, s: s.map_async(abs, cost=abs, answers="again"), ("cost=", "'again'", "kept")),
+    (BadOptionError, lambda f, s: s.key_by(abs).map_async(abs, cost=abs, budget=0), ("budget=0", "above 0")),
+    (BadOptionError, lambda f, s: s.key_by(abs).map_async(abs, budget=1), ("budget", "cost=")),
+    (BadOptionError, lambda f, s: s.key_by(abs).map_async(abs, cost=abs, budget=1), (
+        "budget", "on_error='dead_letter'")),
+    (BadOptionError, lambda f, s: s.map_async(abs, cost=abs, budget=1, on_error="dead_letter"), (
+        "map_async", "no key", "key_by")),
     (BadOptionError, lambda f, s: Items([], rate=0), ("rate=0", "above 0")),
     (BadOptionError, lambda f, s: Generate(abs, count=-1), ("Generate", "count=-1", "0 or more")),
     (BadOptionError, lambda f, s: CSV(""), ("path ''",)),

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from backedge import Collect, Flow, Range, ScheduleError, narrate
+from backedge.engine.simulation.telling import ToldWorld, tell_steps
+from backedge.graphs.ids import TaskId
 from examples.cyclic import retries
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +45,13 @@ def test_without_the_loop_log_orders_are_lost_and_the_checker_says_why():
     assert (run.problem, run.lacking) == (None, {}) and run.restores_with_log
     assert without.lacking and not without.surplus
     assert "belong in the log; it holds []" in str(without.problem)
+
+
+def test_every_step_of_a_schedule_has_words():
+    steps = {name.removeprefix("_do_") for name in dir(ToldWorld) if name.startswith("_do_")}
+    assert "call" in steps
+    for step in steps - {"crash"}:
+        assert tell_steps([(step, TaskId("ask", 0), 7)], retries.flow().plan(), {}), step
 
 
 @pytest.mark.slow

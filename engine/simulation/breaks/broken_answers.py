@@ -41,11 +41,11 @@ class _SendsWhatACutHolds(Questions):
 
 
 class _ReadsTwice(Questions):
-    def load(self, known: Known) -> None:
+    def load(self, known: Known) -> bool:
         key, identity, number = known.question
         while self._equals(key, identity).is_taken(number):
             number += 1
-        super().load(known._replace(question=Question(key, identity, number)))
+        return super().load(known._replace(question=Question(key, identity, number)))
 
 
 class _CapturesNoSpareAnswers(Questions):

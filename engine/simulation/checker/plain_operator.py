@@ -149,9 +149,12 @@ class PlainOperator:
                 at_ms, key, hops = timer
                 self.call("on_timer", Context(self, key, hops), at_ms)
 
-    def answer(self, asked: Hop) -> None:
-        """One of the waiting records has its answer."""
+    def answer(self, asked: Hop, *, is_set_aside: bool = False) -> None:
+        """One of the waiting records has its answer, or is not asked about."""
         self.waiting.remove(asked)
+        if is_set_aside:
+            self.emit("dead", asked.record, asked.hops)
+            return
         try:
             self.emit("out", self.operator.function(copied(asked.record)), asked.hops)
         except Exception:

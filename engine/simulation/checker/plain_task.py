@@ -128,8 +128,8 @@ class PlainTask:
                 for operator in self.operators.values():
                     operator.fire(ran.now_ms)
                     self._send(operator, outputs)
-            case "answer" if ran.payload is not None:
-                self._answer(pickle.loads(ran.payload), outputs)
+            case "answer" | "set_aside" if ran.payload is not None:
+                self._answer(pickle.loads(ran.payload), outputs, is_set_aside=ran.what == "set_aside")
             case _:
                 raise ValueError(f"there is no entry {ran.what!r}, or it lacks something: {ran}")
         return outputs
@@ -163,11 +163,11 @@ class PlainTask:
                     break
             self._send(self.operators[name], outputs)
 
-    def _answer(self, record: Any, outputs: Outputs) -> None:
+    def _answer(self, record: Any, outputs: Outputs, *, is_set_aside: bool) -> None:
         for operator in self.operators.values():
             asked = next((one for one in operator.waiting if one.record == record), None)
             if operator.operator.kind.calls_max and asked is not None:
-                operator.answer(asked)
+                operator.answer(asked, is_set_aside=is_set_aside)
                 self._send(operator, outputs)
                 return
         raise LookupError(f"task {self.task.id} asked nobody about {record!r}")

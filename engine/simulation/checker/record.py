@@ -68,7 +68,8 @@ class Ran(NamedTuple):
     - "part": `channel` and `payload`, the next records of the batch at the front of its channel, which has more.
     - "round_end": `detail` is the path. "release_round", "release_result", "end": no details.
     - "timer": all timers that are due at `now_ms`.
-    - "answer": `payload` is the pickled record that was asked about, as it was before the call.
+    - "answer": `payload` is the pickled record that was asked about, as it was before the call. "set_aside": the same,
+      but there is no call.
     """
 
     attempt: Attempt

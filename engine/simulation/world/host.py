@@ -296,7 +296,7 @@ class Host(Observer):
         if not self.around.traces:
             return
         payload = None if batch is None else encode(batch)
-        if what == "answer":
+        if what in ("answer", "set_aside"):
             payload, detail = pickle.dumps(self.runtime.call(detail).record, 5), None
         self.around.note(Ran(self.attempt, task, what, channel, payload, detail, self.around.now_ms))
 
