@@ -229,6 +229,11 @@ class Withdrawal(Protocol):
         """The attempt that carries it out."""
         ...
 
+    @property
+    def listed(self) -> Collection[str]:
+        """The transactions of all sinks that the cut lists. A sink may publish them before it removes later ones."""
+        ...
+
     def removes(self, transaction: str) -> bool:
         """Whether a transaction is part of it."""
         ...

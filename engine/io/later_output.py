@@ -24,7 +24,8 @@ class LaterOutput(Struct, frozen=True):
     A transaction belongs to the cut if its epoch is not later. That of a task that has ended has epoch 0. It belongs to
     the cut if its attempt was over when `taken_by`, the attempt of the cut, began: the tasks may have been others then.
     In `taken_by` itself, the task must have ended in the cut: `ended` has the sink and the index of each.
-    What `others` have written, the attempts of other pipelines, is not part of it.
+    What `others` have written, the attempts of other pipelines, is not part of it. `listed` are the transactions of all
+    sinks that the cut lists.
     """
 
     attempt: Attempt
@@ -32,13 +33,15 @@ class LaterOutput(Struct, frozen=True):
     taken_by: Attempt
     ended: frozenset[tuple[str, int]]
     others: frozenset[Attempt] = frozenset()
+    listed: frozenset[str] = frozenset()
 
     @staticmethod
     def than(cut: _TakenCut, attempt: Attempt, others: frozenset[Attempt] = frozenset()) -> LaterOutput:
         """The output after this cut."""
         tasks = cut.outline.tasks.items()
+        listed = frozenset(name for _, of in tasks for name in of.transactions)
         ended = frozenset((name, task.index) for task, of in tasks if of.ended for name in of.operators)
-        return LaterOutput(attempt, cut.outline.epoch, cut.attempt, ended, others)
+        return LaterOutput(attempt, cut.outline.epoch, cut.attempt, ended, others, listed)
 
     def removes(self, transaction: str) -> bool:
         """Whether a transaction is part of it.

@@ -20,7 +20,9 @@ def _stepped(name: str) -> Any:
 
     def stepped(disk: CrashingDisk, *paths: Path, **options: Any) -> Any:
         disk._step(name, paths[-1])
-        return method(disk, *paths, **options)
+        result = method(disk, *paths, **options)
+        disk._done(name)
+        return result
 
     return stepped
 
@@ -36,6 +38,9 @@ class CrashingDisk(Disk):
         if len(self.steps) == self.dies_before:
             raise Crash
         self.steps.append((what, path))
+
+    def _done(self, what: str) -> None:
+        """A step is done."""
 
     open, sync_file, sync_folder, rename, link, remove = map(
         _stepped, ("open", "sync_file", "sync_folder", "rename", "link", "remove")
@@ -69,6 +74,34 @@ class FailingDisk(CrashingDisk):
         super()._step(what, path)
         if len(self.steps) - 1 == self._fails_at:
             raise OSError(28, "No space left on device")
+
+
+class SteppedDisk(CrashingDisk):
+    """Calls `happens` with the kind of the n-th step, before or after that step."""
+
+    def __init__(
+        self, at: int | None = None, happens: Callable[[str], object] | None = None, *, is_after: bool = False
+    ) -> None:
+        super().__init__()
+        self.happened: list[str] = []
+        self._at = at
+        self._happens = happens
+        self._is_after = is_after
+
+    def _step(self, what: str, path: Path) -> None:
+        super()._step(what, path)
+        if not self._is_after:
+            self._happen(what)
+
+    def _done(self, what: str) -> None:
+        if self._is_after:
+            self._happen(what)
+
+    def _happen(self, what: str) -> None:
+        if len(self.steps) - 1 == self._at and not self.happened:
+            self.happened.append(what)
+            if self._happens is not None:
+                self._happens(what)
 
 
 class LossyDisk(CrashingDisk):

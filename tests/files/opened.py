@@ -14,10 +14,11 @@ from backedge import Collect, Sink, SinkPlace, Source
 from backedge.engine.io.files.checks import claim_output
 from backedge.engine.io.files.disk import Disk
 from backedge.engine.io.files.file_formats import CSV, FileSink, JsonLines, Parquet
-from backedge.engine.io.files.object_staging import ObjectStaging, Roll
 from backedge.engine.io.files.services import FileServices
 from backedge.engine.io.files.splits import Position, Split
+from backedge.engine.io.files.staging import Roll, Staging
 from backedge.engine.io.reader import SourceReader
+from backedge.engine.operators.services import commit_all
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.graphs.kinds import Read, Write
 from backedge.graphs.plan import Operator
@@ -38,16 +39,16 @@ FEWER_FAST: list[Any] = [slow(JsonLines), CSV, slow(Parquet)]
 
 
 def ignore_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have rolls of objects neither read the records of other attempts nor make their own."""
+    """Have rolls neither read the records of other attempts nor make their own."""
 
-    def none(staging: ObjectStaging, first: str) -> None:
+    def none(staging: Staging, first: str) -> None:
         return None
 
-    def is_recorded(staging: ObjectStaging, roll: Roll) -> bool:
+    def is_recorded(staging: Staging, roll: Roll) -> bool:
         return True
 
-    monkeypatch.setattr(ObjectStaging, "roll_of", none)
-    monkeypatch.setattr(ObjectStaging, "record", is_recorded)
+    monkeypatch.setattr(Staging, "roll_of", none)
+    monkeypatch.setattr(Staging, "record", is_recorded)
 
 
 class Clock:
@@ -172,8 +173,7 @@ def finish(
 ) -> None:
     """The last attempt: it commits what its cut lists, and ends."""
     last = files(folder, attempt, kind, limits)
-    for epoch in epochs:
-        last.commit(transaction(epoch))
+    commit_all(last, list(map(transaction, epochs)))
     last.close()
 
 

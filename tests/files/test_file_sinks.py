@@ -12,6 +12,7 @@ import pytest
 
 from backedge.engine.io.files.file_errors import OutputError, UnfinishedOutputError, UnknownTransactionError
 from backedge.engine.io.files.services import FileServices
+from backedge.engine.operators.services import commit_all
 from backedge.graphs.ids import Attempt, TaskId
 from tests.files.disks import Crash, CrashingDisk, FullDisk, LossyDisk
 from tests.files.opened import (
@@ -177,12 +178,12 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path):
     assert os.listdir(tmp_path) == []
 
 
-def test_who_finds_a_file_visible_makes_that_durable_since_the_one_before_may_have_died(tmp_path: Path):
+def test_who_finds_a_note_makes_that_durable_since_the_one_before_may_have_died(tmp_path: Path):
     first = writer(at_once(tmp_path))
     publish(first, batch(1), transaction(1))
     disk = CrashingDisk()
     writer(at_once(tmp_path), opened=services(disk=disk)).commit(transaction(1))
-    assert ("sync_folder", tmp_path) in disk.steps
+    assert ("sync_folder", tmp_path / "_staging" / "job" / "out" / "published") in disk.steps
 
 
 @pytest.mark.parametrize("kind", FEWER_FAST)
@@ -215,8 +216,7 @@ def test_a_crash_at_any_step_loses_and_doubles_nothing(
         if step % 2:
             services().sweep(sink(kind(str(out), **rolled)), swept(prepared))
         again = writer(kind(str(out), **rolled), opened=services(attempt=Attempt(2)))
-        for name in prepared:
-            again.commit(name)
+        commit_all(again, prepared)
         again.close()
         assert numbers(out, kind) == [10, 11, 20, 21][: 2 * len(prepared)]
         if survived:  # there is no later step
@@ -236,8 +236,7 @@ def test_whatever_happens_visible_is_what_was_committed_once(
     for _ in range(120):
         model.step(chance)
     model.restart(chance)
-    for name in model.prepared | model.committed:
-        model.opened.commit(name)
+    commit_all(model.opened, [*model.committed, *model.prepared])
     model.opened.close()
     expected = [n for numbers in (model.prepared | model.committed).values() for n in numbers]
     assert sorted(numbers(tmp_path, kind)) == sorted(expected)
@@ -272,8 +271,7 @@ class _Model:
                     del self.prepared[name]
             opened.sweep(self.operator, swept(self.prepared.keys() | self.committed.keys()))
         self.opened: Any = opened.writer(self.operator, TaskId("out", 0))
-        for name in self.committed:
-            self.opened.commit(name)
+        commit_all(self.opened, list(self.committed))
 
     def step(self, chance: random.Random) -> None:
         self.disk.dies_before = len(self.disk.steps) + chance.randrange(12) if chance.random() < 0.3 else None

@@ -11,7 +11,7 @@ import pytest
 from backedge import Collect
 from backedge.engine.io.files.file_errors import OutputError, UnknownTransactionError
 from backedge.engine.io.files.file_formats import CSV
-from backedge.engine.io.files.output_folders import release_folder
+from backedge.engine.io.files.services import FileServices
 from backedge.graphs.ids import Attempt
 from tests.files.disks import Crash, CrashingDisk
 from tests.files.opened import (
@@ -20,6 +20,8 @@ from tests.files.opened import (
     at_once,
     claim,
     everything,
+    place,
+    publish,
     services,
     sink,
     stage,
@@ -33,9 +35,9 @@ from tests.files.opened import (
 NOTES = Path("_staging", "job", "out", "published")
 
 
-def prepared(out: Path, name: str, *, run: str = RUN, value: int = 1, **more: Any) -> Any:
+def prepared(out: Path, name: str, *, value: int = 1, **more: Any) -> Any:
     """A writer that has prepared a transaction of one record."""
-    opened = writer(at_once(out), opened=services(run=run, **more))
+    opened = writer(at_once(out), opened=services(**more))
     stage(opened, [{"n": value}], name)
     return opened
 
@@ -104,23 +106,23 @@ def test_a_note_takes_no_room_of_its_own(tmp_path: Path):
 
 def test_parts_of_two_runs_have_different_names(tmp_path: Path):
     """As two jobs that write to one folder would: by the same sink, attempt and epoch."""
-    first = prepared(tmp_path, transaction(1), run="aaaa", value=1)
-    first.commit(transaction(1))
-    prepared(tmp_path, transaction(1), run="bbbb", value=2).commit(transaction(1))
+    for run, value in (("aaaa", 1), ("bbbb", 2)):
+        job = FileServices(f"job {run}", None, lambda sink, name, records: None, run=run)
+        publish(writer(at_once(tmp_path), opened=job), [{"n": value}], transaction(1))
     assert visible(tmp_path) == [f"part-{run}.out.0.attempt-1.epoch-1.jsonl" for run in ("aaaa", "bbbb")]
     assert [(tmp_path / name).read_text() for name in visible(tmp_path)] == ['{"n":1}\n', '{"n":2}\n']
 
 
 def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path):
     opened = prepared(tmp_path, transaction(1))
-    place = tmp_path / f"part-{RUN}.out.0.attempt-1.epoch-1.jsonl"
-    place.write_text("precious")
+    file = tmp_path / f"part-{RUN}.out.0.attempt-1.epoch-1.jsonl"
+    file.write_text("precious")
     with pytest.raises(OutputError, match="another file"):
         opened.commit(transaction(1))
-    assert place.read_text() == "precious"
-    place.unlink()
+    assert file.read_text() == "precious"
+    file.unlink()
     opened.commit(transaction(1))
-    assert place.read_text() == '{"n":1}\n'
+    assert file.read_text() == '{"n":1}\n'
 
 
 # -- one job a folder ------------------------------------------------------------------------------------------------
@@ -154,10 +156,10 @@ def test_a_run_that_is_refused_one_folder_claims_none(tmp_path: Path):
 def test_a_claim_is_given_up_by_the_run_that_has_it_alone(tmp_path: Path):
     operator = sink(at_once(tmp_path))
     claim(operator, job="job", run="aaaa")
-    release_folder(tmp_path, "job", "bbbb")
+    operator.function.release(place(run="bbbb"))
     with pytest.raises(OutputError):
         claim(operator, job="job", run="bbbb")
-    release_folder(tmp_path, "job", "aaaa")
+    operator.function.release(place(run="aaaa"))
     assert everything(tmp_path) == []
 
 
@@ -205,7 +207,7 @@ def test_folders_stay_while_a_run_goes_on(tmp_path: Path):
     published(tmp_path)
     services().sweep(sink(at_once(tmp_path)), swept_by(5))
     folders = {path.name for path in (tmp_path / "_staging" / "job" / "out").iterdir()}
-    assert folders == {"contents", "open", "prepared", "published"}
+    assert folders == {"open", "prepared", "published", "rolls"}
 
 
 def test_a_sweep_leaves_alone_what_is_no_transaction(tmp_path: Path):

@@ -11,7 +11,7 @@ import pytest
 from backedge import CSV, Flow, JsonLines, Parquet, Range, ScheduleError, simulate
 from backedge.engine.io.files.file_errors import UnknownTransactionError
 from backedge.engine.io.files.file_formats import RehearsedFiles, RehearsedObjects
-from backedge.engine.io.files.object_rolls import ObjectRolls
+from backedge.engine.io.files.rolls import Rolls
 from backedge.engine.operators.sink import SinkOperator
 
 
@@ -61,14 +61,14 @@ def test_objects_of_several_cuts_are_published_once_also_by_attempts_after_the_o
     monkeypatch: pytest.MonkeyPatch,
 ):
     rolls: list[tuple[int, bool]] = []
-    publish = ObjectRolls.publish
+    publish = Rolls.publish
 
-    def counted(opened: ObjectRolls, line: Sequence[str]) -> None:
+    def counted(opened: Rolls, line: Sequence[str]) -> None:
         attempt = opened._place.attempt  # pyright: ignore[reportPrivateUsage]
         rolls.append((len(line), f".attempt-{attempt}." not in line[0]))
         publish(opened, line)
 
-    monkeypatch.setattr(ObjectRolls, "publish", counted)
+    monkeypatch.setattr(Rolls, "publish", counted)
     result = simulate(halving(OBJECTS), seeds=range(40), crashes=3)
     assert len(result.outputs["odd"]) == 30 and result.crashes > 40
     assert sum(count > 1 for count, _ in rolls) > 40 and sum(is_earlier for _, is_earlier in rolls) > 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from tests.files.opened import (
 )
 from tests.files.opened import numbers as numbers_in
 
-RECORDS = Path("_staging", "job", "out", "contents")
+RECORDS = Path("_staging", "job", "out", "rolls")
 
 
 def write(opened: Any, *epochs: int, attempt: int = 1) -> None:
@@ -52,14 +53,16 @@ def write_all(opened: Any, *epochs: int) -> None:
     opened.close()
 
 
-def later(epoch: int, attempt: int = 2) -> LaterOutput:
-    return LaterOutput(Attempt(attempt), Epoch(epoch), Attempt(attempt - 1), frozenset())
+def later(epoch: int, attempt: int = 2, waiting: Iterable[int] = ()) -> LaterOutput:
+    """What is later than a cut that lists these transactions."""
+    listed = frozenset(map(transaction, waiting))
+    return LaterOutput(Attempt(attempt), Epoch(epoch), Attempt(attempt - 1), frozenset(), listed=listed)
 
 
-def withdraw(description: Any, epoch: int, attempt: int = 2, disk: Any = None) -> None:
+def withdraw(description: Any, epoch: int, attempt: int = 2, disk: Any = None, waiting: Iterable[int] = ()) -> None:
     opened = services(disk=disk)
     object.__setattr__(description, "disk", opened.disk)
-    opened.withdraw(sink(description), later(epoch, attempt))
+    opened.withdraw(sink(description), later(epoch, attempt, waiting))
 
 
 def numbers(folder: Path, kind: Any = JsonLines) -> list[int]:
@@ -77,9 +80,7 @@ def test_what_was_published_after_the_cut_goes_and_the_rest_stays(tmp_path: Path
     assert numbers(tmp_path, kind) == [1, 2, 3]
     firsts = [1] if limits is BIG else [1, 2, 3]
     assert visible(tmp_path) == [f"part-{RUN}.{transaction(n)}{kind.ending}" for n in firsts]
-    assert sorted(path.name for path in (tmp_path / RECORDS).iterdir()) == [
-        f"{transaction(n)}{kind.ending}" for n in firsts
-    ]
+    assert sorted(path.name for path in (tmp_path / RECORDS).iterdir()) == [transaction(n) for n in firsts]
 
 
 def test_parts_of_one_file_are_told_apart_whatever_their_order(tmp_path: Path):
@@ -94,11 +95,13 @@ def test_what_waits_to_be_published_goes_too(tmp_path: Path):
     opened = files(tmp_path)
     write(opened, 1, 2, 3)
     stage(opened, [{"n": 4}, {"n": 4}], transaction(4))
-    withdraw(JsonLines(str(tmp_path), **BIG), 2)
+    withdraw(JsonLines(str(tmp_path), **BIG), 2, waiting=[1, 2])
     assert numbers(tmp_path) == [1, 2]
-    assert not list(tmp_path.glob(f"_staging/**/*{transaction(4)}*"))
+    assert not list(tmp_path.glob("_staging/*/*/prepared/*"))
+    opened.close()
     with pytest.raises(OutputError):
-        opened.commit(transaction(4))
+        files(tmp_path, 2).commit(transaction(4))
+    assert numbers(tmp_path) == [1, 2]
 
 
 def test_nothing_goes_that_no_record_names(tmp_path: Path):
@@ -148,7 +151,7 @@ def test_removing_that_was_broken_off_at_any_step_is_done_again(tmp_path: Path, 
         write(files(out, kind=kind), 4)
         for attempt in (2, 3):
             try:
-                withdraw(kind(str(out), **BIG), 2, attempt, fault(step if attempt == 2 else step // 2))
+                withdraw(kind(str(out), **BIG), 2, attempt, fault(step if attempt == 2 else step // 2), [1, 2])
             except (Crash, OSError):
                 broken_off += 1
                 assert not {1, 2} - set(numbers(out, kind)), f"step {step}"
@@ -158,13 +161,16 @@ def test_removing_that_was_broken_off_at_any_step_is_done_again(tmp_path: Path, 
     assert broken_off > 30
 
 
+@pytest.mark.parametrize("kept", [[], [1, 2]], ids=["all", "rest"])
 @pytest.mark.parametrize("limits", [BIG, AT_ONCE], ids=["rolls", "at once"])
-def test_a_task_presumed_dead_publishes_nothing_after_its_output_was_removed(tmp_path: Path, limits: dict[str, Any]):
+def test_a_task_presumed_dead_publishes_nothing_after_its_output_was_removed(
+    tmp_path: Path, limits: dict[str, Any], kept: list[int]
+):
     """It sleeps before each step of publishing, and goes on when the removal is complete."""
     slept = 0
     for step in range(60):
         out = tmp_path / str(step)
-        disk = WatchedDisk(1000, lambda out=out: withdraw(JsonLines(str(out), **limits), 2))
+        disk = WatchedDisk(1000, lambda out=out: withdraw(JsonLines(str(out), **limits), len(kept), waiting=kept))
         opened = files(out, limits=limits, disk=disk)
         for epoch in (1, 2, 3):
             stage(opened, batch(epoch, epoch), transaction(epoch))
@@ -176,8 +182,8 @@ def test_a_task_presumed_dead_publishes_nothing_after_its_output_was_removed(tmp
         if not disk.has_called:
             break
         slept += 1
-        finish(out, 3, (1, 2), limits=limits)
-        assert numbers(out) == [1, 2], f"step {step}"
+        finish(out, 3, kept, limits=limits)
+        assert numbers(out) == kept, f"step {step}"
     assert slept > 15
 
 
@@ -210,8 +216,8 @@ def test_a_record_stays_as_long_as_a_run_can_go_back_to_before_it(tmp_path: Path
         services().sweep(sink(JsonLines(str(tmp_path))), sweep)
         return [path.name for path in (tmp_path / RECORDS).glob("*")]
 
-    assert sorted(swept(1)) == [f"{transaction(1)}.jsonl", f"{transaction(3)}.jsonl"]
-    assert swept(2) == [f"{transaction(3)}.jsonl"]
+    assert sorted(swept(1)) == [transaction(1), transaction(3)]
+    assert swept(2) == [transaction(3)]
     assert swept(3) == []
     assert numbers(tmp_path) == [1, 2, 3] and everything(tmp_path) == visible(tmp_path)
 

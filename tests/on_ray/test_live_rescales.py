@@ -156,7 +156,7 @@ def test_a_rescale_that_cannot_be_carried_out_leaves_the_run_as_it_is(tmp_path: 
     assert job.result is not None and job.result.rescales == () and job.result.restores == ()
 
 
-def test_parts_that_wait_in_a_roll_when_the_run_is_rescaled_are_published_once(tmp_path: Path):
+def test_parts_that_wait_when_the_run_is_rescaled_are_published_once(tmp_path: Path):
     """The files would roll at a size that they never reach, or at the end."""
     gate, out = Gate(tmp_path / "gate"), tmp_path / "out"
     sink = JsonLines(str(out), roll_bytes=10**9, roll_s=None)
@@ -164,10 +164,10 @@ def test_parts_that_wait_in_a_roll_when_the_run_is_rescaled_are_published_once(t
     job = start(flow, snapshots=tmp_path / "cuts", every=0.1, parallelism=2, progress=False)
     for tasks, count in ((3, 35), (1, 45)):
         gate.let(count)  # of each of the two splits
-        until(job, lambda _: any(out.glob("_staging/trips/done/rolls/*/*")), "parts wait in a roll")
+        until(job, lambda _: any(out.glob("_staging/trips/done/prepared/*")), "parts wait")
         published = set(out.glob("*.jsonl"))
         assert job.rescale(tasks) > 0
-        until(job, lambda _, known=published: set(out.glob("*.jsonl")) > known, "the rolls of the tasks before end")
+        until(job, lambda _, known=published: set(out.glob("*.jsonl")) > known, "what waited is published")
     gate.open()
     job.wait()
     found = [tuple(json.loads(line)) for file in out.glob("*.jsonl") for line in file.read_text().splitlines()]

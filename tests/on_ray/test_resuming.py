@@ -177,8 +177,8 @@ def test_a_run_that_replaces_its_output_leaves_each_record_in_its_files_once(tmp
         until(job, lambda story, count=count: story.by_task().get(TaskId("done", 0), 0) >= count, "they are written")
         epochs.append(job.cut())
     joined = [
-        [int(name.rpartition("-")[2]) for name, _ in json.loads(record.read_text() or "[]")]
-        for record in out.glob("_staging/numbers/done/contents/*")
+        [int(name.rpartition("-")[2]) for name in json.loads(record.read_text())["transactions"]]
+        for record in out.glob("_staging/numbers/done/rolls/*")
     ]
     job.cancel()
     within = max(joined, key=len)

@@ -5,10 +5,11 @@ ranges of big text files, row groups. They are listed once, before anything runs
 A split is read block by block (`text_splits.py`, `parquet_split.py`) at a rate (`pace.py`), and what
 has been read is positions, from which a restored run reads on.
 
-A sink writes transactions (`writers.py`) in two steps that each survive a crash at any point: a part is made durable
-in a staging folder (`staging.py`, `parts.py`, `parquet_part.py`, `disk.py`) before the cut that lists it is complete,
-and is published after, several cuts together. Where it publishes is a folder (`folder_output.py`, `rolls.py`) or a
-place in an object store (`object_output.py`, `object_rolls.py`), with the same methods.
+A sink writes transactions (`file_output.py`, `writers.py`) in two steps that each survive a crash at any point: a part
+(`parts.py`, `parquet_part.py`) is made durable in a staging (`staging.py`) before the cut that lists it is complete,
+and is published after, several cuts together (`rolls.py`). Where it publishes (`output_storage.py`) is a folder
+(`folder_storage.py`, `disk.py`), from which it can be withdrawn (`withdrawing.py`), or a place in an object store
+(`object_storage.py`).
 
 `FileServices` (`services.py`) is all of it, as a task sees it.
 """

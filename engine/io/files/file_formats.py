@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import BytesIO
@@ -16,14 +16,13 @@ from typing import Any, ClassVar, TypeVar
 
 from backedge.engine.batches.arrow import parquet
 from backedge.engine.io.files.disk import UnsyncedDisk
-from backedge.engine.io.files.file_errors import OutputError
-from backedge.engine.io.files.folder_output import FolderOutput
+from backedge.engine.io.files.file_errors import OutputError, unpublished
+from backedge.engine.io.files.file_output import FileOutput
 from backedge.engine.io.files.former_places import WriterOfSeveralPlaces
 from backedge.engine.io.files.locations import Location, Stamp
 from backedge.engine.io.files.object_location import is_in_object_store, location_of
-from backedge.engine.io.files.object_output import ObjectOutput
 from backedge.engine.io.files.objects_in_memory import ObjectsInMemory
-from backedge.engine.io.files.output_folders import STAGING
+from backedge.engine.io.files.output_storage import STAGING
 from backedge.engine.io.files.parquet_part import ParquetPart, count_rows, cut_parquet, join_parquet
 from backedge.engine.io.files.parquet_split import ParquetSplit
 from backedge.engine.io.files.parts import (
@@ -40,7 +39,9 @@ from backedge.engine.io.files.parts import (
 )
 from backedge.engine.io.files.splits import RANGE_BYTES_MAX, Position, Split, check_files, ranges, row_groups
 from backedge.engine.io.files.text_splits import CsvSplit, JsonSplit, TextSplit
+from backedge.engine.operators.services import commit_all
 from backedge.graphs.graph_errors import BadOptionError
+from backedge.graphs.ids import prepared_by
 from backedge.graphs.io import Rollback, Sink, SinkPlace, SinkWriter, Source, SplitReader, Withdrawal, check_rate
 from backedge.graphs.options import check_count, is_above_zero
 from backedge.graphs.public import public
@@ -123,7 +124,6 @@ class FileSource(Files, Source[T]):
 
 ROLL_BYTES = 64 << 20
 ROLL_S = 60.0
-_AT_ONCE: dict[str, Any] = {"roll_bytes": None, "roll_s": None}
 REHEARSED_ROLL_BYTES = 200
 """A few records, so that a simulated run publishes several files, of several cuts each."""
 
@@ -172,7 +172,11 @@ class FileSink(Files, FileFormat, Sink[Any]):
         return writers[0] if len(writers) == 1 else WriterOfSeveralPlaces(writers)
 
     def roll_back(self, place: SinkPlace, rollback: Rollback) -> None:
-        """Remove parts that will not be published. At the end of the run, publish what tasks that died have left."""
+        """Remove what will not be published. At the end of the run, publish what tasks that died have left."""
+        try:
+            self._publish(place, rollback.committed)
+        except OSError as error:
+            raise unpublished(place.operator, self._output(place).staging_location, error) from error
         errors: list[OSError] = []
         for output in self._outputs(place):
             try:
@@ -186,8 +190,17 @@ class FileSink(Files, FileFormat, Sink[Any]):
         return all(output.can_withdraw for output in self._outputs(place))
 
     def withdraw(self, place: SinkPlace, later: Withdrawal) -> None:
+        """Publish what the cut lists, and remove what was prepared and published after it."""
+        place = replace(place, attempt=later.attempt)
+        self._publish(place, later.listed)
         for output in self._outputs(place):
             output.withdraw(later)
+
+    def _publish(self, place: SinkPlace, committed: Collection[str]) -> None:
+        """Publish what any task has prepared of these transactions of all sinks."""
+        own = [name for name in committed if prepared_by(name)[0] == place.operator]
+        if own:
+            commit_all(self.open_writer(place), own)
 
     def of_ending(self, ending: str) -> FileSink:
         if ending in ("", self.ending):
@@ -209,12 +222,12 @@ class FileSink(Files, FileFormat, Sink[Any]):
         rehearsed = RehearsedObjects if is_in_object_store(self.path) else RehearsedFiles
         return rehearsed(folder, roll_bytes=None if self.roll_bytes is None else REHEARSED_ROLL_BYTES, roll_s=None)
 
-    def _output(self, place: SinkPlace) -> FolderOutput | ObjectOutput:
-        return ObjectOutput(self, place) if is_in_object_store(self.path) else FolderOutput(self, place)
+    def _output(self, place: SinkPlace) -> FileOutput:
+        return FileOutput(self, place)
 
-    def _outputs(self, place: SinkPlace) -> list[FolderOutput | ObjectOutput]:
-        """Where it writes, then the former places of which this run has the claim, which roll no files any more."""
-        former = [replace(self, path=path, **_AT_ONCE) for path in place.kept.noted_places() if path != self.path]
+    def _outputs(self, place: SinkPlace) -> list[FileOutput]:
+        """Where it writes, then the former places of which this run has the claim."""
+        former = [replace(self, path=path) for path in place.kept.noted_places() if path != self.path]
         return [self._output(place), *(output for sink in former if (output := sink._output(place)).is_claimed)]
 
 
@@ -232,9 +245,8 @@ class RehearsedFiles(FileSink):
         return PicklePart(self.disk, path, sink)
 
     def published(self) -> list[Any]:
-        """The records of all files, and of the rolls that wait to become files."""
-        folder = Path(self.path)
-        files = sorted([*folder.glob(f"*{self.ending}"), *folder.glob(f"{STAGING}/*/*/rolls/*/*")])
+        """The records of all files. What waits to be published together is not among them."""
+        files = sorted(Path(self.path).glob(f"*{self.ending}"))
         return [record for file in files for batch in read_pickles(file) for record in batch]
 
 
@@ -249,13 +261,12 @@ class RehearsedObjects(RehearsedFiles):
     store: ObjectsInMemory = field(default_factory=ObjectsInMemory, kw_only=True)
 
     def published(self) -> list[Any]:
-        """The records of all objects. What waits to be published together is not among them."""
         names = [name for name in self.store.list() if not name.startswith(STAGING)]
         files = ((BytesIO(self.store.read(name)), name) for name in names)
         return [record for file, name in files for batch in pickles_in(file, name) for record in batch]
 
-    def _output(self, place: SinkPlace) -> ObjectOutput:
-        return ObjectOutput(self, place, self.store)
+    def _output(self, place: SinkPlace) -> FileOutput:
+        return FileOutput(self, place, self.store)
 
 
 def with_compressed(*endings: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from backedge.engine.batches.columns import Records
 from backedge.engine.io.files.file_errors import UnknownTransactionError
-from backedge.engine.io.files.object_rolls import lines_of
+from backedge.engine.io.files.rolls import lines_of
 from backedge.engine.operators.services import close_writer, commit_all
 from backedge.graphs.io import SinkWriter
 from backedge.recovery.stores.store_calls import create_exclusively

@@ -25,7 +25,7 @@ from backedge.engine.io.files.file_errors import DamagedOutputError, OutputError
 from backedge.engine.io.files.former_places import note_place, noted_places
 from backedge.engine.io.files.kept_output import Deliver, receiver
 from backedge.engine.io.files.names import name_of, path_name, turn_of
-from backedge.engine.io.files.output_folders import refuse_other_output
+from backedge.engine.io.files.output_claims import refuse_other_output
 from backedge.engine.io.files.parts import pickled_batch
 from backedge.engine.io.files.writers import Receive
 from backedge.graphs.io import DeliverySink, Rollback, Withdrawal

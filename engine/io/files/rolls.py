@@ -1,50 +1,55 @@
-"""Joins committed parts of a sink into files of a useful size, in two more folders of its staging.
+"""Publishes the transactions of several cuts as one file, in a folder or in an object store, by the same steps.
 
-    rolls/ATTEMPT.INDEX-TOKEN/     a roll: committed parts, numbered in the order of their commits
-    joining/ATTEMPT.INDEX-TOKEN/   a roll that takes no more parts, while it becomes one published file
+A cut's transaction is a staged piece. A task collects the pieces that were committed until they are large or old
+enough; together they are a roll, and become one file.
 
-- A commit moves a part from `prepared/` into a roll. What is in a roll will be published, whatever becomes of the
-  attempt: no cut names rolls, and to publish one late or twice does no harm.
-- Renaming the folder of a roll ends it and hands it to the process that renames it. No part is added after that, so
-  every process that joins its parts gets the same bytes. The former owner finds the folder gone, and stops.
-- The joined file is created in that folder by an exclusive link, and published by an exclusive link under the name of
-  the first part. Then the other parts become their notes, and the joined file that of the first part. A consumer that
-  takes only what is noted therefore never takes a file that would be published again.
-- The name of the joined file says how many parts it holds. A move into the roll that the system was carrying out while
-  its folder was renamed may end later; that part stays, and becomes a file of its own.
-- The parts of a roll have one format, which their ending names. A run whose sink has another format cannot join the
-  parts of its predecessor, so it publishes each as a file of its own, with that ending.
-- A part moves from `prepared/` to `rolls/`, `joining/` and `published/`, one step at a time. A lookup in the same order
-  finds it.
-- A task that opens takes over the rolls of earlier attempts, and the end of a run those of all.
+- **The cut says which pieces wait.** A piece stays among the transactions that a sink lists in its cuts until its roll
+  is published. So no sweep removes it, a restore from any cut finds it, and a rescale hands it to another task. Whole
+  rolls leave the list, in their order.
+- A line is what one task of one attempt has prepared, in that order. Cuts complete in order, so the committed pieces of
+  a line are its beginning, and those that a cut lists begin where a roll ends. A roll holds consecutive pieces of one
+  line; its name is that of the first.
+- **A record, created exclusively, decides what a roll holds.** It names the transactions, and the staged file that gets
+  the published name: the piece itself, or the joined pieces, which were staged before under a name that nothing else
+  has. So each roll has the same bytes for everyone, even if two versions of a format join differently. Whatever
+  publishes a line, at any time, and with more or fewer of its pieces, reads the record of the first one, finishes that
+  roll, and goes on behind it. Without records, two attempts would publish [1, 2] and [1, 2, 3].
+- The task that prepared a line adds to it. Any other publishes at once what its cut lists of it: after a restart a line
+  gets no further pieces.
+- The steps of a roll: stage the joined pieces, record, publish under the name if that is free, note, remove the pieces
+  and what joins them. Each can be repeated, and be late. Once there is a note, nothing is published; the record is
+  read after the note, or it could be missed and the other pieces be published again. Once what is published is staged
+  no more, nothing can be: a process that read the record and then slept finds that.
+- Records and notes go when no restorable cut lists the first transaction, and its piece has gone before. So a process
+  that slept until then, and creates a record that was there before, finds the piece gone, and stops.
+- A reply of an object store proves nothing. A record whose creation got none is read back. What joins the pieces is
+  removed only by the process that wrote it, and only if another record is there; else by a sweep, together with the
+  records.
+- The pieces of a roll have one format, which their ending names: that in which they were written. A consumer that takes
+  only files with a note never takes one that would be published again.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryDirectory
 
 from msgspec import Struct
 
-from backedge.engine.io.files.contents import Content
-from backedge.engine.io.files.disk import Disk
-from backedge.engine.io.files.names import attempt_in, new_name, path_name, staged_name
+from backedge.engine.io.files.file_errors import OutputError, UnknownTransactionError
+from backedge.engine.io.files.names import path_name, turn_of
 from backedge.engine.io.files.parts import FileFormat
-from backedge.engine.io.files.staging import Staging
-from backedge.graphs.ids import Attempt
+from backedge.engine.io.files.staging import Roll, Staging
+from backedge.graphs.io import SinkPlace
+from backedge.recovery.stores.store_calls import each
 
-TargetOf = Callable[[str, str], Path]
-"""The path under which a transaction is published in the format that has this ending."""
-
-_PART = re.compile(r"(joined\.)?(\d+)\.(.+)", re.DOTALL)
+PIECES_MAX = 500
+"""How many pieces may wait for one another. Each cut lists them, so their number is limited."""
 
 
 class RollLimits(Struct, frozen=True):
-    """When a roll is published: at this size, or this long after its first part. None: no limit of that kind."""
+    """When a roll is published: at this size, or this long after its first piece. None: no limit of that kind."""
 
     bytes: int | None
     seconds: float | None
@@ -54,157 +59,140 @@ class RollLimits(Struct, frozen=True):
         return self.bytes is None and self.seconds is None
 
     def are_reached(self, size: int, age_s: float) -> bool:
-        """Whether a roll of this size is to be published, so long after its first part."""
+        """Whether a roll of this size is to be published, so long after its first piece."""
         is_large = self.bytes is not None and size >= self.bytes
         return is_large or (self.seconds is not None and age_s >= self.seconds)
 
 
+def lines_of(transactions: Iterable[str]) -> list[list[str]]:
+    """Divide transactions by the task that has prepared them, each in the order of preparation.
+
+    Their names have the order: that of a task's end, which is the last one, has epoch 0.
+
+    >>> lines_of(["out.0.attempt-1.epoch-10", "out.1.attempt-1.epoch-9", "out.0.attempt-1.epoch-0"])
+    [['out.1.attempt-1.epoch-9'], ['out.0.attempt-1.epoch-10', 'out.0.attempt-1.epoch-0']]
+    """
+    lines: dict[tuple[int, int], list[str]] = {}
+    for name in sorted(transactions, key=_place_in_line):
+        turn = turn_of(name)
+        lines.setdefault((turn.attempt, turn.index), []).append(name)
+    return list(lines.values())
+
+
+def _place_in_line(transaction: str) -> tuple[bool, int]:
+    epoch = turn_of(transaction).epoch
+    return epoch == 0, epoch
+
+
+def published_name(run: str, transaction: str, ending: str) -> str:
+    """The name under which a transaction is published: no other run, sink, task or epoch has the same."""
+    return f"part-{run}.{path_name(transaction)}{ending}"
+
+
 class Rolls:
-    """The rolls of one sink."""
+    """Publishes the rolls of one sink. Unless it `joins`, a new roll has one piece."""
 
-    def __init__(self, staging: Staging, disk: Disk, form: FileFormat, target_of: TargetOf) -> None:
+    def __init__(self, sink: FileFormat, place: SinkPlace, staging: Staging, *, joins: bool) -> None:
+        self._sink = sink
+        self._place = place
         self._staging = staging
-        self._disk = disk
-        self._format = form
-        self._target_of = target_of
-        self._rolls = staging.rolls
-        self._joining = staging.joining
+        self._storage = staging.storage
+        self._joins = joins
 
-    def new(self, attempt: Attempt, index: int) -> Path:
-        roll = self._rolls / new_name(attempt, index)
-        self._disk.make_folder(roll, is_private=True)
-        return roll
+    def publish(self, line: Sequence[str]) -> None:
+        """Publish committed transactions of one line, in their order. Repeating this has no effect."""
+        left = list(line)
+        while left:
+            done = self._publish_first(left)
+            left = [name for name in left if name not in done]
 
-    def settle(self, name: str, roll: Path, number: int) -> bool:
-        """Move a prepared transaction into a roll, durably. False if there is no such transaction or roll any more."""
+    def _publish_first(self, line: Sequence[str]) -> Sequence[str]:
+        """Publish the roll that begins with the first of these. Returns the transactions in it."""
+        first, staging = line[0], self._staging
+        # In this order: a record that is not found before its note may have been made in between.
+        is_noted = staging.is_noted(first)
+        roll = staging.roll_of(first)
+        if roll is not None:
+            staging.settle(first)
+        if not is_noted:
+            roll = roll or self._decide(line)
+            try:
+                self._show(roll)
+                staging.note(roll)
+            except FileNotFoundError:
+                # Another process may just have published it, and removed what is published.
+                if not staging.is_noted(first):
+                    raise self._unknown(first) from None
+                staging.settle(first)
+        if roll is None:  # no restorable cut lists it any more
+            return [first]
+        staging.remove_staged(roll)
+        return [first, *roll.transactions]
+
+    def _show(self, roll: Roll) -> None:
+        target = published_name(self._place.run, roll.first, roll.ending)
+        if not self._storage.publish(roll.source, target):
+            raise OutputError(
+                f"transaction {roll.first!r} would be published as {self._storage.location}/{target}, but another file "
+                "is there: something else writes to this place; remove that file, and give each job a place of its own"
+            )
+
+    def _decide(self, line: Sequence[str]) -> Roll:
+        """The roll that begins with the first of these: as many as can be joined, unless one is recorded meanwhile."""
+        first, staging = line[0], self._staging
         try:
-            self._disk.rename(self._staging.path_of(name), roll / f"{number:06}.{self._staging.path_of(name).name}")
+            roll = self._staged(line)
         except FileNotFoundError:
-            return False
+            roll = None
+        is_joined = roll is not None and len(roll.transactions) > 1
+        is_ours = roll is not None and staging.record(roll)
+        if roll is not None and is_joined and not is_ours:
+            self._storage.remove([roll.source])
+        found = roll if is_ours else staging.roll_of(first)
+        if found is None or (is_ours and is_joined and self._is_forgotten(first)):
+            raise self._unknown(first)
+        return found
+
+    def _is_forgotten(self, first: str) -> bool:
+        """Whether a roll was published so long ago that its record could be created again."""
+        return self._staging.ending_of(first) is None and not self._staging.is_noted(first)
+
+    def _staged(self, line: Sequence[str]) -> Roll:
+        first, staging = line[0], self._staging
+        if len(line) == 1 or not self._joins:
+            ending = staging.ending_of(first)
+            if ending is None:
+                raise FileNotFoundError(2, "No such file", first)
+            return Roll((first,), staging.place_of(first, ending), ending)
+        with TemporaryDirectory(prefix="backedge-") as spare:
+            copies = [(name, Path(spare, str(number))) for number, name in enumerate(line)]
+            pieces = each(self._storage.fetched_at_once, lambda piece: staging.fetch(*piece), copies)
+            ending = pieces[0][1]
+            sink = self._sink.of_ending(ending)
+            form = sink.form_of(pieces[0][0])
+            count = 1
+            while count < len(line) and pieces[count][1] == ending and sink.form_of(pieces[count][0]) == form:
+                count += 1
+            if count == 1:
+                return Roll((first,), staging.place_of(first, ending), ending)
+            paths = [path for path, _ in pieces[:count]]
+            lengths = tuple(map(sink.length_of, paths))
+            source = self._join(sink, paths, first, ending)
+        return Roll(tuple(line[:count]), source, ending, lengths)
+
+    def _join(self, sink: FileFormat, pieces: Sequence[Path], first: str, ending: str) -> str:
+        joined = self._storage.new_part()
         try:
-            self._disk.sync_folder(roll)
-        except FileNotFoundError:  # it was taken over, which changes where the part is
-            self.hold(name)
-        self._staging.sync_prepared()
-        return True
+            sink.join(pieces, joined)
+            self._storage.hide(joined)
+            return self._staging.stage_joined(joined, first, ending)
+        finally:
+            self._storage.drop(joined)
 
-    def hold(self, name: str) -> bool:
-        while True:
-            has_moved = False
-            for roll in self._all():
-                if any(part.transaction == name for part in self._parts_in(roll)):
-                    # The task that settled it may have died before that was durable.
-                    with suppress(FileNotFoundError):
-                        self._disk.sync_folder(roll)
-                    self._staging.sync_prepared()
-                    return True
-                has_moved |= not roll.exists()
-            if not has_moved:
-                return False
-
-    def take_over(
-        self, attempt: Attempt, index: int, is_over: Callable[[int], bool], drops: Callable[[str], bool] | None = None
-    ) -> None:
-        """Publish the rolls of attempts that are over. Transactions that it `drops` are left out."""
-        for roll in self._all():
-            found = attempt_in(roll.name)
-            if found is not None and is_over(found):
-                self.publish(roll, attempt, index, drops)
-
-    def publish(self, roll: Path, attempt: Attempt, index: int, drops: Callable[[str], bool] | None = None) -> None:
-        """End a roll and publish its parts as one file, unless someone else has taken it over.
-
-        A part that it `drops` is left out, unless the parts are joined already.
-        """
-        own = self._joining / new_name(attempt, index)
-        self._disk.make_folder(self._joining, is_private=True)
-        try:
-            self._disk.rename(roll, own)
-        except FileNotFoundError:
-            return
-        self._disk.sync_folder(self._joining)
-        self._disk.sync_folder(roll.parent)
-        try:
-            found = self._parts_in(own)
-            if drops is not None and not any(part.is_joined for part in found):
-                for part in found:
-                    if drops(part.transaction):
-                        self._disk.remove(own / part.file)
-            while found := self._parts_in(own):
-                self._publish(own, found, attempt, index)
-        except FileNotFoundError:
-            if own.exists():
-                raise
-            return  # it was taken over in turn
-        self._disk.remove_empty(own)
-
-    def _publish(self, roll: Path, found: list[_Part], attempt: Attempt, index: int) -> None:
-        """Publish one file. Each step can be repeated: what is left in the folder says what is to be done."""
-        disk, staging = self._disk, self._staging
-        joined = next((part for part in found if part.is_joined), None)
-        parts = [part for part in found if not part.is_joined]
-        if joined is None:
-            # Its parts leave only after they were joined, so they are all here.
-            if parts[0].ending not in ("", staging.ending):
-                parts = parts[:1]
-            joined = parts[0].joining(parts[-1].number + 1)
-            self._make_joined(roll / joined.file, [roll / part.file for part in parts], attempt, index)
-        first = joined.transaction
-        self._record(roll, joined, [part for part in parts if part.number < joined.number], attempt, index)
-        staging.show(roll / joined.file, self._target_of(first, joined.ending or staging.ending), first)
-        for part in parts:
-            if part.transaction == first:
-                disk.remove(roll / part.file)
-            elif part.number < joined.number:
-                staging.note(roll / part.file, part.transaction)
-        staging.sync_notes()
-        disk.sync_folder(roll)
-        staging.note(roll / joined.file, first)
-        staging.sync_notes()
-
-    def _record(self, roll: Path, joined: _Part, parts: Sequence[_Part], attempt: Attempt, index: int) -> None:
-        name = self._staging.record_name(joined.transaction, joined.ending)
-        contents = self._staging.contents
-        if [part.transaction for part in parts] == [joined.transaction]:
-            contents.note_one(name)
-        elif not contents.has(name):
-            # All parts are here: they leave after this.
-            lengths = [
-                Content(part.transaction, self._format.of_ending(part.ending).length_of(roll / part.file))
-                for part in parts
-            ]
-            contents.note_joined(name, lengths, self._staging.new_part(attempt, index))
-
-    def _make_joined(self, joined: Path, parts: Sequence[Path], attempt: Attempt, index: int) -> None:
-        disk = self._disk
-        if len(parts) == 1:
-            disk.link(parts[0], joined)
-        else:
-            disk.create(joined, self._staging.new_part(attempt, index), partial(self._format.join, parts))
-        disk.sync_folder(joined.parent)
-
-    def _parts_in(self, roll: Path) -> list[_Part]:
-        """The files of a roll, in the order of their numbers. Others are not ours, such as those of a network share."""
-        found = [_PART.fullmatch(name) for name in self._disk.names(roll)]
-        return [_Part(int(file[2]), *staged_name(file[3]), file[1] is not None) for file in found if file is not None]
-
-    def _all(self) -> Iterable[Path]:
-        for folder in (self._rolls, self._joining):
-            yield from (folder / name for name in self._disk.names(folder))
-
-
-class _Part(NamedTuple):
-    """A file in a roll: a part with its number, or the joined file of all parts with numbers below its own."""
-
-    number: int
-    transaction: str
-    ending: str
-    is_joined: bool = False
-
-    def joining(self, number: int) -> _Part:
-        """The joined file of which this is the first part."""
-        return self._replace(number=number, is_joined=True)
-
-    @property
-    def file(self) -> str:
-        return f"{'joined.' if self.is_joined else ''}{self.number:06}.{path_name(self.transaction)}{self.ending}"
+    def _unknown(self, name: str) -> UnknownTransactionError:
+        prepared, storage = self._staging.prepared_names(), self._storage
+        return UnknownTransactionError(
+            f"sink {self._place.operator!r} was asked to commit transaction {name!r}, which is neither prepared in "
+            f"{storage.staging_location} (there: {', '.join(prepared) or 'nothing'}) nor noted there as published in "
+            f"{storage.location}: put back what was removed, or start a new run with another place for its output"
+        )

@@ -1,17 +1,13 @@
-"""Holds output until the cut that lists it is complete: one folder per sink, shared by its tasks.
+"""The staging of one sink: what waits to be published, and what is known of what was.
 
-    open/       parts that are being written, named after attempt and task
-    prepared/   durable parts, under the names of their transactions: any task of any attempt may commit them. The
-                ending of a part is that of its format, which the run that resumes this one may have changed
-    published/  notes of what was published, under the same names
-    rolls/, joining/  parts that wait to be published together, if the sink does that (`rolls.py`)
-    contents/   which transactions each published file holds (`contents.py`)
-    replacing/  what a run that replaces output writes meanwhile (`withdrawing.py`)
+    prepared/TRANSACTION.ENDING  a piece: a durable part, which any task of any attempt may publish. The ending is that
+                                 of its format, which the run that resumes this one may have changed
+    rolls/FIRST                  the record of a roll, under the name of its first transaction
+    joined/FIRST.TOKEN.ENDING    the joined pieces of a roll, under a name that nothing else has
+    published/FIRST              the note that a roll was published
 
-A part passes through these in that order, one step at a time. A lookup in the same order, which checks the published
-file between the last two, therefore finds it; a part that is neither prepared, published nor noted is lost. A note is
-the part itself: it shares its bytes with the published file, so a consumer may move that away. It stays for as long as
-a restore may ask for it.
+`rolls.py` has the rules. All of these are found by name; a list serves to remove what is dead, and in a folder to find
+what a run withdraws (`withdrawing.py`).
 
 Every name contains the attempt, and no name is used twice. So a removal only affects what an attempt wrote and will not
 publish (`Rollback`), and a late removal does not harm a later attempt.
@@ -19,180 +15,178 @@ publish (`Rollback`), and a late removal does not harm a later attempt.
 
 from __future__ import annotations
 
-import filecmp
-from collections.abc import Callable
+import json
+import secrets
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from backedge.engine.io.files.contents import Contents
-from backedge.engine.io.files.disk import Disk
-from backedge.engine.io.files.file_errors import OutputError
-from backedge.engine.io.files.names import attempt_in, new_name, path_name, staged_name
-from backedge.graphs.ids import Attempt
+from backedge.engine.io.files.file_errors import DamagedOutputError
+from backedge.engine.io.files.names import attempt_in, name_of, path_name, staged_name
+from backedge.engine.io.files.output_storage import OutputStorage
 from backedge.graphs.io import Rollback
+
+PREPARED = "prepared"
+ROLLS = "rolls"
+_JOINED = "joined"
+_NOTED = "published"
+
+
+class Roll(NamedTuple):
+    """What is published as one file: its transactions, in order; the staged file with its bytes; and its ending.
+
+    `lengths` are those of the transactions' records, in a unit of the format, unless there is only one transaction.
+    """
+
+    transactions: tuple[str, ...]
+    source: str
+    ending: str
+    lengths: tuple[int, ...] = ()
+
+    @property
+    def first(self) -> str:
+        """The transaction that the roll and its published file are named after."""
+        return self.transactions[0]
 
 
 class Staging:
-    """The staging folder of one sink. `ending` is that of the parts that it prepares.
+    """The staging of one sink, in `storage`.
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     staging = Staging(Path(folder), Disk())
-    ...     part = staging.new_part(Attempt(1), 0)
-    ...     Disk().open(part).close()
-    ...     staging.prepare(part, "done.0.attempt-1.epoch-1")
-    ...     staging.prepared_names()
-    ['done.0.attempt-1.epoch-1']
+    `endings`: that of the format of this sink, then those of others, in which an earlier run may have prepared pieces.
     """
 
-    def __init__(self, folder: Path, disk: Disk, ending: str = "") -> None:
-        self.folder = folder
-        self.location = str(folder)
-        self.ending = ending
-        self._disk = disk
-        self._open = folder / "open"
-        self._prepared = folder / "prepared"
-        self._noted = folder / "published"
-        self.rolls = folder / "rolls"
-        self.joining = folder / "joining"
-        self.replacing = folder / "replacing"
-        self.contents = Contents(folder / "contents", disk)
+    def __init__(self, storage: OutputStorage, endings: Sequence[str]) -> None:
+        self.storage = storage
+        self._endings = endings
+        self.sizes: dict[str, int] = {}
+        """The bytes of the pieces that were prepared through this object, by transaction."""
 
-    def new_part(self, attempt: Attempt, index: int) -> Path:
-        self._disk.make_folder(self._open, is_private=True)
-        return self._open / new_name(attempt, index)
+    # -- pieces --------------------------------------------------------------------------------------------------
 
     def prepare(self, part: Path, name: str) -> None:
-        """Make a closed part durable under this name."""
-        self._disk.make_folder(self._prepared, is_private=True)
-        self._disk.sync_file(part)
-        self._disk.rename(part, self.path_of(name))
-        self._disk.sync_folder(self._prepared)
-
-    def drop(self, part: Path) -> None:
-        self._disk.remove(part)
+        """Make a closed part durable as the piece of this transaction."""
+        self.sizes[name] = self.storage.stage(part, self.place_of(name, self._endings[0]))
 
     def is_prepared(self, name: str) -> bool:
         """Whether a transaction is prepared in the format of this sink."""
-        return self.path_of(name).exists()
+        return self.storage.exists(self.place_of(name, self._endings[0]))
 
-    def path_of(self, name: str) -> Path:
-        """The path of a transaction that is prepared in the format of this sink."""
-        return self._prepared / f"{path_name(name)}{self.ending}"
+    def place_of(self, name: str, ending: str) -> str:
+        """The staged name of the piece of a transaction, in the format that has this ending."""
+        return f"{PREPARED}/{path_name(name)}{ending}"
 
-    def other_form_of(self, name: str) -> Path | None:
-        """The path of a transaction that was prepared in another format, if it is there."""
-        for file in self._disk.names(self._prepared):
-            if staged_name(file).transaction == name and file != self.path_of(name).name:
-                return self._prepared / file
-        return None
+    def ending_of(self, name: str) -> str | None:
+        """The ending of the piece of a transaction; None if it is not there."""
+        return next((ending for ending in self._endings if self.storage.exists(self.place_of(name, ending))), None)
 
-    def is_noted(self, name: str) -> bool:
-        return (self._noted / path_name(name)).exists()
-
-    def publish(self, name: str, staged: Path, target: Path) -> bool:
-        """Make a prepared transaction visible, then note that. Returns False if it is not found.
-
-        Nothing is ever replaced. Repeating this has no effect, even if a consumer has moved the file away.
-        """
-        if staged.exists():
-            self.contents.note_one(self.record_name(name, staged_name(staged.name).ending))
-        try:
-            self.show(staged, target, name)
-        except FileNotFoundError:
-            return self.was_published(name, target)
-        try:
-            self.note(staged, name)
-        except FileNotFoundError:
-            # Another attempt has just published the same transaction.
-            return self.is_noted(name)
-        self.sync_notes()
-        self.sync_prepared()
-        return True
-
-    def record_name(self, name: str, ending: str) -> str:
-        """The name of the record of the file that is published for a transaction."""
-        return f"{path_name(name)}{ending or self.ending}"
-
-    def was_published(self, name: str, target: Path) -> bool:
-        """Whether it is visible or noted that a transaction was published."""
-        is_published = target.exists() or self.is_noted(name)
-        if is_published:
-            self._sync_published(target)
-        return is_published
-
-    def show(self, part: Path, target: Path, name: str) -> None:
-        """Make a durable part visible, durably. Nothing is ever replaced."""
-        self._disk.make_folder(target.parent)
-        try:
-            self._disk.link(part, target)
-        except FileExistsError:
-            self._check_same(part, target, name)
-        self._disk.sync_folder(target.parent)
-
-    def note(self, part: Path, name: str) -> None:
-        """Turn a part that was published into its note."""
-        self._disk.make_folder(self._noted, is_private=True)
-        self._disk.rename(part, self._noted / path_name(name))
-
-    def sync_notes(self) -> None:
-        """Make the names of all notes durable."""
-        if self._noted.is_dir():
-            self._disk.sync_folder(self._noted)
-
-    def sync_prepared(self) -> None:
-        """Make it durable that parts have left the folder of prepared ones."""
-        if self._prepared.is_dir():
-            self._disk.sync_folder(self._prepared)
-
-    def _sync_published(self, target: Path) -> None:
-        # The task that published it may have died before that was durable.
-        for folder in (target.parent, self._noted, self._prepared):
-            if folder.is_dir():
-                self._disk.sync_folder(folder)
-
-    def _check_same(self, staged: Path, target: Path, name: str) -> None:
-        try:
-            is_same = filecmp.cmp(staged, target, shallow=False)
-        except FileNotFoundError:
-            return  # just published by another attempt, or taken by a consumer
-        if not is_same:
-            raise OutputError(
-                f"transaction {name!r} would be published as {target}, but another file is there: something else "
-                "writes to this folder; move that file away, and give each job a folder of its own"
-            )
+    def fetch(self, name: str, to: Path) -> tuple[Path, str]:
+        """A local file with the piece of a transaction, and its ending. `FileNotFoundError` if it is gone."""
+        for ending in self._endings[:-1]:
+            try:
+                return self.storage.fetch(self.place_of(name, ending), to), ending
+            except FileNotFoundError:
+                continue
+        return self.storage.fetch(self.place_of(name, self._endings[-1]), to), self._endings[-1]
 
     def prepared_names(self) -> list[str]:
-        return [staged_name(file).transaction for file in self._disk.names(self._prepared)]
+        """The transactions that are listed as prepared."""
+        return [staged_name(file).transaction for file in self.storage.list(PREPARED)]
 
-    def remove_prepared(self, goes: Callable[[str], bool]) -> None:
-        """Remove prepared transactions, durably."""
-        for file in self._disk.names(self._prepared):
-            if goes(staged_name(file).transaction):
-                self._disk.remove(self._prepared / file)
-        self.sync_prepared()
+    # -- rolls ---------------------------------------------------------------------------------------------------
 
-    def roll_back(self, rollback: Rollback) -> None:
-        """Remove leftovers of attempts. If something cannot be removed, go on with the rest, then raise."""
-        errors: list[OSError] = []
-        for path in self._dead(rollback):
-            try:
-                self._disk.remove(path)
-            except OSError as error:
-                errors.append(error)
-        if rollback.is_over:
-            # Not earlier, because a task that is about to write would find its folder gone.
-            folders = (self._open, self._prepared, self.rolls, self.joining, self._noted)
-            for folder in (*folders, self.replacing, self.contents.folder, self.folder):
-                self._disk.remove_empty(folder)
-        if errors:
-            raise errors[0]
+    def stage_joined(self, part: Path, first: str, ending: str) -> str:
+        """Stage the joined pieces of a roll under a name that nothing else has. Returns it."""
+        place = f"{_JOINED}/{path_name(first)}.{secrets.token_hex(8)}{ending}"
+        self.storage.stage(part, place)
+        return place
 
-    def _dead(self, rollback: Rollback) -> list[Path]:
-        dead: list[Path] = []
-        for name in self._disk.names(self._open):
-            found = attempt_in(name)
-            if found is not None and rollback.removes_open(found):
-                dead.append(self._open / name)
-        for folder, goes in ((self._prepared, rollback.removes), (self._noted, rollback.forgets)):
-            dead += [folder / path for path in self._disk.names(folder) if goes(staged_name(path).transaction)]
-        return dead + self.contents.settled(rollback)
+    def record(self, roll: Roll) -> bool:
+        """Record a roll durably. False if another one is recorded under its name."""
+        return self.storage.create(record_of(roll.first), encoded(roll))
+
+    def roll_of(self, first: str) -> Roll | None:
+        """The roll that is recorded under the name of its first transaction."""
+        try:
+            data = self.storage.read(record_of(first))
+        except FileNotFoundError:
+            return None
+        try:
+            found: Any = json.loads(data)
+            transactions, lengths = tuple(map(str, found["transactions"])), tuple(map(int, found["lengths"]))
+            return Roll(transactions, str(found["source"]), str(found["ending"]), lengths)
+        except (ValueError, TypeError, KeyError) as error:
+            raise DamagedOutputError(
+                f"{self.storage.staging_location}/{record_of(first)} does not say what is published together "
+                f"({error}): something else has written there; restore it from a backup, or start a new run elsewhere"
+            ) from error
+
+    def is_noted(self, first: str) -> bool:
+        return self.storage.exists(_note_of(first))
+
+    def note(self, roll: Roll) -> None:
+        """Note that a roll was published."""
+        self.storage.note(roll.source, _note_of(roll.first))
+
+    def settle(self, first: str) -> None:
+        """Make the record and the note of a roll durable: the task that made them may have died before they were."""
+        self.storage.make_durable([record_of(first), _note_of(first)])
+
+    def remove_staged(self, roll: Roll) -> None:
+        """Remove the pieces of a roll that was published and noted, and what joins them."""
+        pieces = [self.place_of(name, roll.ending) for name in roll.transactions]
+        self.storage.remove(pieces if roll.source in pieces else [*pieces, roll.source])
+
+    def recorded(self) -> list[str]:
+        """The first transactions of the rolls that are listed."""
+        return [name_of(file) for file in self.storage.list(ROLLS)]
+
+    # -- clean-up ------------------------------------------------------------------------------------------------
+
+    def roll_back(self, rollback: Rollback, *, can_withdraw: bool) -> None:
+        """Remove what is dead, as far as it is listed: parts and pieces that will not be published, and what is known
+        of rolls that no restorable cut lists any more. If they can be withdrawn, records stay until none will be.
+        """
+        storage, rolls = self.storage, self.recorded()
+        dead = [name for name in storage.unfinished() if _is_over(name, rollback)]
+        for folder, goes in ((PREPARED, rollback.removes), (_JOINED, rollback.forgets), (_NOTED, rollback.forgets)):
+            files = storage.list(folder)
+            dead += [f"{folder}/{file}" for file in files if goes(staged_name(file).transaction)]
+        if can_withdraw:
+            rolls = [first for first in rolls if self._is_settled(first, rollback)] if rollback.settles else []
+        # Records go last.
+        dead += [record_of(first) for first in rolls if rollback.forgets(first)]
+        try:
+            storage.remove(dead)
+        finally:
+            if rollback.is_over:
+                # Not earlier, because a task that is about to write would find its folder gone.
+                storage.remove_empty_folders()
+
+    def _is_settled(self, first: str, rollback: Rollback) -> bool:
+        # The first is looked at before the record is read: most are not settled.
+        if not rollback.is_settled(first):
+            return False
+        try:
+            roll = self.roll_of(first)
+        except DamagedOutputError:
+            return False
+        return roll is not None and all(map(rollback.is_settled, roll.transactions))
+
+
+def record_of(first: str) -> str:
+    """The staged name of the record of a roll."""
+    return f"{ROLLS}/{path_name(first)}"
+
+
+def encoded(roll: Roll) -> bytes:
+    """The content of the record of a roll."""
+    return json.dumps(roll._asdict()).encode()
+
+
+def _note_of(first: str) -> str:
+    return f"{_NOTED}/{path_name(first)}"
+
+
+def _is_over(unfinished: str, rollback: Rollback) -> bool:
+    attempt = attempt_in(unfinished.rpartition("/")[2])
+    return attempt is not None and rollback.removes_open(attempt)

@@ -1,6 +1,6 @@
 """The writers of sinks. All prepare alike; publishing differs:
 
-- Files: prepared parts become a visible file, alone or several together (`rolls.py`), and then notes of that. Exactly
+- Files: prepared parts become a visible file, alone or several together (`rolls.py`), and then that is noted. Exactly
   once, however often and by whichever task they are committed; it never replaces another file, and a consumer may have
   moved the published file away.
 - Collect: a prepared transaction becomes a committed one, and its records are delivered (`kept_in_store.py`).
@@ -12,21 +12,18 @@ A receiver of deliveries gets the name of the transaction, and may get one twice
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from backedge.engine.batches.columns import Records
 from backedge.engine.io.files.file_errors import UnfinishedOutputError, UnknownTransactionError
-from backedge.engine.io.files.names import staged_name
-from backedge.engine.io.files.object_staging import ObjectStaging
 from backedge.engine.io.files.parts import Part
-from backedge.engine.io.files.rolls import RollLimits, Rolls, TargetOf
+from backedge.engine.io.files.rolls import PIECES_MAX, RollLimits, Rolls, lines_of
 from backedge.engine.io.files.staging import Staging
 from backedge.engine.io.memory import ListStore, ListWriter
-from backedge.graphs.ids import Attempt
 from backedge.graphs.io import SinkPlace
 
 Receive = Callable[[str, list[Any]], object]
@@ -35,29 +32,26 @@ Receive = Callable[[str, list[Any]], object]
 NewPart = Callable[[Path], Part]
 """Creates the local file of a part, in the format of the sink."""
 
-StagingT = TypeVar("StagingT", Staging, ObjectStaging)
 
+class FileWriter:
+    """Writes transactions to the staging of a sink, and publishes those of several cuts as one file, at these limits;
+    without, each as one of its own.
+    """
 
-class StagedWriter(ABC, Generic[StagingT]):
-    """Writes transactions to the staging of a sink. Subclasses define how one is published."""
-
-    def __init__(
-        self,
-        place: SinkPlace,
-        staging: StagingT,
-        new_part: NewPart,
-        published: str,
-    ) -> None:
+    def __init__(self, place: SinkPlace, staging: Staging, new_part: NewPart, rolls: Rolls, limits: RollLimits) -> None:
         self._sink = place.operator
-        self._attempt = Attempt(place.attempt)
-        self._index = place.task
         self._staging = staging
+        self._storage = staging.storage
         self._new_part = new_part
-        self._published = published
+        self._rolls = rolls
+        self._limits = limits
         self._path: Path | None = None
         self._part: Part | None = None
         self._prepared_last: str | None = None
         self._failure: OSError | None = None
+        # The committed pieces that wait for later ones, with their bytes, and when the first was committed.
+        self._waiting: dict[str, int] = {}
+        self._since_s = 0.0
 
     def write(self, records: Records) -> None:
         if not len(records):
@@ -65,8 +59,9 @@ class StagedWriter(ABC, Generic[StagingT]):
         self._check_usable()
         try:
             if self._part is None:
-                self._path = self._staging.new_part(self._attempt, self._index)
+                self._path = self._storage.new_part()
                 self._part = self._new_part(self._path)
+                self._storage.hide(self._path)
             self._part.write(records)
         except OSError as error:
             self._failure = error
@@ -77,8 +72,7 @@ class StagedWriter(ABC, Generic[StagingT]):
         if name == self._prepared_last:
             return True
         if self._part is None or self._path is None:
-            staging = self._staging
-            return staging.is_prepared(name) or self._is_published(name) or staging.is_noted(name)
+            return self._staging.is_prepared(name) or self._staging.is_noted(name)
         try:
             self._part.close()
             self._staging.prepare(self._path, name)
@@ -88,35 +82,60 @@ class StagedWriter(ABC, Generic[StagingT]):
         self._part, self._path, self._prepared_last = None, None, name
         return True
 
-    @abstractmethod
     def commit(self, name: str) -> None:
-        """Publish what any task of any attempt has prepared under this name."""
+        """Publish what any task of any attempt has prepared under this name, or have it wait for later ones."""
+        self.commit_together([name])
+
+    def commit_together(self, names: Sequence[str]) -> Collection[str]:
+        """Publish transactions, except for those that wait for later ones. Returns all that wait."""
+        sizes = self._staging.sizes
+        for line in lines_of(name for name in names if name not in sizes):
+            self._publish(line)
+        own = {name: sizes[name] for name in names if name in sizes}
+        if not self._waiting:
+            self._since_s = monotonic()
+        self._waiting |= own
+        if self._is_due():
+            self._publish_waiting()
+        return self._waiting.keys()
 
     def close(self) -> None:
-        """Drop the open transaction; the writer is not used any more."""
+        """Drop the open transaction, and publish what waits for later ones; the writer is not used any more."""
         if self._path is not None:
-            self._staging.drop(self._path)
+            self._storage.drop(self._path)
         self._part, self._path = None, None
+        # If this attempt was superseded, all of it may be gone. What is lost is found where the cut is restored.
+        with suppress(UnknownTransactionError):
+            self._publish_waiting()
 
-    @abstractmethod
-    def _is_published(self, name: str) -> bool:
-        """Whether a transaction is where published ones, or their notes, are."""
+    def _is_due(self) -> bool:
+        limits = self._limits
+        return bool(self._waiting) and (
+            limits.are_none
+            or len(self._waiting) >= PIECES_MAX
+            or limits.are_reached(sum(self._waiting.values()), monotonic() - self._since_s)
+        )
+
+    def _publish_waiting(self) -> None:
+        # If this fails, so does the attempt; closing does not try again.
+        waiting, self._waiting = list(self._waiting), {}
+        if waiting:
+            self._publish(waiting)
+            for name in waiting:
+                del self._staging.sizes[name]
+
+    def _publish(self, line: Sequence[str]) -> None:
+        try:
+            self._rolls.publish(line)
+        except OSError as error:
+            raise self._named(error, self._storage.location) from error
 
     def _named(self, error: OSError, path: object) -> OSError:
         """The same error with the sink, and with this path if it has none, as errors of writing."""
         fact = f"sink {self._sink!r} could not write its output: {error.strerror or error}"
         if error.errno is None:
             return OSError(fact if path is None else f"{fact}: {path}")
-        return OSError(error.errno, fact, str(error.filename or path))
-
-    def _unknown(self, name: str) -> UnknownTransactionError:
-        prepared = self._staging.prepared_names()
-        return UnknownTransactionError(
-            f"sink {self._sink!r} was asked to commit transaction {name!r}, which is neither prepared in "
-            f"{self._staging.location} (there: {', '.join(prepared) or 'nothing'}) nor published in {self._published}, "
-            "and no note says that it was: put back what was removed from these folders, or start a new run with "
-            "another folder for its output"
-        )
+        return type(error)(error.errno, fact, str(error.filename or path))
 
     def _check_usable(self) -> None:
         if self._failure is not None:
@@ -124,110 +143,6 @@ class StagedWriter(ABC, Generic[StagingT]):
                 f"sink {self._sink!r} failed to write ({self._failure}), so the content of its part is unknown: "
                 "free some space or repair the disk, and resume from the last cut"
             ) from self._failure
-
-
-class FileWriter(StagedWriter[Staging]):
-    """Each transaction becomes one file: part-RUN.TRANSACTION with the ending of its format.
-
-    With `limits`, the transactions of several cuts become one file, under the name of the first. `form_of` says which
-    of them can share one: those of the same form.
-    """
-
-    def __init__(
-        self,
-        place: SinkPlace,
-        staging: Staging,
-        new_part: NewPart,
-        published: Path,
-        target_of: TargetOf,
-        rolls: Rolls,
-        limits: RollLimits,
-        form_of: Callable[[Path], Any],
-    ) -> None:
-        super().__init__(place, staging, new_part, str(published))
-        self._target_of = target_of
-        self._rolls = rolls
-        self._limits = limits
-        self._form_of = form_of
-        self._roll: Path | None = None
-        # Of the current roll: its parts and their bytes, the form of all, and when it began.
-        self._parts = 0
-        self._bytes = 0
-        self._form: Any = None
-        self._since_s = 0.0
-        try:
-            rolls.take_over(self._attempt, self._index, lambda other: other < self._attempt)
-        except OSError as error:
-            raise self._named(error, self._published) from error
-
-    def prepare(self, name: str) -> bool:
-        is_prepared = super().prepare(name)
-        self._publish_if_due()
-        return is_prepared or self._rolls.hold(name)
-
-    def commit(self, name: str) -> None:
-        """Make it visible, now or together with later ones, unless it already is."""
-        staging, place = self._staging, self._place_of(name)
-        staged = staging.path_of(name)
-        # A file of its own name was linked by an attempt that did not roll, and is not noted yet.
-        if self._limits.are_none or (place.exists() and staged.exists()):
-            is_found = staging.publish(name, staged, place)
-        else:
-            is_found = self._settle(name)
-        is_found = is_found or self._publish_other_form(name)
-        if not (is_found or self._rolls.hold(name) or staging.was_published(name, place)):
-            raise self._unknown(name)
-        self._publish_if_due()
-
-    def close(self) -> None:
-        super().close()
-        self._publish_roll()
-
-    def _is_published(self, name: str) -> bool:
-        return self._place_of(name).exists()
-
-    def _place_of(self, name: str) -> Path:
-        return self._target_of(name, self._staging.ending)
-
-    def _publish_other_form(self, name: str) -> bool:
-        """Publish what the former format of this sink has prepared, as it is."""
-        other = self._staging.other_form_of(name)
-        if other is None:
-            return False
-        return self._staging.publish(name, other, self._target_of(name, staged_name(other.name).ending))
-
-    def _settle(self, name: str) -> bool:
-        staged = self._staging.path_of(name)
-        while True:
-            try:
-                form, size = self._form_of(staged), staged.stat().st_size
-            except FileNotFoundError:
-                return False
-            if self._roll is not None and form != self._form:
-                self._publish_roll()
-            if self._roll is None:
-                self._roll = self._rolls.new(self._attempt, self._index)
-                self._parts, self._bytes, self._form, self._since_s = 0, 0, form, monotonic()
-            if self._rolls.settle(name, self._roll, self._parts):
-                self._parts += 1
-                self._bytes += size
-                return True
-            # Another process has settled it, or has taken the roll over.
-            if not self._roll.exists():
-                self._roll = None
-
-    def _publish_if_due(self) -> None:
-        if self._parts and self._limits.are_reached(self._bytes, monotonic() - self._since_s):
-            self._publish_roll()
-
-    def _publish_roll(self) -> None:
-        roll, self._roll, self._parts = self._roll, None, 0
-        if roll is None:
-            return
-        try:
-            self._rolls.publish(roll, self._attempt, self._index)
-        except OSError as error:
-            raise self._named(error, self._published) from error
 
 
 class MemoryWriter(ListWriter):
