@@ -40,7 +40,7 @@ class Call(NamedTuple):
 
     `operator` is the one that calls; the task that it belongs to may have the name of another one. `threads_max`: how
     many of its calls may block a thread at a time; None: all that are made. `question`: its name, if its answer is
-    kept.
+    kept; questions of other jobs and operators may have it as well.
     """
 
     function: Callable[[Any], Any]
@@ -49,6 +49,7 @@ class Call(NamedTuple):
     operator: str = ""
     threads_max: int | None = None
     question: Question | None = None
+    job: str = ""
 
 
 class Answer(NamedTuple):
@@ -63,10 +64,9 @@ class SetAsideError(Exception):
 
 
 class Asking(NamedTuple):
-    """A call whose answer is kept: its operator and question, and how often it has made each of its requests."""
+    """A call whose answer is kept: the key of its question, and how often it has made each of its requests."""
 
-    operator: str
-    question: Question
+    key: str
     requests: Counter[str]
 
 
@@ -77,27 +77,36 @@ _asking: ContextVar[Asking | None] = ContextVar("asking", default=None)
 def idempotency_key() -> str | None:
     """Within a call of `map_async` that keeps its answers: the name of its question, the same in every attempt.
 
-    Give it to a service that knows repeated requests, and a call whose process has died is not paid for again.
+    No question of another operator or job has it. Give it to a service that knows repeated requests, and a call whose
+    process has died is not paid for again.
     """
     asking = _asking.get()
-    return None if asking is None else str(asking.question)
+    return None if asking is None else asking.key
 
 
 def request_key(request: bytes) -> str | None:
     """Within a call that keeps its answers: the name of one of its requests, the same in every attempt.
 
-    A call may make several, in any order. Equal ones get numbers. Another operator may ask about equal records.
+    A call may make several, in any order. Equal ones get numbers.
     """
     asking = _asking.get()
     if asking is None:
         return None
-    digest = blake2b(b"\0".join((asking.operator.encode(), request)), digest_size=8).hexdigest()
+    digest = _digest(request)
     asking.requests[digest] += 1
-    return f"{asking.question}-{digest}-{asking.requests[digest]}"
+    return f"{asking.key}-{digest}-{asking.requests[digest]}"
 
 
 def _set_question(call: Call) -> None:
-    _asking.set(None if call.question is None else Asking(call.operator, call.question, Counter()))
+    if call.question is None:
+        _asking.set(None)
+    else:
+        asked_by = _digest(f"{call.job}/{call.operator}".encode())
+        _asking.set(Asking(f"{asked_by}-{call.question}", Counter()))
+
+
+def _digest(of: bytes) -> str:
+    return blake2b(of, digest_size=8).hexdigest()
 
 
 def begin(call: Call) -> Answer | Awaitable[Any]:

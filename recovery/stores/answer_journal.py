@@ -34,7 +34,7 @@ class AnswerJournal:
 
     def __init__(self, store: Store, job_id: str, key: bytes | None) -> None:
         self._store = store
-        self._job_id = job_id
+        self.job_id = job_id
         self._key = key
         self._writer = secrets.token_hex(WRITER_BYTES)
         self._numbers = count(1)
@@ -43,7 +43,7 @@ class AnswerJournal:
         """Write answers of an operator as one group, durably."""
         name = path_of(answer_group(segment, operator, f"{attempt}-{self._writer}-{next(self._numbers)}"))
         data = msgspec.msgpack.encode([(*known.question, known.answer) for known in answers])
-        document = {"job_id": self._job_id, "name": name, "operator": operator, "sha256": sha256(data)}
+        document = {"job_id": self.job_id, "name": name, "operator": operator, "sha256": sha256(data)}
         self._store.create(name, sealed(document, self._key, ANSWER_GROUP) + data)
 
     def read(self, operator: str, restored: Epoch) -> Iterator[Known]:
@@ -65,7 +65,7 @@ class AnswerJournal:
             return []
         path = full_name(self._store, name)
         document = opened(line + end, self._key, path, ANSWER_GROUP)
-        if (document["job_id"], document["name"], document["operator"]) != (self._job_id, name, operator):
+        if (document["job_id"], document["name"], document["operator"]) != (self.job_id, name, operator):
             raise SnapshotCorruptError(f"{path} was written as another group of answers: restore the original file")
         if sha256(data) != document["sha256"]:
             raise SnapshotCorruptError(f"{path} was changed: its SHA-256 is another one; restore it from a backup")

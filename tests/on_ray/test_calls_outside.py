@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from backedge import BadOptionError, Collect, Flow, Items, UserFunctionError, simulate
+from backedge import BadOptionError, Collect, Flow, Items, UserFunctionError, idempotency_key, simulate
 from backedge.engine.on_ray.actor.background import Answered, Background, Outlived
-from backedge.engine.operators.async_calls import Call
+from backedge.engine.operators.async_calls import Call, begin
 from backedge.graphs.ids import TaskId
 from backedge.recovery.protocol.answers import Question
 from tests.gates import HANG_S
@@ -442,6 +442,13 @@ def test_a_call_whose_answer_is_kept_outlives_its_attempt_and_is_joined(
     assert second.woken.acquire(timeout=HANG_S)
     assert second.background.done.popleft() == Answered(TASK, 2, 8, None, ("ask", WHY.question))
     assert not begun.acquire(blocking=False), "it was made once"
+
+
+def test_the_key_of_a_question_is_that_of_its_job_and_operator():
+    first = WHY._replace(function=lambda record: idempotency_key(), job="one")
+    keys = {begin(call).result for call in (first, first._replace(operator="check"), first._replace(job="two"))}
+    assert len(keys) == 3 and all(key.endswith(str(WHY.question)) for key in keys)
+    assert begin(first._replace(question=None)).result is None
 
 
 @pytest.mark.parametrize("comes_later", [False, True], ids=["before the end", "after it"])

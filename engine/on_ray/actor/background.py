@@ -10,6 +10,7 @@ turn: records come between encoding a snapshot and writing it, so the longest ti
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sys
 import threading
 import time
@@ -38,6 +39,7 @@ from backedge.recovery.stores.task_files import TaskFiles
 RETRY_PAUSE_S = 0.5
 FIRST_ATTEMPT = Attempt(1)
 QUICK_NS = 10_000_000
+JOB_BYTES = 8
 
 
 class Written(NamedTuple):
@@ -90,6 +92,7 @@ class Background:
     ) -> None:
         self._spans = spans
         self.done: deque[Done] = deque()
+        self._job = secrets.token_hex(JOB_BYTES) if store is None else store.answers.job_id
         self._journal = JournalWriter(None if store is None else store.answers, attempt, self._finish)
         self._store = store
         self._wake = wake
@@ -165,7 +168,7 @@ class Background:
         """Make an external call; the answer arrives in `done`. A call that takes too long goes on, but is ignored."""
         if self._spans is not None:
             self._spans.on_call(task, call_id, call.operator)
-        caller = Caller(self, task, call_id)
+        call, caller = call._replace(job=self._job), Caller(self, task, call_id)
         if call.question is not None and not _lasting.begins(call, caller):
             return  # the call of an earlier attempt goes on
         awaited = self._awaited if call.question is None else _lasting.awaited
