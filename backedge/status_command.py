@@ -66,6 +66,10 @@ def _print_status(status: RunStatus, now_s: float) -> None:
         print()
         heads = ("operator", "tasks", "in", "out", "in/s", "out/s", "busy", "held")
         print_table([heads, *map(_operator_row, status.operators)])
+    counts = [row for operator in status.operators for row in _counted_rows(operator)]
+    if counts:
+        print()
+        print_table([("operator", "counts", "total", "mean"), *counts])
     loops = [_loop_row(loop, status) for loop in status.loops]
     if loops:
         print()
@@ -111,6 +115,15 @@ def _operator_row(operator: OperatorStatus) -> Sequence[str]:
         *(amount(sum(found) if (found := _known(rate)) else None) for rate in rates),
         *(share(max(_known(part), default=None)) for part in shares),
     )
+
+
+def _counted_rows(operator: OperatorStatus) -> Iterator[Sequence[str]]:
+    """What process classes have counted in this attempt; of what they have observed the number and the mean."""
+    for name, by_class in operator.counted.items():
+        for counter, total in by_class.counters.items():
+            yield name, counter, amount(total), "-"
+        for histogram, found in by_class.histograms.items():
+            yield name, histogram, f"{found.count:,}", amount(found.sum / found.count)
 
 
 def _known(figures: Iterable[float | None]) -> list[float]:

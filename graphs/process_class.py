@@ -37,6 +37,20 @@ class State(Protocol):
         """Forget the key."""
 
 
+class Counter(Protocol):
+    """A sum that grows."""
+
+    def add(self, amount: float = 1) -> None:
+        """Count more."""
+
+
+class Histogram(Protocol):
+    """Values in buckets from a thousandth to 5,000."""
+
+    def observe(self, value: float) -> None:
+        """Note a value, such as a duration in seconds."""
+
+
 @public
 class Context(Protocol[Out_contra]):
     """The `ctx` of every hook: where the hook runs, and what it may do. `Out` is the type of the emitted records."""
@@ -100,6 +114,14 @@ class Context(Protocol[Out_contra]):
 
     def clear_timer(self, at_ms: float | None = None) -> None:
         """Clear the timer of the current key for that time; without a time, all timers of the key."""
+
+    def counter(self, name: str) -> Counter:
+        """A counter of the operator, for the metrics of the run: `ctx.counter("fetched").add(1)`."""
+        ...
+
+    def histogram(self, name: str) -> Histogram:
+        """A histogram of the operator, for the metrics of the run: `ctx.histogram("seconds").observe(0.3)`."""
+        ...
 
     @property
     def table(self) -> TableRows:

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from backedge.engine.batches.batch import Hops, uniform
 from backedge.engine.operators.async_calls import Call
+from backedge.engine.operators.meters import Meters
 from backedge.engine.operators.sending import Send, TakeRecords, drop, key_function, taking_records
 from backedge.engine.operators.services import Services
 from backedge.engine.state.capture import Capture, OperatorCapture
@@ -72,6 +73,9 @@ class OperatorRuntime:
     are lost in a restore. Methods are called one at a time. A task that has raised is not used again: a `TaskError`
     fails the run; any other exception counts as the death of the process, and the run resumes from its last cut.
     """
+
+    meters: Meters | None = None
+    """What the user's class counts."""
 
     def __init__(self, place: Place) -> None:
         self.place = place

@@ -19,6 +19,7 @@ from backedge.engine.batches.batch import ATOMS, own_copy
 from backedge.engine.batches.formats import from_format
 from backedge.engine.operators.base import Place
 from backedge.engine.operators.emission import Emission
+from backedge.engine.operators.meters import Meters
 from backedge.engine.state.keyed_state import KeyedState
 from backedge.engine.state.tables.table_state import TableState
 from backedge.engine.state.timers import Timers
@@ -39,6 +40,7 @@ class HookContext:
     - `random`: a `random.Random` whose state is restored with the task.
     - `set_timer(at_ms)`: call `on_timer` for the current key at that time. `set_timer_in(ms)`: `ms` milliseconds
       from now. `clear_timer(at_ms)`: do not call it after all; without `at_ms`, at no time that was set for the key.
+    - `counter(name).add(1)`, `histogram(name).observe(0.3)`: count for the metrics of the run.
     - `keys()`: iterate over the keys that have a value; each is the current key until the next.
 
     >>> class Count:
@@ -71,6 +73,7 @@ class HookContext:
         values: KeyedState,
         timers: Timers,
         emission: Emission,
+        meters: Meters,
         is_keyed: bool,
         copies: bool,
     ) -> None:
@@ -93,6 +96,8 @@ class HookContext:
         self.task_index = place.task.index
         self.parallelism = place.parallelism
         self.state = StateAccess(self, values)
+        self.counter = meters.counter
+        self.histogram = meters.histogram
 
     @property
     def key(self) -> Any:

@@ -23,6 +23,7 @@ from backedge.engine.batches.columns import Records, as_records
 from backedge.engine.operators.base import Place, TimedRuntime
 from backedge.engine.operators.context import HookContext
 from backedge.engine.operators.emission import Emission
+from backedge.engine.operators.meters import Meters
 from backedge.engine.operators.sending import TakeRecords, key_failure, key_raised, wrong_key
 from backedge.engine.state.capture import OperatorCapture
 from backedge.engine.state.keyed_state import KeyedState, keyed_entries
@@ -62,8 +63,9 @@ class ProcessOperator(TimedRuntime):
         self._state = self.keyed_values()
         self.timers = Timers(self._state.note)
         self._emission = self.emission_class(self.outputs())
+        self.meters = Meters(self.name)
         self._context = self.context_class(
-            place, self._state, self.timers, self._emission, self._is_keyed, copies=kind.copy_output
+            place, self._state, self.timers, self._emission, self.meters, self._is_keyed, copies=kind.copy_output
         )
         self._hops_max = 0
         self._restored_ms = 0

@@ -30,6 +30,7 @@ from backedge.graphs.routing import groups_of_task, key_group
 from backedge.graphs.task_errors import USER_RAISED, user_error
 from backedge.recovery.cut.cut import OperatorState, Transaction
 from backedge.recovery.protocol.answers import Known, Question
+from backedge.recovery.stores.run_status import CountedStatus
 
 Some = TypeVar("Some", bound=OperatorRuntime)
 
@@ -179,6 +180,11 @@ class TaskRuntime:
     def waits(self) -> bool:
         """Whether an operator may wait for a timer or an answer."""
         return bool(self._timed or self._callers)
+
+    def counted(self) -> dict[str, CountedStatus]:
+        """What the user's classes have counted, by operator."""
+        found = {name: each.meters.counted() for name, each in self._wiring.operators.items() if each.meters}
+        return {name: counted for name, counted in found.items() if counted.counters or counted.histograms}
 
     # -- timers and calls ----------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from backedge.engine.batches.batch import Batch
 from backedge.graphs.hops import Digit
 from backedge.graphs.ids import ChannelId, TaskId
+from backedge.recovery.stores.run_status import CountedStatus
 
 if TYPE_CHECKING:
     from backedge.engine.task.driver import TaskDriver
@@ -52,6 +53,7 @@ class TaskLoad(NamedTuple):
     - round: for a task within an iteration, the round that it is in, such as "3", or "3.0" in an inner one.
     - hops: how many of the records taken came round a loop. bytes_in: the size of the batches received.
     - calls_running, calls_waiting: the calls without an answer, and those that wait for their turn.
+    - counted: what process classes have counted, by operator.
     """
 
     task: TaskId
@@ -68,6 +70,7 @@ class TaskLoad(NamedTuple):
     bytes_in: int
     calls_running: int
     calls_waiting: int
+    counted: dict[str, CountedStatus] = {}  # noqa: RUF012  # a field of a NamedTuple, never changed
 
 
 class WorkTimes:
@@ -171,4 +174,5 @@ def load_of(driver: TaskDriver, times: WorkTimes, places: Mapping[ChannelId, int
         bytes_in=sum(arrivals.bytes_taken + arrivals.bytes_waiting for arrivals in driver.arrivals.values()),
         calls_running=len(driver.calls.running),
         calls_waiting=driver.runtime.open_calls - len(driver.calls.running),
+        counted=driver.runtime.counted(),
     )

@@ -54,14 +54,36 @@ class TaskStatus(Struct, frozen=True, forbid_unknown_fields=True):
     calls_waiting: int = 0
 
 
+class HistogramStatus(Struct, frozen=True, forbid_unknown_fields=True):
+    """The values that a process class has observed: their number, their sum, and the number in each bucket.
+
+    A bucket is named by its upper end, which belongs to it; it begins at the next lower one. Empty ones are left out.
+    """
+
+    count: int = 0
+    sum: float = 0.0
+    buckets: Mapping[str, int] = {}
+
+
+class CountedStatus(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a process class has counted in the current attempt, by the names that it gave."""
+
+    counters: Mapping[str, float] = {}
+    histograms: Mapping[str, HistogramStatus] = {}
+
+
 class OperatorStatus(Struct, frozen=True, forbid_unknown_fields=True):
-    """The tasks that run a chain of operators. `name` is that of the first operator."""
+    """The tasks that run a chain of operators. `name` is that of the first operator.
+
+    - counted: what process classes of the chain have counted, in all tasks, by the name of the operator.
+    """
 
     name: str
     operators: tuple[str, ...]
     is_source: bool
     is_sink: bool
     tasks: tuple[TaskStatus, ...]
+    counted: Mapping[str, CountedStatus] = {}
 
 
 class ChannelStatus(Struct, frozen=True, forbid_unknown_fields=True):

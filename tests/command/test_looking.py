@@ -19,8 +19,10 @@ from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.run_status import (
     ChannelStatus,
+    CountedStatus,
     EpochStatus,
     FailureStatus,
+    HistogramStatus,
     LoopStatus,
     OperatorStatus,
     RunStatus,
@@ -182,7 +184,10 @@ def test_the_status_shows_operators_loops_epochs_and_failures(
         monkeypatch,
         store,
         operators=(
-            OperatorStatus("rank", ("rank", "counts"), False, False, (TaskStatus(0, "a", 12_000, 5, 30.0, 1, 0.5, 0),)),
+            OperatorStatus(
+                *("rank", ("rank", "counts"), False, False, (TaskStatus(0, "a", 12_000, 5, 30.0, 1, 0.5, 0),)),
+                counted={"counts": CountedStatus({"words": 1_500}, {"seconds": HistogramStatus(4, 3.0)})},
+            ),
         ),
         loops=(LoopStatus("again", ("rank",), 1_234, 5_600, 2.5, {"1": 7, "16": 1}),),
         epochs=(
@@ -195,6 +200,8 @@ def test_the_status_shows_operators_loops_epochs_and_failures(
     assert code == 0
     rows = {line.split("  ")[0]: line.split() for line in out.splitlines() if line}
     assert rows["rank > counts"][3:] == ["1", "12,000", "5", "30", "1", "50", "%", "0", "%"]
+    counts = [line.split() for line in out.splitlines() if line.startswith("counts")]
+    assert counts == [["counts", "words", "1,500", "-"], ["counts", "seconds", "4", "0.75"]]
     assert rows["again"][:5] == ["again", "1,234", "5.6", "kB", "2.5"]
     assert "1: 7, 16: 1" in out
     assert "epoch 8 is open and waits for rank/0: 1 barrier missing" in out

@@ -49,6 +49,8 @@ def test_the_parts_give_what_the_page_says():
     assert sorted(page["path"] for page in outputs["pages"]) == ["/0", "/0", "/2", "/2"]
     outputs = simulate(made_by_example("parts", 2)["flow"], seeds=range(2), crashes=1).outputs
     assert outputs["answers"] == [3]
+    counting = simulate(made_by_example("parts", 3)["flow"], seeds=range(2), crashes=1).outputs
+    assert counting["sizes_of_pages"] == [6, 11]
     assert outputs["given_up"] == [{"record": {"text": "never"}, "tries": 3, "error": "ConnectionError: refused"}]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import to_builtins
 
 from backedge import Collect, Flow, Items
 from backedge.engine.batches.batch import spread
@@ -238,6 +240,41 @@ def test_what_is_emitted_has_the_hops_of_the_record_it_came_from():
     twice = hooks(on_record=lambda ctx, n: [ctx.emit(n) for _ in range(n)])
     [(_, batch)] = processing(twice).feed("op", [2, 0, 1], hops=[4, 5, 6])
     assert (batch.records, batch.hops) == ([2, 2, 1], [4, 4, 6])
+
+
+def test_what_a_class_counts_is_told_by_operator_and_begins_again_after_a_restore():
+    def count(ctx: Any, n: int) -> None:
+        ctx.counter("seen").add()
+        ctx.counter("sum").add(np.float64(n))
+        ctx.histogram("size").observe(n)
+
+    tasks = processing(hooks(on_record=count))
+    assert tasks.home("op").counted() == {}
+    tasks.feed("op", [0, 2, 3, 70_000])
+    found = tasks.home("op").counted()
+    assert list(found) == ["op"] and json.loads(json.dumps(to_builtins(found["op"]))) == {
+        "counters": {"seen": 4, "sum": 70_005.0},
+        "histograms": {"size": {"count": 4, "sum": 70_005.0, "buckets": {"0.001": 1, "2.0": 1, "5.0": 1, "inf": 1}}},
+    }
+    restored = Tasks(tasks.flow, restored=tasks.capture())
+    assert restored.home("op").counted() == {}
+
+
+@pytest.mark.parametrize(
+    ("use", "complaint"),
+    [
+        (lambda ctx: ctx.counter("bad name"), r"operator 'op': ctx.counter\('bad name'\) has no usable name"),
+        (lambda ctx: ctx.histogram(7), "no usable name"),
+        (lambda ctx: ctx.counter("n").add(-1), "add got -1, but a counter only grows"),
+        (lambda ctx: ctx.histogram("n").observe(float("nan")), "observe got nan"),
+        (lambda ctx: ctx.counter("n").add(float("inf")), "add got inf"),
+        (lambda ctx: [ctx.counter(f"n{number}") for number in range(60)], "one more than the 50"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(use: Callable[[Any], Any], complaint: str):
+    tasks = processing(hooks(on_record=lambda ctx, n: (use(ctx), None)[1]))
+    with pytest.raises(MisuseError, match=complaint):
+        tasks.feed("op", [1])
 
 
 def test_a_record_that_has_waited_is_emitted_with_its_own_hops():

@@ -15,7 +15,14 @@ from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.protocol.effects import Remaining, Stage
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import Manifest, Trigger
-from backedge.recovery.stores.run_status import BarrierStatus, EpochStatus, LoopLog, RunStatus
+from backedge.recovery.stores.run_status import (
+    BarrierStatus,
+    CountedStatus,
+    EpochStatus,
+    HistogramStatus,
+    LoopLog,
+    RunStatus,
+)
 from backedge.recovery.stores.task_files import LogFigures, StoredFile, TaskFiles
 from tests.on_ray.flows import trips
 
@@ -48,6 +55,20 @@ def told(made: RunFigures, now_s: float = 10.0) -> RunStatus:
 
 def place_of(deployment: Deployment, sender: TaskId, receiver: TaskId) -> int:
     return next(place for place, id in enumerate(deployment.channels) if (id.sender, id.receiver) == (sender, receiver))
+
+
+def counted(count: int, bound: str) -> dict[str, CountedStatus]:
+    return {"grow": CountedStatus({"grown": count}, {"size": HistogramStatus(count, 0.5, {bound: count})})}
+
+
+def test_what_the_tasks_of_an_operator_have_counted_adds_up():
+    made, _ = figures()
+    made.on_attempt(Attempt(2), expand(trips(count=9).plan(), 2), None, 0, now_s=0.0)
+    for seconds in (1.0, 2.0):  # the figures of a task are those since the attempt began
+        loads = [load(TaskId("grow", n), seconds, 9, counted=counted(2 + n, "5")) for n in (0, 1)]
+        made.on_loads([*loads, load(ENOUGH, seconds, 9)], now_s=seconds)
+    (grow,) = [each for each in told(made).operators if each.name == "grow"]
+    assert grow.counted == {"grow": CountedStatus({"grown": 5}, {"size": HistogramStatus(5, 1.0, {"5": 5})})}
 
 
 def files_of(task: TaskId, sizes: tuple[int, ...] = (), *logs: LogFigures) -> TaskFiles:

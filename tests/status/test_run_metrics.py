@@ -12,10 +12,13 @@ from msgspec.structs import replace
 
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.supervisor.run_metrics import METRICS, RunMetrics
-from backedge.recovery.stores.run_status import FailureStatus, OperatorStatus, RunStatus
+from backedge.recovery.stores.run_status import CountedStatus, FailureStatus, HistogramStatus, OperatorStatus, RunStatus
 from tests.page.statuses import rich
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+BUCKETS = {"inf": 1, "0.5": 2}
 
 
 class Prometheus:
@@ -50,7 +53,9 @@ def full(records: int = 300) -> RunStatus:
     status = rich(records)
     operators = tuple(
         replace(
-            operator, tasks=tuple(replace(task, hops=7, bytes_in=80, busy_s=1.5, held_s=0.5) for task in operator.tasks)
+            operator,
+            tasks=tuple(replace(task, hops=7, bytes_in=80, busy_s=1.5, held_s=0.5) for task in operator.tasks),
+            counted={operator.name: CountedStatus({"thoughts": 5}, {"seconds": HistogramStatus(3, 1.5, BUCKETS)})},
         )
         for operator in status.operators
     )
@@ -61,7 +66,8 @@ def test_every_metric_is_told_with_the_tags_that_it_declares():
     found = Prometheus()
     RunMetrics(empty(), found.metric).on_status(full())
     assert {name for name, *_ in found.values} == METRICS.keys()
-    assert {metric.tags for metric in METRICS.values()} == {("job",), ("job", "operator"), ("job", "operator", "task")}
+    told = {("job",), ("job", "operator"), ("job", "operator", "task"), ("job", "operator", "name")}
+    assert {metric.tags for metric in METRICS.values()} == {*told, ("job", "operator", "name", "le")}
 
 
 def test_counters_grow_by_what_is_new_and_gauges_are_what_is_there():
@@ -98,6 +104,17 @@ def test_a_failure_counts_once_and_its_restore_when_all_tasks_run_again():
     assert (found.of("failures_total"), found.of("restores_total")) == (1, 0)
     metrics.on_status(replace(empty(), failures=(replace(failure, seconds=2.5),)))
     assert (found.of("failures_total"), found.of("restores_total"), found.of("restore_seconds_total")) == (1, 1, 2.5)
+
+
+def test_what_a_class_has_counted_starts_again_with_an_attempt_and_its_buckets_hold_those_below():
+    found = Prometheus()
+    metrics = RunMetrics(empty(), found.metric)
+    for attempt in (1, 1, 2):
+        metrics.on_status(replace(full(), attempt=attempt))
+    of = ("think", "seconds")
+    assert found.of("counter_total", "think", "thoughts") == 10
+    assert (found.of("histogram_count_total", *of), found.of("histogram_sum_total", *of)) == (6, 3.0)
+    assert [found.of("histogram_bucket_total", *of, le) for le in ("0.5", "+Inf")] == [4, 6]
 
 
 def test_what_an_earlier_supervisor_has_told_is_not_told_again():

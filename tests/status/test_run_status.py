@@ -10,8 +10,10 @@ from msgspec.structs import replace
 
 from backedge.recovery.stores.run_status import (
     ChannelStatus,
+    CountedStatus,
     EpochStatus,
     FailureStatus,
+    HistogramStatus,
     LoopLog,
     LoopStatus,
     OperatorStatus,
@@ -33,7 +35,12 @@ STATUS = RunStatus(
     attempt=2,
     last_epoch=7,
     cuts=6,
-    operators=(OperatorStatus("rank", ("rank", "enough"), False, False, (TaskStatus(0, "slice-0", 10, 9, 2.5),)),),
+    operators=(
+        OperatorStatus(
+            *("rank", ("rank", "enough"), False, False, (TaskStatus(0, "slice-0", 10, 9, 2.5),)),
+            counted={"rank": CountedStatus({"ranked": 3, "share": 0.5}, {"s": HistogramStatus(2, 9e9, {"inf": 2})})},
+        ),
+    ),
     channels=(ChannelStatus("a.out->b.in", "a/0", "b/0", "again", 5, 2, 100, 0.25, None, 64),),
     loops=(LoopStatus("again", ("rank",), 2, 100, 0.25, {"1": 3, "16": 1}, "3.0"),),
     epochs=(EpochStatus(7, 2, "aligned", "complete", loops={"again": LoopLog(1, 90, None)}, is_kept=True),),

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.engine.on_ray.transport.control_messages import EpochTimes
+from backedge.engine.operators.meters import added
 from backedge.engine.task.load import InputLoad, OutputLoad, TaskLoad
 from backedge.graphs.deployment import Channel, Deployment, Task
 from backedge.graphs.ids import Attempt, Epoch, TaskId
@@ -22,6 +23,7 @@ from backedge.recovery.protocol.orders import Manifest, Trigger
 from backedge.recovery.stores.run_status import (
     BarrierStatus,
     ChannelStatus,
+    CountedStatus,
     EpochStatus,
     FailureStatus,
     LoopLog,
@@ -321,9 +323,18 @@ class RunFigures:
                 is_source=not self._sources.isdisjoint(tasks[0].operators),
                 is_sink=not self._sinks.isdisjoint(tasks[0].operators),
                 tasks=tuple(self._task(task, now_s) for task in tasks),
+                counted=self._counted(tasks),
             )
             for name, tasks in sorted(chains.items(), key=lambda chain: self._order.index(chain[0]))
         )
+
+    def _counted(self, tasks: list[Task]) -> dict[str, CountedStatus]:
+        found: dict[str, list[CountedStatus]] = {}
+        for task in tasks:
+            if (pace := self._paces.get(task.id)) is not None:
+                for operator, counted in pace.load.counted.items():
+                    found.setdefault(operator, []).append(counted)
+        return {operator: added(several) for operator, several in found.items()}
 
     def _task(self, task: Task, now_s: float) -> TaskStatus:
         pace = self._paces.get(task.id)

@@ -10,11 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from backedge.recovery.stores.run_status import ChannelStatus, EpochStatus, FailureStatus, RunStatus, TaskStatus
+from backedge.recovery.stores.run_status import (
+    ChannelStatus,
+    CountedStatus,
+    EpochStatus,
+    FailureStatus,
+    RunStatus,
+    TaskStatus,
+)
 
 JOB = ("job",)
 OPERATOR = (*JOB, "operator")
 TASK = (*OPERATOR, "task")
+
+NAMED = (*OPERATOR, "name")
 
 Tags = tuple[str, ...]
 """The values of the tags of a metric, in their order."""
@@ -45,6 +54,10 @@ METRICS = {
     "backedge_loop_records": Metric("Records that wait in a loop, an estimate", OPERATOR, is_counter=False),
     "backedge_loop_oldest_seconds": Metric("Longest wait of a batch in a loop", OPERATOR, is_counter=False),
     "backedge_log_bytes_total": Metric("Size of the logs of a loop, in complete cuts", OPERATOR),
+    "backedge_counter_total": Metric("What a process class has counted with ctx.counter(name)", NAMED),
+    "backedge_histogram_count_total": Metric("Values that a process class has observed", NAMED),
+    "backedge_histogram_sum_total": Metric("Sum of the values that a process class has observed", NAMED),
+    "backedge_histogram_bucket_total": Metric("Observed values that are at most `le`", (*NAMED, "le")),
     "backedge_epochs_total": Metric("Epochs that became a cut", JOB),
     "backedge_given_up_epochs_total": Metric("Epochs that never became a cut", JOB),
     "backedge_epoch_seconds_total": Metric("Time that complete epochs took", JOB),
@@ -128,6 +141,9 @@ def _figures(status: RunStatus) -> Iterator[Figure]:
             inputs = waiting.get(f"{operator.name}/{task.index}", [])
             for name, value in _of_task(task, inputs):
                 yield Figure(name, tags, status.attempt, value)
+        for name, counted in operator.counted.items():
+            for metric, tags, value in _of_class(counted):
+                yield Figure(metric, (job, name, *tags), status.attempt, value)
     heads = {channel.loop: channel.receiver.rpartition("/")[0] for channel in status.channels if channel.loop}
     for loop in status.loops:
         if loop.name in heads:
@@ -150,6 +166,18 @@ def _of_task(task: TaskStatus, inputs: list[ChannelStatus]) -> Iterator[tuple[st
     yield "backedge_backlog_bytes", sum(channel.backlog_bytes for channel in inputs)
     yield "backedge_running_calls", task.calls_running
     yield "backedge_waiting_calls", task.calls_waiting
+
+
+def _of_class(counted: CountedStatus) -> Iterator[tuple[str, Tags, float]]:
+    for name, total in counted.counters.items():
+        yield "backedge_counter_total", (name,), total
+    for name, histogram in counted.histograms.items():
+        yield "backedge_histogram_count_total", (name,), histogram.count
+        yield "backedge_histogram_sum_total", (name,), histogram.sum
+        up_to = 0
+        for bound in sorted(histogram.buckets, key=float):
+            up_to += histogram.buckets[bound]
+            yield "backedge_histogram_bucket_total", (name, "+Inf" if bound == "inf" else bound), up_to
 
 
 def _of_epoch(job: str, epoch: EpochStatus, heads: Mapping[str, str]) -> Iterator[Figure]:

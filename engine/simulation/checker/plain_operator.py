@@ -244,6 +244,12 @@ class Context:
         """Random numbers, others than those of the engine: what depends on them cannot be compared."""
         return random.Random(0)
 
+    def counter(self, name: str) -> Uncounted:
+        return Uncounted()
+
+    def histogram(self, name: str) -> Uncounted:
+        return Uncounted()
+
     def keys(self) -> Iterator[Any]:
         """Each key that has a value, which is the current one meanwhile."""
         before = self.state.key
@@ -271,6 +277,14 @@ class Context:
     def clear_timer(self, at_ms: int | None = None) -> None:
         key = self.state.key
         self._of.timers = [timer for timer in self._of.timers if timer[1] != key or at_ms not in (None, timer[0])]
+
+
+class Uncounted:
+    """A counter or a histogram: nothing depends on what they count."""
+
+    def add(self, amount: float = 1) -> None: ...
+
+    def observe(self, value: float) -> None: ...
 
 
 class State:
