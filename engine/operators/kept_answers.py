@@ -43,7 +43,9 @@ class KeptAnswersOperator(MapAsyncOperator):
     def __init__(self, kind: MapAsync, place: Place) -> None:
         super().__init__(kind, place)
         self._asked_about = kind.asked_about
-        self._key = key_function(place.operator.keys.get("in"))
+        key = place.operator.keys.get("in")
+        self._by_question = key == kind.asked_about
+        self._key = key_function(key)
         self._state = self.keyed_values()
         self._questions = self.questions_class(self._state, Epoch(0))
         self._asked: dict[int, Question] = {}
@@ -60,7 +62,7 @@ class KeptAnswersOperator(MapAsyncOperator):
             self._wait_for(question, record)
         for payload in () if state is None else state.pending:  # of a run whose answers were not kept
             record, hops = pickle.loads(payload)
-            self._ask([record], hops, [(of := self._asked_about(record), of)])
+            self._ask([record], hops)
 
     def load_answers(self, entries: Iterable[Known], segment: Epoch) -> None:
         """What the journal has since the restored cut. New answers go into that segment."""
@@ -80,24 +82,25 @@ class KeptAnswersOperator(MapAsyncOperator):
     # -- questions -----------------------------------------------------------------------------------------------------
 
     def accept(self, edge: Edge) -> TakeRecords:
-        route, asked_about = self.key_of(edge), self._asked_about
-        if edge.by == asked_about:
-            return lambda records, hops: self._ask(records, hops, [(of := route(record), of) for record in records])
+        return self._ask
 
-        def take(records: list[Any], hops: Hops) -> None:
-            # Records of one key may be asked about at the same task only.
-            keys = [(route(record), asked_about(record)) for record in records]
-            self._ask(records, hops, [(key, digest_of((key, identity))) for key, identity in keys])
-
-        return take
-
-    def _ask(self, records: list[Any], hops: Hops, keys: list[tuple[Any, str]]) -> None:
-        for record, hop, (key, identity) in zip(records, spread(hops, len(records)), keys, strict=True):
+    def _ask(self, records: list[Any], hops: Hops) -> None:
+        for record, hop in zip(records, spread(hops, len(records)), strict=True):
+            key, identity = self._key_and_identity(record)
             payload = dump(self.name, "a record that waits for its answer", (record, hop))
             kept_under = key_in_group(key_group(key), int(identity, 16) & WITHIN_GROUP)
             question = self._questions.ask(kept_under, identity, payload)
             self._wait_for(question, payload)
             self._pay(question)
+
+    def _key_and_identity(self, record: Any) -> tuple[Any, str]:
+        """The key that the record is routed by, and its identity among the questions of this task."""
+        identity = self._asked_about(record)
+        if self._by_question:
+            return identity, identity
+        # Records of one key may be asked about at the same task only.
+        key = canonical_key(self._key(record))
+        return key, digest_of((key, identity))
 
     def _wait_for(self, question: Question, payload: bytes) -> None:
         call_id = next(self.place.call_ids)

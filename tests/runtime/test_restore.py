@@ -11,6 +11,8 @@ import pytest
 from backedge import Collect, Flow, Items, Stream
 from backedge.engine.state.split_own_state import move_whole
 from backedge.graphs.ids import Attempt, Epoch
+from backedge.graphs.kinds import Answers
+from backedge.graphs.routing import key_group
 from backedge.graphs.task_errors import MisuseError
 from backedge.recovery.cut.cut import OperatorState
 from tests.runtime.tasks import Tasks, encoded, flow_of, records_of
@@ -137,6 +139,18 @@ def test_calls_not_yet_answered_are_made_again_with_the_record_as_it_arrived():
     home = Tasks(flow, restored=states).home("op")
     assert [home.call(id).record for id in home.unanswered] == [{"a": 2}, {"a": 3}]
     assert [(b.records, b.hops) for _, b in home.on_answer(home.unanswered[1], "x")] == [(["x"], 2)]
+
+
+def test_calls_of_a_run_that_kept_no_answers_wait_in_the_key_groups_of_their_records():
+    def asking(answers: Answers) -> Flow:
+        return flow_of(lambda s: s.key_by("a").map_async(dict, answers=answers, name="op"))
+
+    tasks = Tasks(asking("again"))
+    tasks.feed("op", records := [{"a": 1}, {"a": 2}, {"a": 3}])
+    runtime = Tasks(asking("kept"), restored=tasks.capture()).home("op")
+    asked = [runtime.question(call_id) for call_id in runtime.unanswered]
+    groups = [key_group(of[1].key) for of in asked if of is not None]
+    assert groups == [key_group(record["a"]) for record in records]
 
 
 def test_a_source_reads_on_where_it_was():
