@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from backedge import CSV, Flow, JsonLines, Parquet, Range, ScheduleError, simulate
+from backedge.engine.io.files.disk import Disk
 from backedge.engine.io.files.file_errors import UnknownTransactionError
 from backedge.engine.io.files.file_formats import RehearsedFiles, RehearsedObjects
 from backedge.engine.io.files.rolls import Rolls
@@ -39,14 +40,16 @@ def test_files_of_several_cuts_are_rehearsed_and_a_part_that_is_joined_twice_is_
     joined: list[int] = []
     join = RehearsedFiles.join
 
-    def counted(sink: RehearsedFiles, parts: Sequence[Path], path: Path) -> None:
+    def counted(sink: RehearsedFiles, disk: Disk, parts: Sequence[Path], path: Path) -> None:
         joined.append(len(parts))
-        join(sink, parts, path)
+        join(sink, disk, parts, path)
 
     monkeypatch.setattr(RehearsedFiles, "join", counted)
     simulate(halving(JsonLines("odd")), seeds=range(15), crashes=3)
     assert len(joined) > 10 and min(joined) > 1
-    monkeypatch.setattr(RehearsedFiles, "join", lambda sink, parts, path: join(sink, [*parts, parts[0]], path))
+    monkeypatch.setattr(
+        RehearsedFiles, "join", lambda sink, disk, parts, path: join(sink, disk, [*parts, parts[0]], path)
+    )
     with pytest.raises(ScheduleError, match="'odd'"):
         simulate(halving(JsonLines("odd")), seeds=range(15), crashes=3)
 

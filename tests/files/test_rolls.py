@@ -16,6 +16,7 @@ import pytest
 
 from backedge.engine.io.files.file_errors import OutputError, UnknownTransactionError
 from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet
+from backedge.engine.io.files.parquet_part import ParquetPart
 from backedge.engine.io.files.rolls import PIECES_MAX, Rolls
 from backedge.engine.io.files.staging import Staging
 from backedge.engine.operators.services import close_writer
@@ -134,6 +135,20 @@ def test_records_with_other_columns_go_into_another_file(place: OutputPlace, kin
     task.write(4)
     task.opened.close()
     assert [name.split(".epoch-")[1] for name in place.published] == [f"{n}{kind.ending}" for n in (1, 3, 4)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_that_comes_in_the_middle_of_a_cut_is_one_of_all_its_records(
+    place: OutputPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+):
+    """CSV and Parquet write the file of a cut again."""
+    monkeypatch.setattr(ParquetPart.__init__, "__defaults__", (1,))  # rows of a row group
+    opened = place.writer(kind)
+    opened.write([{"n": 1}])
+    task = Task(opened)
+    task.write(2, more="x")
+    opened.close()
+    assert place.numbers(tmp_path, kind) == [1, 2]
 
 
 def test_a_csv_file_has_one_header_even_one_with_line_ends(place: OutputPlace):

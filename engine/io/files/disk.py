@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from backedge.engine.batches.arrow import arrow
 
@@ -42,6 +42,10 @@ class Disk:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         # Not a Python file object: those complain when dropped unclosed, as happens in a failed attempt.
         return arrow().OSFile(str(path), "wb")
+
+    def read(self, path: Path) -> BinaryIO:
+        """Open a file for reading. What is removed or created under its name meanwhile is not read."""
+        return path.open("rb")
 
     def sync_file(self, path: Path) -> None:
         """Make the content of a file durable."""
@@ -120,3 +124,25 @@ class UnsyncedDisk(Disk):
 
     def _sync(self, path: Path, flags: int) -> None:
         """Nothing is lost that the system has."""
+
+
+class AnonymousDisk(Disk):
+    """A local disk whose files lose their names when they are created, so that they go when this process dies."""
+
+    def __init__(self) -> None:
+        self._open: dict[Path, int] = {}
+
+    def open(self, path: Path, *, is_private: bool = False) -> Stream:
+        stream = super().open(path, is_private=is_private)
+        self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        path.unlink()
+        return stream
+
+    def read(self, path: Path) -> BinaryIO:
+        file = os.fdopen(os.dup(self._open[path]), "rb")
+        file.seek(0)
+        return file
+
+    def remove(self, path: Path) -> None:
+        if path in self._open:
+            os.close(self._open.pop(path))

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, TypeVar
 
 from backedge.engine.batches.arrow import parquet
-from backedge.engine.io.files.disk import UnsyncedDisk
+from backedge.engine.io.files.disk import Disk, UnsyncedDisk
 from backedge.engine.io.files.file_errors import OutputError, unpublished
 from backedge.engine.io.files.file_output import FileOutput
 from backedge.engine.io.files.former_places import WriterOfSeveralPlaces
@@ -165,8 +165,8 @@ class FileSink(Files, FileFormat, Sink[Any]):
     def open_writer(self, place: SinkPlace) -> SinkWriter:
         types: dict[str, Any] = {}
 
-        def new_part(path: Path) -> Part:
-            return self.new_part(path, place.operator, types)
+        def new_part(disk: Disk, path: Path) -> Part:
+            return self.new_part(disk, path, place.operator, types)
 
         writers = [output.open_writer(new_part) for output in self._outputs(place)]
         return writers[0] if len(writers) == 1 else WriterOfSeveralPlaces(writers)
@@ -241,8 +241,8 @@ class RehearsedFiles(FileSink):
     disk = UnsyncedDisk()
     ending = ".pickle"
 
-    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
-        return PicklePart(self.disk, path, sink)
+    def new_part(self, disk: Disk, path: Path, sink: str, types: dict[str, Any]) -> Part:
+        return PicklePart(disk, path, sink)
 
     def published(self) -> list[Any]:
         """The records of all files. What waits to be published together is not among them."""
@@ -298,8 +298,8 @@ class JsonLines(FileSource[dict[str, Any]], FileSink):
     def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
         return JsonSplit(self.location, split, position)
 
-    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
-        return JsonPart(self.disk, path, sink)
+    def new_part(self, disk: Disk, path: Path, sink: str, types: dict[str, Any]) -> Part:
+        return JsonPart(disk, path, sink)
 
 
 @public
@@ -323,22 +323,23 @@ class CSV(FileSource[dict[str, Any]], FileSink):
     def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
         return CsvSplit(self.location, split, position)
 
-    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
-        return CsvPart(self.disk, path, sink)
+    def new_part(self, disk: Disk, path: Path, sink: str, types: dict[str, Any]) -> Part:
+        return CsvPart(disk, path, sink)
 
-    def join(self, parts: Sequence[Path], path: Path) -> None:
-        join_bytes(self.disk, parts, path, header_bytes=len(self.form_of(parts[0])))
+    def join(self, disk: Disk, parts: Sequence[Path], path: Path) -> None:
+        join_bytes(disk, parts, path, header_bytes=len(self.form_of(parts[0])))
 
     def length_of(self, path: Path) -> int:
         """Bytes after the header."""
         return path.stat().st_size - len(self.form_of(path))
 
-    def extract(self, file: Path, spans: Sequence[tuple[int, int]], path: Path) -> None:
+    def extract(self, disk: Disk, file: Path, spans: Sequence[tuple[int, int]], path: Path) -> None:
         """The header, and these bytes after it."""
-        cut_bytes(self.disk, file, spans, path, header_bytes=len(self.form_of(file)))
+        cut_bytes(disk, file, spans, path, header_bytes=len(self.form_of(file)))
 
     def form_of(self, path: Path) -> bytes:
-        return csv_header(path)
+        with path.open("rb") as file:
+            return csv_header(file)
 
 
 @public
@@ -361,18 +362,18 @@ class Parquet(FileSource[dict[str, Any]], FileSink):
     def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
         return ParquetSplit(self.location, split, position)
 
-    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
-        return ParquetPart(self.disk, path, sink, types)
+    def new_part(self, disk: Disk, path: Path, sink: str, types: dict[str, Any]) -> Part:
+        return ParquetPart(disk, path, sink, types)
 
-    def join(self, parts: Sequence[Path], path: Path) -> None:
+    def join(self, disk: Disk, parts: Sequence[Path], path: Path) -> None:
         """The rows of one after the other, in row groups of many rows."""
-        join_parquet(self.disk, parts, path)
+        join_parquet(disk, parts, path)
 
     def length_of(self, path: Path) -> int:
         return count_rows(path)
 
-    def extract(self, file: Path, spans: Sequence[tuple[int, int]], path: Path) -> None:
-        cut_parquet(self.disk, file, spans, path)
+    def extract(self, disk: Disk, file: Path, spans: Sequence[tuple[int, int]], path: Path) -> None:
+        cut_parquet(disk, file, spans, path)
 
     def form_of(self, path: Path) -> Any:
         return parquet().read_schema(path)

@@ -65,9 +65,6 @@ class FolderStorage(OutputStorage):
         self.disk.sync_folder(path.parent)
         return size
 
-    def drop(self, part: Path) -> None:
-        self.disk.remove(part)
-
     def unfinished(self) -> Iterable[str]:
         return [f"{_OPEN}/{name}" for name in self.list(_OPEN)]
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from backedge.engine.io.files.disk import AnonymousDisk
 from backedge.engine.io.files.file_errors import OutputError
 from backedge.engine.io.files.output_storage import STAGING, OutputStorage
 from backedge.recovery.stores.store_calls import create_exclusively, exists
@@ -44,7 +45,7 @@ class ObjectStorage(OutputStorage):
         self._staged = store.below(self._above)
         self.location, self.staging_location = store.location, self._staged.location
         self.claims = store.below(STAGING)
-        self._open: dict[Path, int] = {}
+        self.disk = AnonymousDisk()
 
     def try_out(self, sink: str) -> None:
         """Write an object, and copy another to its name: only this shows that the store refuses that."""
@@ -70,22 +71,12 @@ class ObjectStorage(OutputStorage):
     def new_part(self) -> Path:
         return Path(tempfile.gettempdir(), f"backedge-{secrets.token_hex(16)}")
 
-    def hide(self, part: Path) -> None:
-        """Remove the name of a local file, which goes when this process dies."""
-        self._open[part] = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
-        part.unlink()
-
     def stage(self, part: Path, name: str) -> int:
-        with os.fdopen(os.dup(self._open[part]), "rb") as file:
+        with self.disk.read(part) as file:
             self._staged.upload(name, file)
             size = os.fstat(file.fileno()).st_size
-        self.drop(part)
+        self.disk.remove(part)
         return size
-
-    def drop(self, part: Path) -> None:
-        part.unlink(missing_ok=True)
-        if part in self._open:
-            os.close(self._open.pop(part))
 
     # -- staged objects --------------------------------------------------------------------------------------------
 

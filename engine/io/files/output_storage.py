@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from backedge.engine.io.files.disk import Disk
 from backedge.recovery.stores.store_protocol import Store
 
 STAGING = "_staging"
@@ -35,6 +36,9 @@ class OutputStorage(ABC):
     staging_location: str
     """The staging of the sink, for people to read."""
 
+    disk: Disk
+    """Where local files are written."""
+
     claims: Store
     """The store of the claim to this place."""
 
@@ -53,18 +57,11 @@ class OutputStorage(ABC):
 
     @abstractmethod
     def new_part(self) -> Path:
-        """The path of a new local file."""
-
-    def hide(self, part: Path) -> None:  # noqa: B027  # a sweep finds those in folders
-        """A local file has been created: let it go if this process dies."""
+        """A path for a new local file."""
 
     @abstractmethod
     def stage(self, part: Path, name: str) -> int:
         """Move a local file that is closed to a staged name. Returns its size in bytes."""
-
-    @abstractmethod
-    def drop(self, part: Path) -> None:
-        """Let go of a local file, if it is still there."""
 
     def unfinished(self) -> Iterable[str]:
         """Local files of all tasks that a sweep may remove, as staged names."""

@@ -148,7 +148,7 @@ class ParquetPart:
         else:
             self._writer.close()
             self._stream.close()
-            with parquet().ParquetFile(self._path) as file:
+            with self._disk.read(self._path) as former, parquet().ParquetFile(former) as file:
                 self._disk.remove(self._path)
                 self._stream = self._disk.open(self._path)
                 self._writer = _writer(self._stream, schema)

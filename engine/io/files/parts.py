@@ -63,21 +63,21 @@ class FileFormat(ABC):
     roll_s: float | None
 
     disk: ClassVar[Disk] = Disk()
-    """All operations on files go through this."""
+    """All operations on files in a folder go through this."""
 
     ending: ClassVar[str]
     """The ending of the written files."""
 
     @abstractmethod
-    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
+    def new_part(self, disk: Disk, path: Path, sink: str, types: dict[str, Any]) -> Part:
         """Create a file for a transaction. `types` is shared by all parts of a task."""
 
-    def join(self, parts: Sequence[Path], path: Path) -> None:
+    def join(self, disk: Disk, parts: Sequence[Path], path: Path) -> None:
         """Write the records of these files, which have the same form, into a new one; always the same bytes.
 
         Their contents follow one another, unless the format needs more.
         """
-        join_bytes(self.disk, parts, path)
+        join_bytes(disk, parts, path)
 
     def form_of(self, path: Path) -> Any:
         """What the files that are joined must have in common."""
@@ -87,9 +87,9 @@ class FileFormat(ABC):
         """The length of a file's records, in a unit in which the lengths of joined files add up. By default, bytes."""
         return path.stat().st_size
 
-    def extract(self, file: Path, spans: Sequence[tuple[int, int]], path: Path) -> None:
+    def extract(self, disk: Disk, file: Path, spans: Sequence[tuple[int, int]], path: Path) -> None:
         """Write these parts of a file's records into a new one, in the unit of `length_of`."""
-        cut_bytes(self.disk, file, spans, path)
+        cut_bytes(disk, file, spans, path)
 
     @abstractmethod
     def of_ending(self, ending: str) -> FileFormat:
@@ -187,8 +187,8 @@ class CsvPart:
             self._stream.write(header)
             return
         self._stream.close()
-        with self._path.open("rb") as file:
-            file.seek(len(csv_header(self._path)))
+        with self._disk.read(self._path) as file:
+            csv_header(file)
             self._disk.remove(self._path)
             self._stream = self._disk.open(self._path)
             self._stream.write(header)
@@ -244,12 +244,11 @@ def cut_bytes(disk: Disk, file: Path, spans: Iterable[tuple[int, int]], path: Pa
         stream.close()
 
 
-def csv_header(path: Path) -> bytes:
-    """The first line of a file that a `CsvPart` wrote; a name of a column may contain line ends."""
-    with path.open("rb") as file:
-        header = file.readline()
-        while header.count(b'"') % 2 and (line := file.readline()):
-            header += line
+def csv_header(file: BinaryIO) -> bytes:
+    """Read the first line of a file that a `CsvPart` wrote; a name of a column may contain line ends."""
+    header = file.readline()
+    while header.count(b'"') % 2 and (line := file.readline()):
+        header += line
     return header
 
 

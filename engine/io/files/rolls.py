@@ -183,11 +183,10 @@ class Rolls:
     def _join(self, sink: FileFormat, pieces: Sequence[Path], first: str, ending: str) -> str:
         joined = self._storage.new_part()
         try:
-            sink.join(pieces, joined)
-            self._storage.hide(joined)
+            sink.join(self._storage.disk, pieces, joined)
             return self._staging.stage_joined(joined, first, ending)
         finally:
-            self._storage.drop(joined)
+            self._storage.disk.remove(joined)
 
     def _unknown(self, name: str) -> UnknownTransactionError:
         prepared, storage = self._staging.prepared_names(), self._storage

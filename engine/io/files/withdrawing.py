@@ -106,7 +106,7 @@ class Withdrawing:
         finally:
             stream.close()
         disk.sync_file(record)
-        write = partial(self._format.of_ending(roll.ending).extract, target, _spans(roll.lengths, rest))
+        write = partial(self._format.of_ending(roll.ending).extract, disk, target, _spans(roll.lengths, rest))
         disk.create(file, self._storage.new_part(), write)
         disk.sync_folder(own)
         disk.rename(record, record_path)

@@ -19,6 +19,7 @@ from time import monotonic
 from typing import Any
 
 from backedge.engine.batches.columns import Records
+from backedge.engine.io.files.disk import Disk
 from backedge.engine.io.files.file_errors import UnfinishedOutputError, UnknownTransactionError
 from backedge.engine.io.files.parts import Part
 from backedge.engine.io.files.rolls import PIECES_MAX, RollLimits, Rolls, lines_of
@@ -29,7 +30,7 @@ from backedge.graphs.io import SinkPlace
 Receive = Callable[[str, list[Any]], object]
 """Takes the name of a transaction and its records."""
 
-NewPart = Callable[[Path], Part]
+NewPart = Callable[[Disk, Path], Part]
 """Creates the local file of a part, in the format of the sink."""
 
 
@@ -60,8 +61,7 @@ class FileWriter:
         try:
             if self._part is None:
                 self._path = self._storage.new_part()
-                self._part = self._new_part(self._path)
-                self._storage.hide(self._path)
+                self._part = self._new_part(self._storage.disk, self._path)
             self._part.write(records)
         except OSError as error:
             self._failure = error
@@ -102,7 +102,7 @@ class FileWriter:
     def close(self) -> None:
         """Drop the open transaction, and publish what waits for later ones; the writer is not used any more."""
         if self._path is not None:
-            self._storage.drop(self._path)
+            self._storage.disk.remove(self._path)
         self._part, self._path = None, None
         # If this attempt was superseded, all of it may be gone. What is lost is found where the cut is restored.
         with suppress(UnknownTransactionError):
