@@ -47,7 +47,7 @@ def retry_later(
     after: Callable[[Exception], float | None] | None = None,
     concurrency: int = 100,
     timeout: float | None = None,
-    answers: Answers = "again",
+    answers: Answers = "kept",
     **options: Unpack[Placing],
 ) -> Retried:
     """The answers of `f(record)`, which is called up to `tries` times while it raises errors of the kinds in `on`.

@@ -22,7 +22,6 @@ from backedge.graphs.options import Placing, check_count, is_above_zero
 from backedge.graphs.process_class import Context, ProcessInputs
 from backedge.graphs.public import public
 from backedge.graphs.stream import Stream, add_process
-from backedge.graphs.task_errors import MisuseError, show
 
 T = TypeVar("T")
 
@@ -93,13 +92,11 @@ class Throttle(ProcessInputs[Any, Any]):
         held = cast(Held, ctx.state.get() or Held(deque()))
         if input == "in":
             held.waiting.append((value, ctx.hops))
-        elif held.out == 0:
-            raise MisuseError(
-                f"throttle: record {show(value)} comes back on done=, but no record of key {show(ctx.key)} is out: "
-                "feed done= with each record that has left, once"
-            )
-        else:
+        elif held.out:
             held.out -= 1
+        else:
+            # Not an error: a batch that was damaged on its way is found out at the next barrier.
+            ctx.counter("done_without_being_out").add()
         self.let_go(ctx, held)
 
     def on_timer(self, ctx: Context[Any], at_ms: int) -> None:

@@ -20,7 +20,7 @@ def test_one_record_of_each_key_passes_in_a_loop_that_crashes():
     again.feed(seen.flat_map(lambda n: [n, n * 2 % 11, n * 3 % 11], name="next"))
     seen.write(Collect(), name="seen")
     result = simulate(flow, seeds=range(30))
-    assert sorted(result.outputs["seen"]) == list(range(1, 11)) and result.restores_with_log
+    assert sorted(result.outputs["seen"]) == list(range(1, 11)) and result.restores
 
 
 def distinct_tasks(within: float | None, restored: Any = None) -> Tasks:
