@@ -75,7 +75,7 @@ class OperatorRuntime:
     """
 
     meters: Meters | None = None
-    """What the user's class counts."""
+    """What the user's class counts, or the engine of an operator that calls outside."""
 
     def __init__(self, place: Place) -> None:
         self.place = place

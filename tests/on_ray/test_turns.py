@@ -195,6 +195,7 @@ def test_an_answer_that_is_kept_leaves_when_the_journal_has_it(asked: tuple[Call
     assert around.sent == []
     driver.calls.on_kept(around.unwritten)
     assert around.sent == ["seven"]
+    assert driver.runtime.counted()["ask"].counters == {"answered": 1}
 
 
 def test_an_answer_that_an_earlier_call_has_brought_counts_and_leaves_when_the_journal_has_it(
@@ -208,3 +209,28 @@ def test_an_answer_that_an_earlier_call_has_brought_counts_and_leaves_when_the_j
     driver.calls.on_kept(around.unwritten)
     assert around.sent == ["seven"]
     assert not driver.calls.running
+
+
+def test_what_calls_bring_cost_and_save_is_counted():
+    flow, around = Flow(), Caller()
+    by_key = flow.read(Items([])).key_by(lambda _: 0)
+    answers = by_key.map_async(str, cost=len, budget=3, on_error="dead_letter", name="ask")
+    answers.rebalance().write(Collect(), name="answers")
+    answers.dead_letters.rebalance().write(Collect(), name="refused")
+    driver = first_task_of("ask", flow, around)
+
+    def take(seq: int, record: int) -> None:
+        driver.receive(driver.core.task.inputs[0].id, ATTEMPT, Data(seq, encode(Batch([record], 0))))
+        driver.turn(taken_max=1, read_max=1, until_ns=SLICE_NS)
+
+    take(1, 7)
+    ((call_id, question),) = around.made
+    driver.calls.on_answer(call_id, "7", None)
+    driver.calls.on_outlived("ask", question._replace(number=1), "77", None)
+    driver.calls.on_kept(around.unwritten)
+    take(2, 7)
+    take(3, 8)
+    assert len(around.made) == 1
+    assert around.sent == ["7", "77", 8]
+    counted = driver.runtime.counted()["ask"].counters
+    assert counted == {"answered": 1, "cost": 1, "answered_before": 1, "over_budget": 1}
