@@ -5,8 +5,10 @@ from __future__ import annotations
 from backedge.recovery.stores.run_status import (
     BarrierStatus,
     ChannelStatus,
+    CountedStatus,
     EpochStatus,
     FailureStatus,
+    HistogramStatus,
     LoopLog,
     LoopStatus,
     OperatorStatus,
@@ -27,6 +29,9 @@ def rich(records: int = 54_321) -> RunStatus:
             (name, "checked") if name == "plan" else (name,),
             is_source=name == "orders",
             is_sink=name in ("given_up", "done"),
+            counted={"judge": CountedStatus({"verdicts": 1_234}, {"seconds": HistogramStatus(4, 3.0)})}
+            if name == "judge"
+            else {},
             tasks=tuple(
                 TaskStatus(index, f"a{index}", records // 3, records // 4, 812.5, 790.0, *busy.get(name, (0.02, 0.0)))
                 if name != "think"

@@ -339,7 +339,7 @@ def test_another_server_of_this_machine_gets_no_token_and_presses_no_button(brow
     page.stop()
 
 
-def test_barriers_calls_and_lost_work_are_shown(browser: Browser, made: Made):
+def test_barriers_calls_counts_and_lost_work_are_shown(browser: Browser, made: Made):
     made.alive[:] = [rich()]
     visit = Visit(browser, made.server.address)
     expect(visit.page.locator('#graph [data-operator="judge"] .barrier')).to_have_text("8: 1 of 2")
@@ -348,6 +348,8 @@ def test_barriers_calls_and_lost_work_are_shown(browser: Browser, made: Made):
     think = visit.page.locator("#tasks tbody tr", has_text="think/2").locator("td")
     expect(think.nth(8)).to_have_text("3 %")
     expect(think.nth(9)).to_have_text("8 + 32")
+    counts = visit.page.locator("#counts td")
+    expect(counts).to_have_text(["judge", "verdicts", "1,234", "\u2013", "judge", "seconds", "4", "0.75"])
     expect(visit.page.locator("#failures li")).to_contain_text("done again: 4,321 records of 2.50 s")
     visit.close()
 

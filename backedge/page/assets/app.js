@@ -196,6 +196,7 @@ function show(status) {
   showPace(status);
   showLoops(status);
   showTasks(status);
+  showCounts(status);
   showChannels(status);
   showBarriers(status);
   showEpochs(status);
@@ -209,6 +210,16 @@ function showTasks(status) {
     rate(task.in_per_s), rate(task.out_per_s), share(task.busy), share(task.held), share(idle(task)),
     task.calls_running || task.calls_waiting ? `${count(task.calls_running)} + ${count(task.calls_waiting)}` : "–",
   ]);
+}
+
+// What process classes have counted in this attempt; of what they have observed the number and the mean.
+function showCounts(status) {
+  const all = status.operators.flatMap((operator) => Object.entries(operator.counted).flatMap(([name, counted]) => [
+    ...Object.entries(counted.counters).map(([of, total]) => [name, of, rate(total), "–"]),
+    ...Object.entries(counted.histograms).map(([of, found]) => [name, of, count(found.count), rate(found.sum / found.count)]),
+  ]));
+  byId("counts").closest("section").hidden = !all.length;
+  rows("counts", all, ([name, of, , mean]) => `${name} ${of} ${mean === "–"}`, (cells) => cells);
 }
 
 function showChannels(status) {
