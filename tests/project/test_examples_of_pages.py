@@ -54,6 +54,25 @@ def test_the_parts_give_what_the_page_says():
     assert outputs["given_up"] == [{"record": {"text": "never"}, "tries": 3, "error": "ConnectionError: refused"}]
 
 
+SITE = {"http://a/": ["x", "http://b/", "gone"], "http://a/x": ["/"], "http://b/": ["y"], "http://b/y": ["z"]}
+
+
+@pytest.mark.slow
+def test_the_crawler_of_the_page_crawls():
+    """A page that is not there is tried four times, and counts as done for its host."""
+
+    async def fetch(page: dict[str, str]) -> dict[str, Any]:
+        if page["url"] == "http://a/gone":
+            raise ConnectionError("refused")
+        return {**page, "links": SITE.get(page["url"], ["deeper"])}
+
+    flow = made_by_example("parts", 4)["crawler"](["http://a/"], fetch, delay=0.05)
+    outputs = simulate(flow, seeds=range(10)).outputs
+    assert {page["url"] for page in outputs["pages"]} == {*SITE, "http://b/z"} and len(outputs["pages"]) == 5
+    assert outputs["not_fetched"] == [{"url": "http://a/gone"}]
+    assert {page["url"] for page in outputs["too_deep"]} == {"http://b/deeper"}
+
+
 def test_the_calls_give_what_the_page_says():
     outputs = simulate(made_by_example("calls")["flow"], seeds=range(2), crashes=1).outputs
     assert {question["text"] for question in outputs["answers"]} == {"why", "how long"}
