@@ -40,6 +40,8 @@ _NAMES = {
     "backedge.flows": "WrongCallError",
     "backedge.engine.batches.batch": "Hops",
     "backedge.engine.callees.chat": "Chat ChatError Reply",
+    "backedge.engine.callees.pool": "Pool",
+    "backedge.engine.callees.pool_calls": "PoolError",
     "backedge.engine.callees.retry": "retry",
     "backedge.engine.cut_view": "CutView",
     "backedge.engine.io.databases.database_errors": "DatabaseError DatabaseLostError UncommittedOutputError",

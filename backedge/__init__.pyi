@@ -6,6 +6,8 @@ from backedge.compare_command import compare as compare
 from backedge.flows import WrongCallError as WrongCallError
 from backedge.engine.batches.batch import Hops as Hops
 from backedge.engine.callees.chat import Chat as Chat, ChatError as ChatError, Reply as Reply
+from backedge.engine.callees.pool import Pool as Pool
+from backedge.engine.callees.pool_calls import PoolError as PoolError
 from backedge.engine.callees.retry import retry as retry
 from backedge.engine.cut_view import CutView as CutView
 from backedge.engine.io.databases.database_errors import (
@@ -223,6 +225,8 @@ __all__ = [
     "Place",
     "Plan",
     "Poll",
+    "Pool",
+    "PoolError",
     "PostgresTable",
     "PreparationError",
     "Prepared",

@@ -184,7 +184,8 @@ def show(value: Any) -> str:
 
 def _told_frames(error: BaseException) -> list[str]:
     """The user's frames as lines of a message; empty if there are none."""
-    lines = ["    " + line for frame in user_frames(error) for line in frame.rstrip().splitlines()]
+    told = (*user_frames(error), *getattr(error, "__notes__", ()))
+    lines = ["    " + line for each in told for line in each.rstrip().splitlines()]
     return ["  your code, innermost last:", *lines] if lines else []
 
 

@@ -324,6 +324,11 @@ def place() -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
+def ray_job() -> str:
+    """The id of the program that has connected to the cluster; its actors have it as well."""
+    return str(ray.get_runtime_context().get_job_id())
+
+
 def own_address() -> str:
     """The address of this host within the cluster."""
     return str(ray.util.get_node_ip_address())
@@ -463,6 +468,11 @@ def get(pending: Pending, timeout_s: float | None = None) -> Any:
 def put(data: bytes) -> Pending:
     """Put bytes into the object store. `get` gives an array of them, which is mapped from the host's one copy."""
     return ray.put(np.frombuffer(data, np.uint8))
+
+
+def cancel(pending: Pending) -> None:
+    """Cancel a call of an async method."""
+    ray.cancel(pending)
 
 
 def future(pending: Pending) -> Future[Any]:

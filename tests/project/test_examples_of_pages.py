@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from backedge import Collect, Flow, Items, simulate
+from backedge.engine.on_ray import cluster
 from backedge.engine.operators.async_calls import in_event_loop
 from tests.callees.chat_server import Answer, ChatServer, says
 
@@ -114,6 +115,12 @@ def test_the_chat_of_the_page_asks_a_model():
     ((answer,), (refused,)) = outputs["answers"], outputs["refused"]
     assert (answer["answer"], answer["tokens"]) == ("because", 3)
     assert {answer["question"], refused} == {"why", "how"}
+
+
+def test_the_pool_of_the_page_generates(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cluster, "is_connected", lambda: False)
+    outputs = simulate(made_by_example("calls", 5)["flow"], seeds=range(2), crashes=1).outputs
+    assert sorted(outputs["texts"]) == ["HOW!!", "WHY!!"]
 
 
 def test_the_class_of_the_page_takes_its_argument():

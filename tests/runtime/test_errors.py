@@ -16,7 +16,7 @@ from backedge import Collect, Flow, Generate, Items
 from backedge.engine.io.files.services import FileServices
 from backedge.engine.operators.runtime import TaskRuntime
 from backedge.graphs.expansion import expand
-from backedge.graphs.task_errors import MisuseError, RoutingError, UserFunctionError, show
+from backedge.graphs.task_errors import MisuseError, RoutingError, UserFunctionError, show, user_error
 from tests.runtime.tasks import Tasks, by_receiver
 
 RAISED: dict[str, Callable[[], BaseException]] = {
@@ -332,3 +332,10 @@ def test_a_coroutine_is_not_taken_for_true(kind: str):
     for hops in (0, [1, 2]):
         with pytest.raises(MisuseError, match=r"operator 'op': .*coroutine .*slow.* record \d, .*map_async"):
             Tasks(flow_of(CHOICES[kind])).feed("op", [1, 2], hops)
+
+
+def test_the_notes_of_an_error_are_told():
+    """Such as the frames in another process."""
+    error = ValueError("two")
+    error.add_note("raised elsewhere:\n  line 3")
+    assert "    raised elsewhere:\n      line 3\n" in str(user_error("op", error))
