@@ -78,26 +78,19 @@ def retry_later(
         check_function(f, f"retry_later {name!r}", may_await=True)
         ask = _trying(f, policy)
     again = open_loop(stream.draft, f"{name}.again")
-    begun = stream.map(_begin, name=f"{name}.begin").merge(again)
+    begun = stream.map(lambda record: {"record": record, "tries": 0}, name=f"{name}.begin").merge(again)
     asked = begun.map_async(
-        ask,
-        concurrency=concurrency,
-        timeout=timeout,
-        answers=answers,
-        call_key=_asked if answers == "kept" else None,
-        on_error="dead_letter",
-        **options,
+        ask, concurrency=concurrency, timeout=timeout, answers=answers, on_error="dead_letter", **options
     )
-    answered, failed = asked.split(_has_answer, name=f"{name}.has_answer")
-    silent = asked.dead_letters.map(partial(_failed, policy, _SILENT), name=f"{name}.silent")
+    answered, failed = asked.split(lambda outcome: "answer" in outcome, name=f"{name}.has_answer")
+    silent = asked.dead_letters.map(partial(_failed, policy, SILENT), name=f"{name}.silent")
     waited = (
         failed.merge(silent)
         .key_by(AskedAbout("record"))
         .process(BackOff, name=f"{name}.back_off", on_error="dead_letter")
     )
     again.feed(waited)
-    answer = answered.map(_answer, name=f"{name}.answer")
-    return Retried(answer, waited.dead_letters)
+    return Retried(answered.map(operator.itemgetter("answer"), name=f"{name}.answer"), waited.dead_letters)
 
 
 class Retried(Stream[Any]):
@@ -113,23 +106,7 @@ class Retried(Stream[Any]):
         return self._given_up
 
 
-_SILENT = TimeoutError("no answer within timeout=, or one that does not pickle")
-
-
-def _begin(record: Any) -> Attempt:
-    return {"record": record, "tries": 0}
-
-
-def _asked(attempt: Attempt) -> tuple[Any, int]:
-    return attempt["record"], attempt["tries"]
-
-
-def _has_answer(outcome: dict[str, Any]) -> bool:
-    return "answer" in outcome
-
-
-def _answer(outcome: dict[str, Any]) -> Any:
-    return outcome["answer"]
+SILENT = TimeoutError("no answer within timeout=, or one that does not pickle")
 
 
 def _failed(policy: Policy, error: Exception, attempt: Attempt) -> Attempt:
