@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,28 +72,17 @@ def test_a_message_is_retried_four_times_at_most_after_pauses_that_double():
     assert found == {**delivered, 5: (5, 600, False), 6: (5, 600, False)}
 
 
-def conversations(*requests: str, budget: int) -> dict[str, list[Record]]:
-    asked = [{"conversation": number, "request": text, "budget": budget} for number, text in enumerate(requests)]
-    return {"requests": asked}
-
-
 @pytest.mark.slow
-def test_a_conversation_ends_with_its_answer_or_out_of_budget():
-    # The tool fails n % 3 times for n before it works; a sum that four divides is answered wrongly at first.
-    inputs = conversations("Sum the squares of 5 1 3", "Sum the squares of 3 3 5 5", "Sum the squares of 2 4", budget=9)
-    finished = simulate(agent_loop.flow(NOWHERE, AT_ONCE), inputs, seeds=range(5), crashes=2).outputs["finished"]
-    found = {row["conversation"]: (row["answer"], row["calls"]) for row in finished}
-    assert found == {0: (35, 8), 1: (None, 9), 2: (20, 9)}
-
-
-def test_any_model_that_completes_messages_will_do():
-    class Brief:
-        def complete(self, messages: list[agent_loop.Message]) -> str:
-            return "ACCEPT" if messages[-1]["content"] == agent_loop.ASK_TO_JUDGE else "ANSWER 7"
-
-    flow = agent_loop.flow(NOWHERE, AT_ONCE, Brief())
-    finished = simulate(flow, conversations("Say seven", budget=5), seeds=range(2)).outputs["finished"]
-    assert finished == [{"conversation": 0, "answer": 7, "calls": 2}]
+def test_a_conversation_ends_with_an_answer_a_decision_or_its_budget(tmp_path: Path):
+    # The tool fails n % 3 times for n before it works. Who has more than 600 is asked about.
+    asked = ["5 1 3", "2 5 2 5 2", "20 15", "20 16", "20 18"]
+    requests = [{"conversation": n, "request": f"Sum the squares of {numbers}"} for n, numbers in enumerate(asked)]
+    with closing(agent_loop.open_decisions(str(tmp_path))) as decisions, decisions:
+        decisions.executemany("INSERT INTO decisions VALUES (?, ?)", [(2, "approved"), (3, "refused")])
+    flow = agent_loop.flow(str(tmp_path), AT_ONCE, day_s=0.05)
+    finished = simulate(flow, {"requests": requests}, seeds=range(5), crashes=2).outputs["finished"]
+    ended = {row["conversation"]: row["ended"] for row in finished}
+    assert ended == {0: "The answer is 35", 1: "out of budget", 2: "The answer is 625", 3: "withheld", 4: "withheld"}
 
 
 def reached(*versions: list[tuple[int, int, bool]]) -> list[set[int]]:

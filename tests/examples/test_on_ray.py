@@ -93,7 +93,7 @@ def test_a_clean_run_and_one_that_is_killed_give_what_spark_computes(
         (count_and_print, [{"printer": shop, "article": "pen", "number": 1} for shop in ("north", "south")], "pen"),
         (token_ring, [{"wish": 4, "member": 0, "turn": 1, "page": 1}], "of the wishes 4"),
         (retry_queue, [{"tries": 2, "paused_ms": 40, "delivered": True}], "1 delivered at try 2"),
-        (agent_loop, [{"conversation": 1, "answer": None, "calls": 7}], "out of budget after  7 calls"),
+        (agent_loop, [{"conversation": 1, "ended": "out of budget", "turns": 7}], "out of budget  after  7 turns"),
         (reachability, [{"version": 9, "vertex": 2, "reached": 1}], "1 of 101 vertices"),
         (nested_loops, [{"account": account, "core": 2} for account in (7, 3)], "accounts 3, 7"),
         (rollout_training, [{"batch": batch, "steps": 10 * batch} for batch in range(12)], "from batch 6"),
