@@ -12,6 +12,7 @@ from backedge.engine.io.files.file_errors import OutputError, UnknownTransaction
 from backedge.engine.io.files.file_formats import CSV, FileSink, JsonLines
 from backedge.engine.io.later_output import LaterOutput
 from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.protocol.orders import Sweep
 from tests.files.opened import (
     SINK,
     batch,
@@ -82,6 +83,15 @@ def test_leftovers_are_removed_from_the_former_place_too(tmp_path: Path):
     opened(tmp_path, "b", 2)
     swept(tmp_path, "b", 2, [transaction(1)])
     assert [path.name for path in tmp_path.glob("a/_staging/*/*/prepared/*")] == [f"{transaction(1)}.jsonl"]
+
+
+def test_the_end_of_a_run_publishes_what_dead_tasks_have_left_in_each_place(tmp_path: Path):
+    for attempt, path in ((1, "a"), (2, "b")):
+        stage(opened(tmp_path, path, attempt), batch(attempt), transaction(attempt, attempt))
+    listed = frozenset(transaction(attempt, attempt) for attempt in (1, 2))
+    over = Sweep(Attempt(2), True, frozenset(), None, listed, listed, committed=listed)
+    services(tmp_path / CUTS, attempt=Attempt(2)).sweep(sink(JsonLines(str(tmp_path / "b"))), over)
+    assert (numbers(tmp_path / "a"), numbers(tmp_path / "b")) == ([1], [2])
 
 
 def test_output_is_replaced_in_the_former_place_too(tmp_path: Path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -23,6 +24,7 @@ _OF_ATTEMPT = re.compile(r"attempt-(\d+)\.\d+-[0-9a-f]+")
 _STAGED = re.compile(r"(.+\.epoch-\d+)(\.[^/]*)?", re.DOTALL)
 
 
+@lru_cache(maxsize=1024)
 def path_name(name: str) -> str:
     """One component of a path, unique for each name; never hidden, never leading out of its folder.
 
