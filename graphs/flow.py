@@ -22,10 +22,11 @@ from backedge.graphs.options import BatchFormat, OnError, Placing, check_functio
 from backedge.graphs.plan import Plan
 from backedge.graphs.process_class import ProcessInputs, check_inputs_are_no_arguments
 from backedge.graphs.public import public
-from backedge.graphs.stream import Known, Stream, add_process, add_step, first_output, process_options
+from backedge.graphs.stream import Stream, add_process, add_step, first_output, process_options
 from backedge.graphs.vertex_program import OfFreeVertexProgram, OfVertexProgram, VertexProgram, add_vertex_program
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 NOT_GIVEN: Any = object()
 
@@ -69,15 +70,35 @@ class Flow:
             )
         return Stream(self.draft, (Tail(add_step(self.draft, Read(source), {}, options)),))
 
+    @overload
     def loop(
         self,
         name: str,
-        of: type[Known] | None = None,
+        of: type[T],
         *,
         max_rounds: int | None = None,
         on_limit: OnLimit = "dead_letter",
         endless: bool = False,
-    ) -> Loop[Known]:
+    ) -> Loop[T]: ...
+    @overload
+    def loop(
+        self,
+        name: str,
+        of: None = None,
+        *,
+        max_rounds: int | None = None,
+        on_limit: OnLimit = "dead_letter",
+        endless: bool = False,
+    ) -> Loop[Any]: ...
+    def loop(
+        self,
+        name: str,
+        of: type[Any] | None = None,
+        *,
+        max_rounds: int | None = None,
+        on_limit: OnLimit = "dead_letter",
+        endless: bool = False,
+    ) -> Loop[Any]:
         """A stream with an open end, to be fed later: a free-running loop, which handles each record on its own.
 
         `of` tells type checkers the type of its records. A record that would go round more than `max_rounds` times goes
@@ -146,9 +167,10 @@ class Flow:
         self.draft.constants[name] = made
         return made
 
+    @overload
     def process(
         self,
-        operator: type[ProcessInputs[Any, Known]] | type[object],
+        operator: type[ProcessInputs[Any, U]],
         /,
         *,
         name: str | None = None,
@@ -160,7 +182,38 @@ class Flow:
         num_gpus: float | None = None,
         resources: Mapping[str, float] | None = None,
         **arguments: Any,
-    ) -> Stream[Known]:
+    ) -> Stream[U]: ...
+    @overload
+    def process(
+        self,
+        operator: type[object],
+        /,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        batch_format: BatchFormat | None = None,
+        on_error: OnError = "fail",
+        copy_output: bool = True,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        **arguments: Any,
+    ) -> Stream[Any]: ...
+    def process(
+        self,
+        operator: type[Any],
+        /,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        batch_format: BatchFormat | None = None,
+        on_error: OnError = "fail",
+        copy_output: bool = True,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        **arguments: Any,
+    ) -> Stream[Any]:
         """Apply an operator class with named inputs: `on_record(ctx, input, value)`. Otherwise like `Stream.process`.
 
         Keywords that are not options are inputs if the class lists them in `inputs`, and arguments of the class

@@ -50,13 +50,6 @@ T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 K = TypeVar("K")
 S = TypeVar("S")
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar as TypeVarWithDefault
-
-    Known = TypeVarWithDefault("Known", default=Any)
-else:
-    Known = TypeVar("Known")
-"""A type that is Any where a type checker cannot know it."""
 
 
 @public
@@ -199,9 +192,10 @@ class Stream(Generic[T_co]):
         asked = self.key_by(asked_about) if kind.keeps_answers and self.key is None else self
         return asked._step(kind, options)
 
+    @overload
     def process(
         self,
-        operator: type[Process[Any, Known]] | type[object],
+        operator: type[Process[Any, U]],
         /,
         *,
         name: str | None = None,
@@ -213,14 +207,45 @@ class Stream(Generic[T_co]):
         num_gpus: float | None = None,
         resources: Mapping[str, float] | None = None,
         **arguments: Any,
-    ) -> Stream[Known]:
+    ) -> Stream[U]: ...
+    @overload
+    def process(
+        self,
+        operator: type[object],
+        /,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        batch_format: BatchFormat | None = None,
+        on_error: OnError = "fail",
+        copy_output: bool = True,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        **arguments: Any,
+    ) -> Stream[Any]: ...
+    def process(
+        self,
+        operator: type[Any],
+        /,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        batch_format: BatchFormat | None = None,
+        on_error: OnError = "fail",
+        copy_output: bool = True,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        **arguments: Any,
+    ) -> Stream[Any]:
         """Apply an operator class, with `on_record(ctx, value)` and any other hooks. Its `outputs` name its outputs.
 
         Keywords that are not options are the arguments of the class. Every task makes an instance, with its own copy of
         them. They are part of the plan but not of its hash: as with code, a cut can be restored after they changed.
         If the class derives from `Process[In, Out]`, a type checker knows its hooks and what it emits.
 
-        Known records are copied unless they are immutable. `copy_output=False` saves that: you promise that neither
+        Emitted records are copied unless they are immutable. `copy_output=False` saves that: you promise that neither
         the class nor a function downstream changes an object after it was emitted.
 
         With `batch_format`, the class works on whole batches in that format: `on_batch(ctx, batch)` gets them, after

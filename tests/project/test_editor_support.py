@@ -81,9 +81,9 @@ class Wrong(Process[str, int]):
         ctx.state.get().add
 
 
-words = Flow("typed").read(Items(["a"]))
-words.process(Wrong, on_error="ignore")
-words.apply(Wrong)
+flow = Flow("typed")
+flow.read(Items(["a"])).process(Wrong, on_error="ignore")
+flow.read(Items(["a"])).apply(Wrong)
 """
 
 
@@ -111,6 +111,6 @@ def test_mistakes_of_a_user_are_found_where_they_are(tmp_path: Path):
         ("ctx.emit", "reportArgumentType"),
         ("def on_timer", "reportIncompatibleMethodOverride"),
         ("ctx.emitt", "reportAttributeAccessIssue"),
-        ("words.process", "reportArgumentType"),
-        ("words.apply", "reportArgumentType"),
+        ("flow.read", "reportCallIssue"),
+        ("flow.read", "reportArgumentType"),
     }
