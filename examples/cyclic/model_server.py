@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from concurrent.futures import Future
 from functools import cache
 from typing import Any
 
 from aiohttp import web
+
+from examples.cyclic.loopback import serve
 
 Message = dict[str, Any]
 
@@ -60,7 +61,7 @@ class ModelServer:
         self.repeated = 0
         self._replies: dict[str, dict[str, Any]] = {}
 
-    async def answer(self, sent: web.Request) -> web.Response:
+    async def answer(self, sent: web.BaseRequest) -> web.Response:
         key = sent.headers.get("Idempotency-Key", f"request {len(self.charged)}")
         messages: list[Message] = (await sent.json())["messages"]
         if key in self._replies:
@@ -73,26 +74,12 @@ class ModelServer:
         self._replies[key] = {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
         return web.json_response(self._replies[key])
 
-    async def serve(self) -> str:
-        app = web.Application(client_max_size=2**26)
-        app.router.add_post("/v1/chat/completions", self.answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-
 
 @cache
 def served() -> tuple[ModelServer, str]:
     """The server of this process, which is started once, and its address."""
-    server, address = ModelServer(), Future[str]()
-
-    async def serve_for_ever() -> None:
-        address.set_result(await server.serve())
-        await asyncio.Event().wait()
-
-    threading.Thread(target=asyncio.run, args=(serve_for_ever(),), name="model server", daemon=True).start()
-    return server, address.result()
+    server = ModelServer()
+    return server, f"{serve(server.answer)}/v1"
 
 
 if __name__ == "__main__":

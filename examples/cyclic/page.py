@@ -51,6 +51,7 @@ ENTRIES = {
         FREE, "every sample is used once; the learner is identical bit for bit", "learning curve"
     ),
     "agent_loop": Entry(FREE + ", with external calls", "every conversation ends once, within its budget", "a table"),
+    "crawler": Entry(FREE + ", with external calls", "every page is there once", "pages by host and status"),
 }
 """The examples with a reference in Spark."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from backedge import CutView, simulate
-from examples.cyclic import agent_loop, count_and_print, reachability, retry_queue, token_ring
+from examples.cyclic import agent_loop, count_and_print, crawler, reachability, retry_queue, token_ring
 
 Record = dict[str, Any]
 
@@ -83,6 +84,18 @@ def test_a_conversation_ends_with_an_answer_a_decision_or_its_budget(tmp_path: P
     finished = simulate(flow, {"requests": requests}, seeds=range(5), crashes=2).outputs["finished"]
     ended = {row["conversation"]: row["ended"] for row in finished}
     assert ended == {0: "The answer is 35", 1: "out of budget", 2: "The answer is 625", 3: "withheld", 4: "withheld"}
+
+
+@pytest.mark.slow
+def test_a_crawl_has_each_page_once_and_none_that_robots_may_not_see():
+    flow = crawler.flow(NOWHERE, 12, delay_s=0.001)
+    outputs = simulate(flow, seeds=range(4), crashes=2).outputs
+    urls = Counter(row["url"] for row in outputs["pages"])
+    assert set(urls.values()) == {1}
+    assert Counter(row["status"] for row in outputs["pages"]) == {"200": 6 * (12 + 5), "moved": 6 * 4, "disallowed": 6}
+    assert outputs["not_fetched"] == []
+    web, _ = crawler.served(12)
+    assert not [url for url in web.asked if "/private/" in url]
 
 
 def reached(*versions: list[tuple[int, int, bool]]) -> list[set[int]]:
