@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copyreg
 import pickle
 from collections.abc import Callable
 from hashlib import blake2b
 from io import BytesIO
+from types import FunctionType
 from typing import Any, cast
 
 from msgspec import Struct
@@ -50,7 +52,7 @@ def _ordered(value: Any) -> Any:
     """The value with dicts and sets in an order that does not depend on how they were filled."""
     kind = cast("type[Any]", type(value))
     if kind is dict:
-        return "dict", sorted((_encoded(key), _encoded(_ordered(item))) for key, item in value.items())
+        return "dict", sorted((_encoded(_ordered(key)), _encoded(_ordered(item))) for key, item in value.items())
     if kind is set or kind is frozenset:
         return "set", sorted(_encoded(_ordered(item)) for item in value)
     if kind is tuple or kind is list:
@@ -61,7 +63,22 @@ def _ordered(value: Any) -> Any:
 def _encoded(value: Any) -> bytes:
     """The pickle without references to what it has written before: those depend on which equal objects are the same."""
     buffer = BytesIO()
-    pickler = pickle.Pickler(buffer, 5)
+    pickler = _OrderedPickler(buffer, 5)
     pickler.fast = True
     pickler.dump(value)
     return buffer.getvalue()
+
+
+class _OrderedPickler(pickle.Pickler):
+    """Orders what objects are made of, too: a dataclass may hold a set."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type | FunctionType) or type(obj) in copyreg.dispatch_table:
+            return NotImplemented
+        # Not 5: NumPy would tell arrays apart by whether they are writable or parts of others, which the way to
+        # another process changes.
+        reduced = obj.__reduce_ex__(4)
+        if isinstance(reduced, str):
+            return reduced
+        make, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
+        return tuple, (_ordered([make, arguments, state, list(items or ()), dict(pairs or ())]),)
