@@ -471,5 +471,32 @@ def test_an_answer_that_no_attempt_has_looked_at_comes_to_the_next_one(
     assert second.woken.acquire(timeout=HANG_S)
     # Not looked at yet, and the question comes.
     ask_lasting(second, 2, go_on, begun)
-    assert second.background.done.popleft() == Outlived("ask", WHY.question, 8, None)
+    assert list(second.background.done) == [
+        Outlived("ask", WHY.question, 8, None),
+        Answered(TASK, 2, 8, None, ("ask", WHY.question)),
+    ]
+    second.background.done.clear()
     assert not begun.acquire(blocking=False), "it was made once"
+
+
+def test_a_failure_that_came_before_its_question_is_its_answer(two_attempts: tuple[Asking, Callable[[], Asking]]):
+    """It is not kept, unless failures are set aside: the question would wait for ever."""
+    first, begin_next = two_attempts
+    go_on, begun = threading.Event(), threading.Event()
+
+    def fail(record: int) -> None:
+        begun.set()
+        go_on.wait()
+        raise ValueError("refused")
+
+    first.background.call(TASK, 1, WHY._replace(function=fail))
+    assert begun.wait(HANG_S)
+    first.background.close()
+    second = begin_next()
+    go_on.set()
+    assert second.woken.acquire(timeout=HANG_S)
+    second.background.call(TASK, 2, WHY._replace(function=fail))
+    outlived, answered = second.background.done
+    assert isinstance(outlived, Outlived)
+    assert answered == Answered(TASK, 2, None, outlived.error, ("ask", WHY.question))
+    second.background.done.clear()

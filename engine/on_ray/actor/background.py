@@ -292,8 +292,11 @@ class LastingCalls:
         """Whether a call is to be made. Otherwise it has joined one that goes on, or whose answer has just come."""
         asked = _asked(call)
         with self._lock:
-            if any(isinstance(done, Outlived) and done[:2] == asked for done in list(caller.background.done)):
-                return False
+            for done in list(caller.background.done):
+                if isinstance(done, Outlived) and done[:2] == asked:
+                    # It may have failed, and is not kept then.
+                    caller.background.on_answer(Answered(caller.task, caller.call_id, done.result, done.error, asked))
+                    return False
             is_new = asked not in self._running
             self._running[asked] = caller
         return is_new
