@@ -13,11 +13,13 @@ from backedge.engine.operators.async_calls import Call, in_event_loop
 from backedge.engine.operators.base import CallingRuntime, Place
 from backedge.engine.operators.sending import TakeRecords
 from backedge.engine.state.capture import OperatorCapture, dump
+from backedge.engine.state.keyed_state import KeyedState, keyed_entries
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.kinds import MapAsync
 from backedge.graphs.plan import Edge
 from backedge.graphs.task_errors import USER_RAISED, user_error
 from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.protocol.answers import Questions
 
 
 class MapAsyncOperator(CallingRuntime):
@@ -26,6 +28,7 @@ class MapAsyncOperator(CallingRuntime):
     Records are kept encoded: a call gets its own copy, which it may change, while the snapshot holds the original.
 
     - function: the user's, or the instance of the user's class. instance: that, once it is made.
+    - kept: what a run has left whose answers were kept, until the first capture.
     """
 
     def __init__(self, kind: MapAsync, place: Place) -> None:
@@ -34,6 +37,7 @@ class MapAsyncOperator(CallingRuntime):
         self._function: Any = kind.function
         self._instance: Any = None
         self._send = self.send_to("out")
+        self._kept: KeyedState | None = None
         self.waiting: dict[int, bytes] = {}
 
     def accept(self, edge: Edge) -> TakeRecords:
@@ -41,12 +45,28 @@ class MapAsyncOperator(CallingRuntime):
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Repeat all calls that have no answer."""
-        for payload in state.pending if state is not None else ():
+        if state is None:
+            return
+        for payload in (*state.pending, *self._waiting_for_kept_answers(state)):
             self.waiting[next(self.place.call_ids)] = payload
+
+    def _waiting_for_kept_answers(self, state: OperatorState) -> list[bytes]:
+        """The records that waited in a run whose answers were kept."""
+        if not (values := keyed_entries(state).values):
+            return []
+        self._kept = self.keyed_values()
+        self._kept.restore(values)
+        return [record for _, record in Questions(self._kept, Epoch(0)).waiting()]
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
         """The records without an answer, in the order of arrival."""
-        return OperatorCapture(pending=list(self.waiting.values()))
+        capture = OperatorCapture(pending=list(self.waiting.values()))
+        if self._kept is not None:
+            # Not when it opens: a cut may hold what has changed since the restored one.
+            for key in list(self._kept.values):
+                self._kept.remove(key)
+            capture.values = self._kept.capture(epoch, base)
+        return capture
 
     def call(self, call_id: int) -> Call:
         record, kind = pickle.loads(self.waiting[call_id])[0], self._kind

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items, Stream
+from backedge.engine.state.keyed_state import keyed_entries
 from backedge.engine.state.split_own_state import move_whole
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.kinds import Answers
@@ -151,6 +152,25 @@ def test_calls_of_a_run_that_kept_no_answers_wait_in_the_key_groups_of_their_rec
     asked = [runtime.question(call_id) for call_id in runtime.unanswered]
     groups = [key_group(of[1].key) for of in asked if of is not None]
     assert groups == [key_group(record["a"]) for record in records]
+
+
+def test_calls_of_a_run_that_kept_answers_are_made_again_by_one_that_does_not():
+    def asking(answers: Answers) -> Flow:
+        return flow_of(lambda s: s.key_by("a").map_async(dict, answers=answers, name="op"))
+
+    tasks = Tasks(asking("kept"))
+    tasks.feed("op", [{"a": 1}, {"a": 2}], hops=[0, 3])
+    restored = Tasks(asking("again"), restored=tasks.capture())
+    home = restored.home("op")
+    calls = {home.call(id).record["a"]: id for id in home.unanswered}
+    assert calls.keys() == {1, 2}
+    assert [batch.hops for _, batch in home.on_answer(calls[2], "x")] == [3]
+    # A cut of what has changed says that nothing is kept by key any more.
+    state: Any = home._wiring.operators["op"].keyed_state  # pyright: ignore[reportPrivateUsage]
+    state.begin(Epoch(1))
+    changes = encoded(home.capture(Epoch(2), Attempt(2), Epoch(1)))["op"]
+    found = keyed_entries(changes)
+    assert (found.values, len(found.gone), len(changes.pending)) == ({}, 2, 1)
 
 
 def test_a_source_reads_on_where_it_was():
