@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from inspect import isawaitable
 from typing import Any, cast
 
 from backedge.engine.batches.batch import Hops, spread
@@ -25,7 +26,7 @@ from backedge.graphs.options import is_async
 from backedge.graphs.plan import Edge
 from backedge.graphs.questions import digest_of
 from backedge.graphs.routing import canonical_key, key_group, key_in_group
-from backedge.graphs.task_errors import USER_RAISED, MisuseError, show, user_error
+from backedge.graphs.task_errors import USER_RAISED, MisuseError, TaskError, show, user_error
 from backedge.recovery.cut.cut import OperatorState
 from backedge.recovery.protocol.answers import SPENT, Known, Question, Questions
 
@@ -101,7 +102,12 @@ class KeptAnswersOperator(MapAsyncOperator):
 
     def _key_and_identity(self, record: Any) -> tuple[Any, str]:
         """The key that the record is routed by, and its identity among the questions of this task."""
-        identity = self._asked_about(record)
+        try:
+            identity = self._asked_about(record)
+        except TaskError:
+            raise
+        except USER_RAISED as error:
+            raise user_error(self.name, error, record, hook="call_key", can_set_aside=False) from error
         if self._by_question:
             return identity, identity
         # Records of one key may be asked about at the same task only.
@@ -131,19 +137,27 @@ class KeptAnswersOperator(MapAsyncOperator):
 
         async def call_async(record: Any) -> Any:
             self._running += 1
-            try:
-                return await instance(record)
-            finally:
-                self._running -= 1
+            return await self._counted_down(instance(record))
 
         def call(record: Any) -> Any:
             self._running += 1
             try:
-                return instance(record)
-            finally:
+                result = instance(record)
+            except BaseException:
                 self._running -= 1
+                raise
+            if isawaitable(result):
+                return self._counted_down(result)
+            self._running -= 1
+            return result
 
         return call_async if is_async(instance) else call
+
+    async def _counted_down(self, answering: Awaitable[Any]) -> Any:
+        try:
+            return await answering
+        finally:
+            self._running -= 1
 
     def close(self) -> None:
         """Let the instance release what it has opened, when its calls have ended."""

@@ -201,6 +201,13 @@ def test_a_failed_answer_is_told_with_its_record():
         tasks.home("op").on_answer(1, None, TimeoutError("3 s"))
 
 
+@pytest.mark.parametrize("raised", RAISED)
+def test_a_call_key_that_raises_is_told_with_its_record(raised: str):
+    tasks = Tasks(flow_of(lambda s: s.key_by(abs).map_async(abs, call_key=failing(raised), name="op")))
+    with pytest.raises(UserFunctionError, match=f"operator 'op' raised {raised} in call_key\n  record: 2\n"):
+        tasks.feed("op", [2])
+
+
 def test_an_error_further_down_the_chain_is_told_with_the_operator_it_came_from():
     later = failing("ValueError: two")
     error = failure_of(lambda s: s.map(lambda n: n - 1, name="op").map(later, name="second"), [3, 1])
