@@ -13,10 +13,10 @@ import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, UserFunctionError, idempotency_key, simulate
 from backedge.engine.on_ray.actor.background import Answered, Background, Outlived
-from backedge.engine.operators.async_calls import Call, begin
+from backedge.engine.operators.async_calls import Answer, Call, begin, finish, in_event_loop
 from backedge.graphs.ids import TaskId
 from backedge.recovery.protocol.answers import Question
-from tests.gates import HANG_S
+from tests.gates import HANG_S, wait_for
 from tests.runtime.tasks import Tasks
 
 TASK = TaskId("ask", 0)
@@ -366,6 +366,57 @@ def test_the_instances_of_a_plain_class_block_threads(asking: Asking):
             return self.factor * record
 
     assert sorted(simulate(through(Blocking, records=2), seeds=[]).outputs["done"]) == [0, 2]
+
+
+class Gated:
+    """Is open until it is closed; its calls wait for a gate."""
+
+    begun: ClassVar[threading.Event]
+    gate: ClassVar[asyncio.Event]
+    state: ClassVar[str]
+
+    async def on_start(self) -> None:
+        Gated.begun, Gated.gate, Gated.state = threading.Event(), asyncio.Event(), "open"
+
+    async def ask(self, record: int) -> str:
+        self.begun.set()
+        await self.gate.wait()
+        return self.state
+
+    async def close(self) -> None:
+        Gated.state = "closed"
+
+    @staticmethod
+    async def open_gate() -> None:
+        Gated.gate.set()
+
+
+class Awaits(Gated):
+    async def __call__(self, record: int) -> str:
+        return await self.ask(record)
+
+
+class ReturnsAwaitable(Gated):
+    def __call__(self, record: int) -> Awaitable[str]:
+        return self.ask(record)
+
+
+@pytest.mark.parametrize("client", [Awaits, ReturnsAwaitable])
+def test_an_instance_is_closed_when_calls_that_outlive_its_task_have_ended(client: type[Gated]):
+    tasks = Tasks(through(client))
+    tasks.feed("ask", [1])
+    home = tasks.home("ask")
+    call = home.call(home.unanswered[0])
+
+    async def ask() -> Answer:
+        return await finish(begin(call), call)
+
+    answering = in_event_loop(ask())
+    assert Gated.begun.wait(HANG_S)
+    home.close()
+    in_event_loop(Gated.open_gate()).result()
+    assert answering.result() == Answer("open")
+    wait_for(lambda: Gated.state == "closed", "it is closed")
 
 
 def fails_in(hook: str) -> type[Any]:
