@@ -91,6 +91,7 @@ _NAMES = {
     "backedge.graphs.sources_and_sinks": "Call Collect Generate Items Poll Print Range",
     "backedge.graphs.stream": "KeyedStream Stream",
     "backedge.graphs.table": "Table",
+    "backedge.graphs.versions": "VersionNotKeptError Versions",
     "backedge.graphs.vertex_program": "Received VertexProgram Vertices",
     "backedge.recovery.restore.graph_change": "GraphMismatchError",
     "backedge.recovery.protocol.protocol_errors": "FencedError RescaleError",

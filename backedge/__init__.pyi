@@ -128,6 +128,7 @@ from backedge.graphs.sources_and_sinks import (
 from backedge.graphs.stream import KeyedStream as KeyedStream, Stream as Stream
 from backedge.graphs.table import Table as Table
 from backedge.graphs.vertex_program import Received as Received, VertexProgram as VertexProgram, Vertices as Vertices
+from backedge.graphs.versions import VersionNotKeptError as VersionNotKeptError, Versions as Versions
 from backedge.recovery.restore.graph_change import GraphMismatchError as GraphMismatchError
 from backedge.recovery.protocol.protocol_errors import FencedError as FencedError, RescaleError as RescaleError
 from backedge.recovery.spark.prepare.prepare_input import (
@@ -279,6 +280,8 @@ __all__ = [
     "UnreadableError",
     "UnwritableRecordError",
     "UserFunctionError",
+    "VersionNotKeptError",
+    "Versions",
     "VertexProgram",
     "Vertices",
     "WrongCallError",

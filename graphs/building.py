@@ -38,7 +38,8 @@ def build_draft(draft: Draft) -> Plan:
         if edge.output not in sender.outputs:
             operators[edge.sender] = replace(sender, outputs=(*sender.outputs, edge.output))
     hashed = graph_hash(operators.values(), edges)
-    plan = Plan(draft.name, operators, edges, hashed, draft.stop_when, constants=dict(draft.constants))
+    constants, versions = dict(draft.constants), dict(draft.versions)
+    plan = Plan(draft.name, operators, edges, hashed, draft.stop_when, constants=constants, versions=versions)
     check(plan)
     _warn_of_unread_outputs(draft, plan)
     return plan

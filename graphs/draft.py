@@ -16,6 +16,7 @@ from backedge.graphs.graph_errors import DuplicateNameError, MissingNameError
 from backedge.graphs.naming import automatic_name, check_name, function_name, name_fault
 from backedge.graphs.operator_kind import OperatorKind
 from backedge.graphs.plan import Key, Operator, Routing
+from backedge.graphs.versions import Versions
 
 
 class Tail(Struct, frozen=True):
@@ -66,6 +67,7 @@ class Draft(Struct):
     connections: list[Connection] = []
     loops: dict[str, OpenLoop] = {}
     constants: dict[str, Constant[Any]] = {}
+    versions: dict[str, Versions] = {}
     enclosing: list[str] = []
     warned: set[tuple[str, str]] = set()
 
@@ -83,6 +85,8 @@ class Draft(Struct):
             other = "a loop of that name"
         elif name in self.constants:
             other = "a constant of that name"
+        elif name in self.versions:
+            other = "versions of that name"
         else:
             return
         raise DuplicateNameError(
@@ -102,7 +106,7 @@ class Draft(Struct):
                     "give it name=, or use a named function"
                 )
             return check_name(name, "operator")
-        taken = {*self.operators, *self.loops, *self.constants}
+        taken = {*self.operators, *self.loops, *self.constants, *self.versions}
         label = kind.label
         if label is None or name_fault(label) is not None:
             return automatic_name(kind.base_name, taken)

@@ -18,11 +18,12 @@ from backedge.graphs.kinds import Iterate, Read
 from backedge.graphs.loop import Loop, OnLimit, open_loop
 from backedge.graphs.naming import check_name, function_name
 from backedge.graphs.operator_kind import OperatorKind, check_kind
-from backedge.graphs.options import BatchFormat, OnError, Placing, check_function
+from backedge.graphs.options import BatchFormat, OnError, Placing, check_function, is_whole
 from backedge.graphs.plan import Plan
 from backedge.graphs.process_class import ProcessInputs, check_inputs_are_no_arguments
 from backedge.graphs.public import public
 from backedge.graphs.stream import Stream, add_process, add_step, first_output, process_options
+from backedge.graphs.versions import Versions
 from backedge.graphs.vertex_program import OfFreeVertexProgram, OfVertexProgram, VertexProgram, add_vertex_program
 
 T = TypeVar("T")
@@ -165,6 +166,24 @@ class Flow:
             check_function(load, f"load= of {what}")
         made = Constant(self.name, name, load or (lambda: value), is_loaded=load is not None)
         self.draft.constants[name] = made
+        return made
+
+    def versions(self, name: str, *, keep: int = 4) -> Versions:
+        """Versions of a large value that the flow makes while it runs, such as the weights of a model.
+
+        One process class, in one task, publishes them: `ctx.publish(weights, value)` returns 1, 2, 3... Records carry
+        the number, and any function of the flow reads `weights[number]`. Each host has one copy of the arrays and Arrow
+        tables of a version. The last `keep` can be read; after that, `weights[number]` raises `VersionNotKeptError`.
+
+        >>> flow = Flow("training")
+        >>> flow.versions("weights", keep=4)
+        <versions 'weights' of flow 'training'>
+        """
+        what = f"versions {check_name(name, 'versions')!r}"
+        if not is_whole(keep) or keep < 1:
+            raise BadOptionError(f"{what} have keep={keep!r}: give the number of versions that can be read, at least 1")
+        self.draft.check_free(name, what)
+        made = self.draft.versions[name] = Versions(self.name, name, keep)
         return made
 
     @overload

@@ -16,6 +16,7 @@ from backedge.graphs.constant import Constant
 from backedge.graphs.hops import Digit, Trip
 from backedge.graphs.operator_kind import OperatorKind
 from backedge.graphs.public import public
+from backedge.graphs.versions import Versions
 
 Key = Callable[[Any], Any] | str
 """A function of the record, or the name of a column."""
@@ -122,6 +123,7 @@ class Plan(Struct, frozen=True, dict=True):
     stop_when: Callable[..., bool] | None = None
     pipeline: str | None = None
     constants: Mapping[str, Constant[Any]] = {}
+    versions: Mapping[str, Versions] = {}
 
     @cached_property
     def trips(self) -> Mapping[str, Trip]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cas
 from backedge.graphs.graph_errors import BadOptionError, InputsError
 from backedge.graphs.public import public
 from backedge.graphs.table import TableRows
+from backedge.graphs.versions import Versions
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -104,6 +105,10 @@ class Context(Protocol[Out_contra]):
 
     def emit_batch(self, batch: Any, output: str | None = None) -> None:
         """Send a batch in any format, if `process` was given `batch_format`; such a class does not call `emit`."""
+
+    def publish(self, versions: Versions, value: Any) -> int:
+        """Let the functions of the flow read a value as `versions[number]`. Returns the number: 1, 2, 3..."""
+        ...
 
     def set_timer(self, at_ms: float) -> None:
         """Call `on_timer(ctx, at_ms)` at that time, for the current key."""

@@ -19,10 +19,12 @@ from proof.generated_steps import (
     Listen,
     Owner,
     Pay,
+    Publish,
     Total,
     Turn,
     alike,
     ask,
+    compared,
     count,
     fan_out,
     is_done,
@@ -434,6 +436,16 @@ def _pipelines(flow: Flow) -> None:
     _write(_read(flow, "third").map(mark), "marked")
 
 
+def _versions(flow: Flow) -> None:
+    versions = flow.versions("versions", keep=1_000)
+    again = flow.loop("again", of=Item)
+    published = _read(flow).merge(_read(flow, "more")).merge(again).process(Publish, versions=versions, parallelism=1)
+    read = published.rebalance().map(compared(versions), name="compare").map(step, name="step")
+    done, more = read.split(is_done, name="split")
+    again.feed(more.rebalance())
+    _write(_count(done, "count"))
+
+
 def _broadcast(flow: Flow) -> None:
     heard = flow.process(
         Listen, data=_read(flow).rebalance(), control=_read(flow, "control").broadcast(), name="listen"
@@ -467,9 +479,10 @@ _TOPOLOGIES: dict[str, tuple[Variant, ...]] = {
     "kept_answers": (_kept, _kept_in_a_loop, _kept_by_key),
     "kept_answers_in_rounds": (_kept_in_rounds,),
     "pipelines": (_pipelines,),
+    "versions": (_versions,),
     "broadcast": (_broadcast, _broadcast_loop),
 }
-MIXED = ("rounds_beside_loops", "kept_answers", "kept_answers_in_rounds")
+MIXED = ("rounds_beside_loops", "kept_answers", "kept_answers_in_rounds", "versions")
 """Drawn by few seeds (`drawn_topology`); the others take turns."""
 NAMES = tuple(name for name in _TOPOLOGIES if name not in MIXED)
 IN_ROUNDS = frozenset(

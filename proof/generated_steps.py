@@ -7,7 +7,10 @@ shared by mistake is noticed at once: some emitted records contain objects of th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from backedge import Versions
 
 KEYS = 5
 
@@ -109,6 +112,28 @@ class Turn:
             ctx.state.set(value)
         count(value, record)
         ctx.emit(record, "done" if record["left"] <= 0 else "again")
+
+
+class Publish:
+    """Publishes what is in a record, which then carries the number. Which number it gets depends on the schedule."""
+
+    def __init__(self, versions: Versions) -> None:
+        self.versions = versions
+
+    def on_record(self, ctx: Any, record: Item) -> None:
+        record["version"] = ctx.publish(self.versions, [record["id"], list(record["path"])])
+        ctx.emit(record)
+
+
+def compared(versions: Versions) -> Callable[[Item], Item]:
+    """Compares a record with what was published for it."""
+
+    def compare(record: Item) -> Item:
+        if versions[record.pop("version")] != [record["id"], record["path"]]:
+            record["path"].append("stale")
+        return record
+
+    return compare
 
 
 class Delay:

@@ -465,7 +465,7 @@ def get(pending: Pending, timeout_s: float | None = None) -> Any:
     return ray.get(pending, timeout=timeout_s)
 
 
-def put(data: bytes) -> Pending:
+def put(data: bytes | bytearray) -> Pending:
     """Put bytes into the object store. `get` gives an array of them, which is mapped from the host's one copy."""
     return ray.put(np.frombuffer(data, np.uint8))
 

@@ -32,7 +32,7 @@ from backedge.recovery.stores.run_status import RunStatus
 from backedge.recovery.stores.store_errors import NoSuchCutError
 from backedge.recovery.stores.store_protocol import Store
 from backedge.recovery.stores.store_schemes import store_at
-from backedge.recovery.stores.task_files import StoredFile, TaskFiles
+from backedge.recovery.stores.task_files import StoredFile, TaskFiles, VersionFile
 
 LEFT_BYTES_MAX = 1_000_000
 RUN_LETTERS = 16
@@ -179,6 +179,10 @@ class TasksInFolder:
         return self._store.write_task(
             attempt, epoch, snapshot, loops=self._loops, kinds=self._kinds, left_bytes_max=left
         )
+
+    def read_version(self, version: VersionFile) -> bytes:
+        """The verified bytes of a version that a cut names."""
+        return self._store.constants.read_version(version)
 
     def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
         self._store.discard_task(attempt, epoch, task)

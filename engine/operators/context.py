@@ -20,10 +20,12 @@ from backedge.engine.batches.formats import from_format
 from backedge.engine.operators.base import Place
 from backedge.engine.operators.emission import Emission
 from backedge.engine.operators.meters import Meters
+from backedge.engine.operators.published import Published
 from backedge.engine.state.keyed_state import KeyedState
 from backedge.engine.state.tables.table_state import TableState
 from backedge.engine.state.timers import Timers
 from backedge.graphs.task_errors import NO_KEY, MisuseError, show
+from backedge.graphs.versions import Versions
 
 TIMER_AHEAD_MS_MAX = 100 * 365 * 86_400_000
 TIMER_BEHIND_MS_MAX = 10 * 365 * 86_400_000
@@ -41,6 +43,7 @@ class HookContext:
     - `set_timer(at_ms)`: call `on_timer` for the current key at that time. `set_timer_in(ms)`: `ms` milliseconds
       from now. `clear_timer(at_ms)`: do not call it after all; without `at_ms`, at no time that was set for the key.
     - `counter(name).add(1)`, `histogram(name).observe(0.3)`: count for the metrics of the run.
+    - `publish(versions, value)`: let the functions of the flow read a value as `versions[number]`; returns the number.
     - `keys()`: iterate over the keys that have a value; each is the current key until the next.
 
     >>> class Count:
@@ -93,6 +96,7 @@ class HookContext:
         self._emission = emission
         self._emitted = emission.records
         self._first_output = next(iter(emission.records))
+        self.published = Published(place)
         self.task_index = place.task.index
         self.parallelism = place.parallelism
         self.state = StateAccess(self, values)
@@ -158,6 +162,15 @@ class HookContext:
                 f"operator {self._name!r} emits to output {output!r} but has {', '.join(map(repr, self._emitted))}: "
                 f'declare it in the class, outputs = ("{self._first_output}", "{output}")'
             ) from None
+
+    def publish(self, versions: Versions, value: Any) -> int:
+        """Let the functions of the flow read a value as `versions[number]`. Returns the number.
+
+        The value is copied now. It stays published if the call of the hook is set aside for an error.
+        """
+        if self.starting:
+            raise self._too_early("ctx.publish")
+        return self.published.publish(versions, value)
 
     def set_timer(self, at_ms: float) -> None:
         """Call `on_timer(ctx, at_ms)` at that time, for the current key, or for the task if there is none.

@@ -260,13 +260,18 @@ class ProcessOperator(TimedRuntime):
         if NO_KEY in self._state.values:
             whole["value"] = self._state.values[NO_KEY]
             can_move = False
+        published = self._context.published
+        if published:
+            whole["versions"] = published.digests()
+            can_move = False
         if hasattr(self._instance, "capture"):
             whole["own"] = self._call_own("capture")
             can_move = can_move and self.place.operator.kind.can_move
         values = self._state.capture(epoch, base) if self._is_keyed else None
         changed = None if values is None else values.keys
         timers = self.timers.keyed() if changed is None else self.timers.of(changed)
-        return OperatorCapture(values=values, timers=timers, whole=whole, whole_can_move=can_move)
+        versions = published.captured()
+        return OperatorCapture(values=values, timers=timers, whole=whole, whole_can_move=can_move, versions=versions)
 
     @property
     def keyed_state(self) -> KeyedState | TableState | None:
@@ -279,6 +284,7 @@ class ProcessOperator(TimedRuntime):
         if "value" in whole:
             self._state.replace(NO_KEY, whole["value"])
         self.timers.restore(keyed.timers, whole.get("timers", ()))
+        self._context.published.restore(state.versions)
         self._hops_max = whole.get("hops_max", 0)
         self._restored_ms = whole.get("now_ms", 0)
         if "random" in whole:

@@ -13,7 +13,7 @@ from backedge.engine.state.keyed_state import Entries, StateCapture, StateEncode
 from backedge.engine.state.tables.table_state import TableCapture
 from backedge.graphs.ids import Epoch
 from backedge.graphs.task_errors import MisuseError, serialization_error, unreadable_error
-from backedge.recovery.cut.cut import OperatorState, Transaction
+from backedge.recovery.cut.cut import OperatorState, Transaction, Version
 
 
 class OperatorCapture(Struct):
@@ -34,6 +34,7 @@ class OperatorCapture(Struct):
     whole_can_move: bool = True
     transactions: tuple[Transaction, ...] = ()
     records: int = 0
+    versions: tuple[Version, ...] = ()
 
     @property
     def keys(self) -> int:
@@ -80,6 +81,7 @@ class OperatorEncoding:
             capture.whole_can_move,
             capture.transactions,
             capture.records,
+            versions=capture.versions,
         )
 
     def release(self) -> None:

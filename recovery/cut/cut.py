@@ -27,6 +27,20 @@ class Transaction(Struct, frozen=True):
     records: int = 0
 
 
+class Version(Struct, frozen=True):
+    """A value that an operator has published as the version `number` of `of` (rule 17), and the file it is kept in.
+
+    `data`: its bytes; None once it was restored, because its file exists.
+    """
+
+    of: str
+    number: int
+    file: str
+    size: int
+    digest: str
+    data: Any = None
+
+
 class OperatorState(Struct, frozen=True):
     """The encoded state of one operator in one task, in the parts that rescaling moves.
 
@@ -39,6 +53,7 @@ class OperatorState(Struct, frozen=True):
     - whole_can_move: rescaling may drop `whole`, or the operator's class can split and merge it.
     - records: sent by a source, or written by a sink, since the job began. Evidence only: a restore does not need it.
       At another parallelism the first task takes the sum.
+    - versions: the versions that the task has published and keeps.
     """
 
     keyed: Iterable[KeyedPart] = ()
@@ -49,6 +64,7 @@ class OperatorState(Struct, frozen=True):
     transactions: tuple[Transaction, ...] = ()
     records: int = 0
     deltas: tuple[Iterable[KeyedPart], ...] = ()
+    versions: tuple[Version, ...] = ()
 
 
 def layers(state: OperatorState) -> tuple[Iterable[KeyedPart], ...]:

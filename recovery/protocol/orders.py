@@ -143,7 +143,7 @@ class Sweep(Struct, frozen=True):
         return self._is_earlier(attempt) or (attempt == self.attempt and self.last is not None and epoch < self.last)
 
     def removes_last_states(self, attempt: Attempt) -> bool:
-        """Whether to remove the last states of an attempt that no kept cut names."""
+        """Whether to remove the last states and the versions of an attempt that no kept cut names."""
         return self._is_earlier(attempt)
 
     def removes_open(self, attempt: int) -> bool:

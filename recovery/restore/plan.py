@@ -19,7 +19,7 @@ with such a hook, or in a loop, is refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -107,6 +107,14 @@ class RestorePlan(Struct, frozen=True):
         found.update(channel.receiver for channel in self.kept_logs)
         found.update(channel.receiver for log in self.moved_logs for channel in log.channels)
         return frozenset(found)
+
+
+def kept_states(plans: Iterable[RestorePlan | None]) -> Iterator[tuple[TaskId, str]]:
+    """The states that tasks restore unchanged: each former task, and the operator's name in its files."""
+    for plan in (plan for plan in plans if plan is not None):
+        for name, state in plan.states.items():
+            if isinstance(state, KeptState):
+                yield state.task, plan.operator_names.get(name, name)
 
 
 def plan_restore(cut: CutOutline, deployment: Deployment) -> dict[TaskId, RestorePlan]:

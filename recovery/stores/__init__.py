@@ -10,6 +10,7 @@
     ROOT/JOB/epoch=7/attempt=2/table=state/operator=rank/rank.0-1.parquet           further key groups of a large state
     ROOT/JOB/epoch=last/attempt=2/...                       last states of tasks that have ended
     ROOT/JOB/constants/SHA256-RUN.constant                  the value of a constant of the flow, which cuts name
+    ROOT/JOB/constants/BLAKE3-ATTEMPT.NUMBER.NAME.constant  a version that a task has published, which cuts name
 
 `cut_store.py` is the store of a job; `cut_reader.py` reads it, and `cut_remover.py` removes what is dead. It calls a
 `Store` (`store_protocol.py`), which `store_schemes.py` opens by the scheme of a URI; `object_store.py` is the one for

@@ -19,10 +19,12 @@ from backedge.recovery.stores.cut_reader import CutReader, followed
 from backedge.recovery.stores.names import (
     Parts,
     attempt_folder,
+    attempt_of_version,
     epoch_folder,
     first_part,
     number_in,
     path_of,
+    run_of_constant,
     task_file,
 )
 from backedge.recovery.stores.store_calls import each, remove_below
@@ -43,7 +45,7 @@ class CutRemover(CutReader):
 
     def __init__(self, store: Store, job: str, job_id: str, key: bytes | None) -> None:
         super().__init__(store, job, job_id, key)
-        # The constants of cuts that this process has written or looked at, by epoch.
+        # The constants and versions of cuts that this process has written or looked at, by epoch.
         self._named: dict[Epoch, frozenset[StoredFile]] = {}
         # Whether tasks of this run keep their inputs, and whether inputs of earlier runs may be there.
         self.keeps_inputs = True
@@ -99,10 +101,10 @@ class CutRemover(CutReader):
         self.inputs.remove(lambda epoch, attempt: attempt in attempts and followed(chain, epoch, attempt) not in kept)
 
     def _constants_of(self, entry: Manifest) -> frozenset[StoredFile] | None:
-        """The constants that a cut names; None if its manifest cannot be read."""
+        """The constants and versions that a cut names; None if its manifest cannot be read."""
         if entry.epoch not in self._named:
             try:
-                self._named[entry.epoch] = frozenset(self.manifest_of(entry.epoch).constants.values())
+                self._named[entry.epoch] = frozenset(self.manifest_of(entry.epoch).shared)
             except (StoreError, OSError):
                 return None
         return self._named[entry.epoch]
@@ -171,22 +173,28 @@ class CutRemover(CutReader):
         errors = [error for of_epoch in found for error in of_epoch]
         if is_first:
             try:
-                self._sweep_constants(sweep.attempt)
+                self._sweep_constants(sweep)
             except OSError as error:
                 errors.append(error)
         if errors:
             raise errors[0]
         self._swept = sweep.attempt
 
-    def _sweep_constants(self, attempt: Attempt) -> None:
-        """Remove the constants of runs that have died before their first cut, if the other cuts can be read.
+    def _sweep_constants(self, sweep: Sweep) -> None:
+        """Remove constants of dead runs and versions of dead attempts that no cut names, if all cuts can be read.
 
         A run is dead for good if the run of this attempt has claimed the job after it.
         """
-        runs = [run_of(link.entry.claimant) for link in self._chain.known() if link.entry.attempt <= attempt]
+        runs = [run_of(link.entry.claimant) for link in self._chain.known() if link.entry.attempt <= sweep.attempt]
         dead = set(runs[: runs.index(runs[-1])]) - {""} if runs else set[str]()
-        if not dead or not (found := self.constants.of_runs(dead)):
+
+        def is_dead(name: str) -> bool:
+            attempt = attempt_of_version(name)
+            return run_of_constant(name) in dead if attempt is None else sweep.removes_last_states(attempt)
+
+        if not (found := self.constants.of(is_dead)):
             return
+        self._chain.links_by_name()
         named = [self._constants_of(cut) for cut in self._kept()]
         if None not in named:
             spared = {file.name for of_cut in named for file in of_cut or ()}

@@ -29,7 +29,7 @@ from backedge.recovery.stores.documents import Document, sealed, sha256
 from backedge.recovery.stores.job_identity import identity_of
 from backedge.recovery.stores.keys import checked_key
 from backedge.recovery.stores.links import ManifestFile
-from backedge.recovery.stores.manifests import manifest_document
+from backedge.recovery.stores.manifests import manifest_document, shared_files
 from backedge.recovery.stores.names import (
     STATUS,
     attempt_folder,
@@ -148,7 +148,7 @@ class CutStore(CutRemover):
             files = {task: replace(of, below=self._below(of, entry, known)) for task, of in files.items()}
             document = manifest_document(entry, files, deployment, constants, dropped)
             manifest = self._write_manifest(number, entry, document, parent, self._unsettled(files.values()))
-            self._named[entry.epoch] = frozenset(constants.values())
+            self._named[entry.epoch] = frozenset(shared_files(constants, files))
         is_ours = self._chain.create(number, entry, parent, manifest)
         if is_ours and isinstance(entry, Manifest):
             # Not before: if this cut is given up, the next one builds on those that it would have dropped.
@@ -236,6 +236,8 @@ class CutStore(CutRemover):
         # It needs pyarrow, for which no run waits before its first record.
         from backedge.recovery.stores.task_tables import write_files
 
+        if self.constants.keep_versions(v for state in snapshot.operators.values() for v in state.versions):
+            left_bytes_max = 0  # a snapshot that takes long is not left to anyone
         with Settling(self._store, left_bytes_max) as settling:
             described = write_files(attempt, epoch, snapshot, loops or {}, kinds or {}, settling)
             return replace(described, is_settled=settling.finish())

@@ -43,7 +43,7 @@ class TaskFileHash:
         return _text(_BLAKE3, self._hash)
 
 
-def digest_of_task_file(data: bytes) -> str:
+def digest_of_task_file(data: bytes | bytearray) -> str:
     """The digest of a task's file.
 
     >>> digest_of_task_file(b"")[:15], digest_of_constant(b"")[:15]

@@ -21,7 +21,7 @@ from backedge.recovery.restore.outline import CutOutline
 from backedge.recovery.stores.documents import Document
 from backedge.recovery.stores.shapes import converted, shown
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
-from backedge.recovery.stores.task_files import LogFigures, StateLayer, StoredFile, TaskFiles
+from backedge.recovery.stores.task_files import LogFigures, StateLayer, StoredFile, TaskFiles, VersionFile
 
 CODECS: Mapping[str, int] = {"state": 3, "log": 2, "transactions": 2, "rounds": 2}
 """Version of each table: of its columns and of the values pickled in them."""
@@ -54,7 +54,17 @@ class CutDescription(Struct, frozen=True):
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
-        return (*self.of_tasks, *self.constants.values())
+        return (*self.of_tasks, *self.shared)
+
+    @property
+    def shared(self) -> tuple[StoredFile, ...]:
+        """The files that other cuts may name, too: those of constants and of versions, each once."""
+        return shared_files(self.constants, self.tasks)
+
+    @property
+    def versions(self) -> tuple[VersionFile, ...]:
+        """What its tasks have published and keep."""
+        return tuple(version for files in self.tasks.values() for version in files.versions)
 
     @property
     def of_tasks(self) -> tuple[StoredFile, ...]:
@@ -80,6 +90,12 @@ class CutDescription(Struct, frozen=True):
             records = (log.records or 0) + (other.records or 0) if known else None
             found[log.loop] = LogFigures(log.loop, log.batches + other.batches, log.size + other.size, records)
         return found
+
+
+def shared_files(constants: Mapping[str, StoredFile], tasks: Mapping[TaskId, TaskFiles]) -> tuple[StoredFile, ...]:
+    """The files of constants and of the versions that tasks have published, each once."""
+    versions = (version.file for files in tasks.values() for version in files.versions)
+    return tuple(dict.fromkeys((*constants.values(), *versions)))
 
 
 # -- the entries of a chain --------------------------------------------------------------------------------------

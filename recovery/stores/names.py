@@ -213,6 +213,25 @@ def is_of_constant(name: str) -> bool:
     return len(parts) == 2 and parts[0] == CONSTANTS and parts[1].endswith(".constant")
 
 
+def version_file(digest: str, attempt: Attempt, of: str, number: int) -> Parts:
+    """The version `number` of `of` that a task has published in an attempt, by its digest: no two have one file.
+
+    >>> "/".join(version_file("blake3:f00d", Attempt(2), "weights", 11))
+    'constants/f00d-2.11.9a129038.constant'
+    """
+    return constant_file(digest, f"{attempt}.{number}.{hashlib.sha256(of.encode()).hexdigest()[:8]}")
+
+
+def attempt_of_version(name: str) -> Attempt | None:
+    """The attempt that has published a version; None for any other file.
+
+    >>> attempt_of_version("constants/f00d-2.11.9a129038.constant"), attempt_of_version("constants/f00d-77aa.constant")
+    (2, None)
+    """
+    attempt, dot, _ = (run_of_constant(name) or "").partition(".")
+    return Attempt(int(attempt)) if dot and attempt.isascii() and attempt.isdigit() else None
+
+
 def run_of_constant(name: str) -> str | None:
     """The run that wrote the value of a constant; None for any other file.
 

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, field
 
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.routing import KEY_GROUPS
-from backedge.recovery.cut.cut import InputRecord, LogEntry, OutputRecord
+from backedge.recovery.cut.cut import InputRecord, LogEntry, OutputRecord, Version
 from backedge.recovery.restore.outline import OperatorOutline, RoundsOutline, TaskOutline
 from backedge.recovery.stores.digests import Digest
 from backedge.recovery.stores.names import attempt_folder, path_of, table_file
@@ -63,6 +63,22 @@ class StateLayer(Struct, frozen=True, forbid_unknown_fields=True):
         return sum(file.size for file in self.files)
 
 
+class VersionFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The version `number` of `of`, and the file that holds it."""
+
+    of: Text
+    number: Count
+    file: StoredFile
+
+    @classmethod
+    def of_version(cls, version: Version) -> VersionFile:
+        return cls(version.of, version.number, StoredFile(version.file, version.size, version.digest, None))
+
+    def as_version(self) -> Version:
+        file = self.file
+        return Version(self.of, self.number, file.name, file.size, file.digest)
+
+
 class OperatorFacts(Struct, frozen=True, forbid_unknown_fields=True):
     """Small facts about an operator of a task.
 
@@ -70,6 +86,7 @@ class OperatorFacts(Struct, frozen=True, forbid_unknown_fields=True):
     - kind: its kind in the plan; None if the kind was not passed to `write_files`.
     - records: number of records that a source sent or a sink wrote.
     - splits: the splits of a source, each with its encoded position.
+    - versions: those that the task has published and keeps.
     """
 
     name: Text
@@ -78,6 +95,7 @@ class OperatorFacts(Struct, frozen=True, forbid_unknown_fields=True):
     kind: Text | None
     records: Count
     splits: tuple[tuple[Text, Hex], ...]
+    versions: tuple[VersionFile, ...] = ()
 
     @property
     def positions(self) -> dict[str, bytes]:
@@ -181,6 +199,14 @@ class TaskFiles(Struct, frozen=True, forbid_unknown_fields=True):
     def all_files(self) -> tuple[StoredFile, ...]:
         """The files of the layers below, then the task's own files."""
         return (*(file for layer in self.below for file in layer.files), *self.files)
+
+    @property
+    def versions(self) -> tuple[VersionFile, ...]:
+        """The versions that its operators have published and keep."""
+        return tuple(version for facts in self.operators for version in facts.versions)
+
+    def versions_of(self, operator: str) -> tuple[VersionFile, ...]:
+        return next(facts.versions for facts in self.operators if facts.name == operator)
 
     @property
     def logged(self) -> dict[ChannelId, int]:

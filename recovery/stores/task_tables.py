@@ -29,7 +29,14 @@ from backedge.recovery.stores.parquet_pages import WithBytes
 from backedge.recovery.stores.parquet_tables import decode, decode_rows, encode, to_rows
 from backedge.recovery.stores.settling import Settling
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
-from backedge.recovery.stores.task_files import ChannelFigures, LogFigures, OperatorFacts, StoredFile, TaskFiles
+from backedge.recovery.stores.task_files import (
+    ChannelFigures,
+    LogFigures,
+    OperatorFacts,
+    StoredFile,
+    TaskFiles,
+    VersionFile,
+)
 
 WRITTEN_AT_ONCE_BYTES = 8 << 20
 
@@ -129,6 +136,7 @@ def write_files(
                 kind=kinds.get(name),
                 records=state.records,
                 splits=tuple((split, position.hex()) for split, position in state.splits.items()),
+                versions=tuple(map(VersionFile.of_version, state.versions)),
             )
             for name, state in snapshot.operators.items()
         ),
@@ -234,6 +242,7 @@ class TaskReader:
             transactions=transactions,
             records=facts.records,
             deltas=tuple(deltas),
+            versions=tuple(version.as_version() for version in facts.versions),
         )
 
     def state_layers(self, operator: str) -> Iterator[Iterator[Any]]:

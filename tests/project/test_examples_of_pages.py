@@ -135,6 +135,11 @@ def test_the_constants_give_what_the_page_says():
     assert sorted(outputs["by class"]) == sorted(outputs["by function"]) == [3, 8]
 
 
+def test_the_versions_give_what_the_page_says():
+    outputs = simulate(made_by_example("operators", 2)["flow"], seeds=range(5), crashes=1).outputs
+    assert sorted(outputs["played"]) == sorted([(1, 3.0), (2, 12.0), (3, 48.0)] * 2)
+
+
 @pytest.mark.slow
 def test_the_class_on_columns_gives_the_totals_that_the_page_says():
     result = simulate(made_by_example("columns")["flow"], seeds=range(20), parallelism=(1, 2))

@@ -51,6 +51,7 @@ from backedge.engine.task.pacing import SLICE_NS
 from backedge.engine.task.ports import Ports
 from backedge.graphs.ids import TaskId
 from backedge.graphs.task_errors import TaskError, describe
+from backedge.graphs.versions import AttemptOverError
 from backedge.recovery.protocol.orders import Compact, Complete, StartTasks
 from backedge.recovery.protocol.protocol_errors import ProtocolError, RescaleError
 from backedge.recovery.stores.store_errors import StoreError
@@ -149,6 +150,8 @@ class ActorLoop:
             # Of pyarrow, for the first cut, or of a class of a record that has come. Those of functions are TaskErrors.
             reason = f"actor {self.begin.actor} cannot import what it needs: {describe(error)}"
             return Outcome("broken", f"{reason}: repair the installation on {platform.node()}", self._counted())
+        except AttemptOverError as error:
+            return Outcome("failed", f"actor {self.begin.actor} cannot go on: {error}", self._counted())
         except ProtocolError as error:
             return Outcome("failed", f"{type(error).__name__} in actor {self.begin.actor}: {error}", self._counted())
         finally:
@@ -283,6 +286,10 @@ class ActorLoop:
 
     def _on_done(self) -> None:
         done = self.background.done.popleft()
+        if isinstance(done, Answered | Outlived) and isinstance(done.error, AttemptOverError):
+            if isinstance(done, Answered):
+                raise done.error
+            return
         if isinstance(done, Compacted):
             self.reports.tell(done)
             return

@@ -13,6 +13,7 @@ from typing import Any
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.actor.actor_loop import ActorLoop
 from backedge.engine.on_ray.actor.labelled_output import label_output
+from backedge.engine.on_ray.actor.shared_versions import SharedVersions
 from backedge.engine.on_ray.actor.supervisor_watch import SupervisorWatch, end_with
 from backedge.engine.on_ray.actor.task_actor import RunSupervisor
 from backedge.engine.on_ray.actor.task_memory import keep_freed_memory, prefer_huge_pages
@@ -25,6 +26,7 @@ from backedge.engine.operators.services import Services
 from backedge.engine.task.kept_inputs import Journal
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.graphs.task_errors import describe, foreign_place
+from backedge.graphs.versions import use_versions
 from backedge.recovery.protocol.restored import TaskRestore
 from backedge.recovery.restore.plan import RestorePlan
 
@@ -161,6 +163,8 @@ class TaskHost:
                     raise RuntimeError(f"task {plan.task} should restore its state, but the run keeps no snapshots")
                 return store.take_back(plan, begin.files, begin.deployment)
 
+            if begin.versions is not None:
+                use_versions(begin.deployment.plan.name, SharedVersions(begin.attempt, begin.versions, store))
             journals = journals_of(begin, store)
             self._loop = ActorLoop(begin, self._mailbox, store, make_services, take_back, journals)
             return self._loop.run()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,7 +20,10 @@ from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter
 from backedge.engine.on_ray.supervisor.crew import needs_of
 from backedge.engine.on_ray.supervisor.run_story import Story, united
 from backedge.engine.on_ray.supervisor.supervising import Common, Supervising
+from backedge.engine.on_ray.supervisor.version_directories import Question
+from backedge.graphs.ids import Attempt
 from backedge.recovery.protocol.requests import Reply, RequestKind, combined
+from backedge.recovery.protocol.versions import Name
 from backedge.recovery.stores import run_status
 from backedge.recovery.stores.run_status import RunStatus
 
@@ -100,6 +104,10 @@ class JobSupervising:
         """What is known about the run. Called from any thread."""
         statuses = [pipeline.status() for pipeline in self.pipelines]
         return statuses[0] if len(statuses) == 1 else run_status.united(statuses, self.story.state)
+
+    def versions(self, question: Question, attempt: Attempt, name: Name, arguments: Sequence[Any]) -> Any:
+        """Where a version is, or will be. Called from any thread."""
+        return self._common.versions.ask(question, attempt, name, *arguments)
 
     def cancel(self) -> None:
         """End the run now."""

@@ -33,6 +33,7 @@ from backedge.engine.on_ray.supervisor.run_story import LINES_MAX, Story
 from backedge.engine.on_ray.supervisor.shared_constants import SharedConstants
 from backedge.engine.on_ray.supervisor.silence import Doing, Silences
 from backedge.engine.on_ray.supervisor.switchboard import STOP_TIMEOUT_S, Switchboard
+from backedge.engine.on_ray.supervisor.version_directories import VersionDirectories
 from backedge.engine.on_ray.transport.control_messages import (
     Compacted,
     FaultReached,
@@ -111,7 +112,7 @@ class Common:
     - claimant: that of their supervisors, which are one process.
     - told: what the user should know. printed: what `Print` sinks write.
     - status: what is known about the whole run; None if it is one pipeline.
-    - constants: those of the flow; `held` if the run keeps no cuts.
+    - constants: those of the flow; `held` if the run keeps no cuts. versions: where those are that tasks publish.
     """
 
     def __init__(self, spec: RunSpec, held: Mapping[str, cluster.Pending] | None = None) -> None:
@@ -120,6 +121,7 @@ class Common:
         self.printed = KeptLines(DETACHED_LINES_MAX if spec.run.detached else ATTACHED_LINES_MAX)
         self.status: Callable[[], RunStatus] | None = None
         self.constants = SharedConstants(spec.options, held or {})
+        self.versions = VersionDirectories()
 
 
 class Supervising(RunObserver[CutDescription]):
@@ -505,7 +507,9 @@ class Supervising(RunObserver[CutDescription]):
             self.store.describe(placed.deployment.plan)
             epoch, leader = NO_CUT if cut is None else cut.epoch, self._leader()
             options, constants = self.spec.options, self.common.constants.references()
-            self.actors.begin(attempt, placed, files, options, kills, processed, epoch, leader, constants)
+            self.common.versions.begin(self.actors.attempt, attempt, placed, cut)
+            asked = cluster.own_actor() if placed.deployment.plan.versions else None
+            self.actors.begin(attempt, placed, files, options, kills, processed, epoch, leader, constants, asked)
             self.silences.begin(self.actors.actors(), self.now_ms)
         except CancelledError:
             return  # the next turn ends the run

@@ -14,7 +14,7 @@ import pickle
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import Timer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -24,7 +24,10 @@ from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter, FirstA
 if TYPE_CHECKING:
     from backedge.engine.on_ray.run_spec import RunIdentity, RunSpec
     from backedge.engine.on_ray.supervisor.run_story import Story
+    from backedge.engine.on_ray.supervisor.version_directories import Question
+    from backedge.graphs.ids import Attempt
     from backedge.recovery.protocol.requests import Reply, RequestKind
+    from backedge.recovery.protocol.versions import Name
     from backedge.recovery.stores.run_status import RunStatus
 
 FOLLOWERS = "followers"
@@ -112,6 +115,10 @@ class SupervisorActor:
     ) -> Reply | None:
         """Request a cut, a stop or a rescale; repeat the request with the same id until it is answered."""
         return self._supervising.ask(request_id, kind, name, parallelism)
+
+    def versions(self, question: Question, attempt: Attempt, name: Name, *arguments: Any) -> Any:
+        """Answer a process that publishes or reads a version (`VersionDirectories.ask`)."""
+        return self._supervising.versions(question, attempt, name, arguments)
 
     def cancel(self) -> None:
         """End the run now."""

@@ -81,6 +81,7 @@ class Switchboard:
         restored: Epoch,
         leader: Leader | None,
         constants: Mapping[str, Any],
+        versions: cluster.Actor | None,
     ) -> None:
         """Let all actors of a deployment take part in an attempt. `CrewError` if one cannot."""
         deployment, parts = placed.deployment, placed.restores
@@ -122,6 +123,7 @@ class Switchboard:
                 placed.begun,
                 leader,
                 constants,
+                versions,
             )
             self.crew.begin(name, begin)
         self._unheard = set(arrivals)

@@ -76,7 +76,7 @@ class Begin(Struct, frozen=True):
     state. `processed` has the numbers of records that its tasks have processed in earlier attempts of the run, for
     planned faults. `restored` is the cut that is restored, `begun` the last epoch that has begun; 0 if there is none.
     `leader` is None if the supervisor cannot be replaced. `constants` has a reference to the bytes of each constant of
-    the flow.
+    the flow. `versions` is the supervisor as an actor of Ray, if tasks publish versions: it knows where these are.
     """
 
     attempt: Attempt
@@ -92,6 +92,7 @@ class Begin(Struct, frozen=True):
     begun: Epoch = NO_CUT
     leader: Leader | None = None
     constants: Mapping[str, Any] = {}
+    versions: Any = None
 
 
 class Meeting(NamedTuple):

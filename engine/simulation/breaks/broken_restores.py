@@ -16,6 +16,7 @@ from backedge.recovery.protocol.channels import Inbox
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.restored import RestoredLog, TaskRestore
 from backedge.recovery.protocol.task import TaskCore
+from backedge.recovery.protocol.versions import Found, Name, VersionDirectory
 from backedge.recovery.restore.outline import CutOutline
 from backedge.recovery.restore.plan import KeptState, MovedState, RestorePlan, plan_restore
 from backedge.recovery.restore.restore_task import CutFiles, MoveWhole, Reroute, take_back
@@ -96,6 +97,22 @@ def _shifted(operators: Mapping[str, OperatorState]) -> dict[str, OperatorState]
     }
 
 
+class CopiesOutliveAttempt(VersionDirectory[Any]):
+    """A process that goes on reads the copies that it has made in earlier attempts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._copies: dict[Name, Any] = {}
+
+    def publish(self, attempt: Attempt, name: Name, keep: int, where: Any) -> bool:
+        self._copies.setdefault(name, where)
+        return super().publish(attempt, name, keep, where)
+
+    def find(self, attempt: Attempt, name: Name) -> Found[Any] | None:
+        found = super().find(attempt, name)
+        return found and found._replace(where=self._copies.get(name, found.where))
+
+
 RESTORES = {
     "log-not-replayed": Break("a restore forgets the logs", core=LogNotReplayed),
     "replay-lost-in-new-snapshot": Break("a new log misses the restored rest", core=ReplayLostInNewSnapshot),
@@ -103,6 +120,9 @@ RESTORES = {
     "wrong-key-group-on-rescale": Break("keys go to the wrong task", plan_restore=wrong_key_group),
     "restores-another-tasks-key-groups": Break(
         "a task takes all key groups of the files that it reads", take_back=restores_another_tasks_key_groups
+    ),
+    "copies-outlive-an-attempt": Break(
+        "a function reads what a lost attempt has published", versions=CopiesOutliveAttempt, topology="versions"
     ),
     "source-skips-a-record": Break("a source is restored one record too far", take_back=source_skips_a_record),
 }

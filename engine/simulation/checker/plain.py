@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backedge.engine.simulation.checker.plain_operator import NO_KEY, Hop, PlainOperator, Wires, frozen, rule_of
+from backedge.engine.simulation.checker.plain_versions import PlainVersions
 from backedge.graphs.cycles import find_cycles
 from backedge.graphs.digraph import upstream_first
 from backedge.graphs.kinds import Iterate
 from backedge.graphs.plan import Edge, Plan
+from backedge.graphs.versions import use_versions
 
 STEPS_MAX = 1_000_000
 
@@ -37,6 +39,7 @@ def reference(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> Result:
     >>> reference(flow.plan(), {"numbers": [1, 2, 2]}).sinks["out"] == {2: 1, 3: 2}
     True
     """
+    use_versions(plan.name, PlainVersions({}))
     run = _Run(plan, inputs)
     run.run()
     result = Result()

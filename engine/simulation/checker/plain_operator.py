@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from backedge.graphs.kinds import Iterate, rows_of
 from backedge.graphs.plan import Edge, Operator, Plan, Routing
+from backedge.graphs.versions import Versions, source_of
 
 NO_KEY = ("(no key)",)
 """The key of what belongs to the operator as a whole."""
@@ -87,6 +88,7 @@ class PlainOperator:
     - values: by key. timers: (time, key, hops). written: what a sink got.
     - waiting: what an iteration's head has gathered, or what a map_async has not answered.
     - emitted: (output, record, hops), to be taken by the interpreter.
+    - published: the numbers of the versions that are kept, by name.
     """
 
     def __init__(self, operator: Operator, index: int = 0, parallelism: int = 1) -> None:
@@ -102,6 +104,7 @@ class PlainOperator:
         self.now_ms = 0
         self.emitted: list[tuple[str, Hop]] = []
         self.sets_aside = operator.kind.sets_aside
+        self.published: dict[str, list[int]] = {}
         self.instance = operator.kind.new_instance()
         self.call("on_start", Context(self, NO_KEY, 0))
 
@@ -264,6 +267,13 @@ class Context:
     def emit_batch(self, batch: Any, output: str | None = None) -> None:
         for record in rows_of(batch):
             self.emit(record, output)
+
+    def publish(self, versions: Versions, value: Any) -> int:
+        numbers = self._of.published.get(versions.name, [0])
+        number = numbers[-1] + 1
+        source_of(versions).publish(versions, number, value, ())
+        self._of.published[versions.name] = [kept for kept in (*numbers, number) if kept][-versions.keep :]
+        return number
 
     def set_timer(self, at_ms: int) -> None:
         timer = (at_ms, self.state.key, self.hops)

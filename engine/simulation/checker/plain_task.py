@@ -46,6 +46,7 @@ class PlainState(NamedTuple):
     positions: dict[str, int]
     measured: dict[str, Any]
     own: Any
+    published: dict[str, list[int]]
 
     def all_keys(self) -> set[Any]:
         """All keys that something is kept under."""
@@ -86,6 +87,7 @@ class PlainTask:
                 operator.instance.restore(held.own)
             self.measured[name] = held.measured
             operator.hops_max = _whole(state).get("hops_max", 0)
+            operator.published = held.published
 
     def state(self, name: str) -> PlainState:
         """What a capture of the operator should contain now."""
@@ -97,6 +99,7 @@ class PlainTask:
             self.positions.get(name, {}),
             self.measured[name],
             operator.instance.capture() if hasattr(operator.instance, "capture") else None,
+            operator.published,
         )
 
     # -- entry points --------------------------------------------------------------------------------------------
@@ -274,7 +277,13 @@ def decoded(state: OperatorState, keeps_answers: bool = False) -> PlainState:
         {split: pickle.loads(position) for split, position in state.splits.items()},
         dict(whole.get("measures", {})),
         whole.get("own"),
+        _published(state),
     )
+
+
+def _published(state: OperatorState) -> dict[str, list[int]]:
+    names = dict.fromkeys(version.of for version in state.versions)
+    return {name: sorted(version.number for version in state.versions if version.of == name) for name in names}
 
 
 def waiting_in(state: OperatorState, keeps_answers: bool) -> list[Hop]:

@@ -23,6 +23,7 @@ from backedge.recovery.cut.cut import Cut
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import Numbered
 from backedge.recovery.protocol.restored import TaskRestore
+from backedge.recovery.protocol.versions import Name
 
 
 class Started(NamedTuple):
@@ -162,6 +163,7 @@ class Record:
     `chain` is the chain of the job, and `asked` the older cut that a supervisor was asked to restore, by claimant.
     `in_vain` are the claimants that failed for good before a task of theirs had run.
     `pipeline` names the pipeline that was run, if the job has several.
+    `versions` are those that each attempt may read: the restored ones, and what it has published, by name and number.
     """
 
     plan: Plan
@@ -179,6 +181,7 @@ class Record:
     asked: dict[str, Epoch] = field(default_factory=dict[str, Epoch])
     in_vain: set[str] = field(default_factory=set[str])
     pipeline: str | None = None
+    versions: dict[Attempt, dict[Name, Any]] = field(default_factory=dict[Attempt, dict[Name, Any]])
 
     def written(self, transaction: str) -> tuple[str, list[Any]] | None:
         """The sink and the records of a transaction, whatever became of it."""

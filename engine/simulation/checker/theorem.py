@@ -20,6 +20,7 @@ from typing import Any
 from backedge.engine.simulation.checker.plain_operator import Wires, frozen
 from backedge.engine.simulation.checker.plain_rounds import PlainRounds
 from backedge.engine.simulation.checker.plain_task import Outputs, PlainTask, decoded, hops_in, outputs_in, rest_of
+from backedge.engine.simulation.checker.plain_versions import PlainVersions
 from backedge.engine.simulation.checker.record import (
     Captured,
     Event,
@@ -33,6 +34,7 @@ from backedge.engine.simulation.checker.record import (
 from backedge.engine.simulation.checker.trail import Trail, same_payload
 from backedge.graphs.ids import ChannelId, Epoch, TaskId
 from backedge.graphs.routing import key_group, task_of_group
+from backedge.graphs.versions import use_versions
 from backedge.recovery.cut.cut import Cut, OperatorState, TaskSnapshot, layers
 from backedge.recovery.protocol.messages import Marker, marker_in
 
@@ -90,6 +92,8 @@ class Replay:
 
     def run(self) -> None:
         """Replay both parts of the rearranged run, with the comparisons between and after them."""
+        published = self.record.versions.get(self.trail.attempt, {})
+        use_versions(self.trail.deployment.plan.name, PlainVersions(published))
         before, after = self._parts()
         self._replay(before)
         self._compare_with_cut()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from backedge.engine.operators.async_calls import Answer, Awaited, Call, begin, finish
 from backedge.graphs.options import is_async
+from backedge.graphs.versions import AttemptOverError
 
 
 class Calls:
@@ -34,7 +35,7 @@ class Calls:
                 answer = begun
             else:
                 answer = self._awaited.run(self._awaited.within(call.timeout_s, finish(begun, call))).result()
-        if isinstance(answer.error, KeyboardInterrupt):
+        if isinstance(answer.error, KeyboardInterrupt | AttemptOverError):
             raise answer.error
         return answer
 

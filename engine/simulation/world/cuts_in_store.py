@@ -21,7 +21,7 @@ from backedge.engine.simulation.world.simulated_store import CreateFault, Simula
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.plan import Plan, loops_of_edges
-from backedge.recovery.cut.cut import Cut, OperatorState, TaskSnapshot
+from backedge.recovery.cut.cut import Cut, OperatorState, TaskSnapshot, Version
 from backedge.recovery.protocol.orders import AppendEntry, FileId, Manifest, Numbered, Sweep
 from backedge.recovery.protocol.rounds import RoundsSnapshot
 from backedge.recovery.restore.restore_task import CutFiles, Logs
@@ -29,7 +29,7 @@ from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.store_calls import remove_below
 from backedge.recovery.stores.store_errors import OutcomeUnknownError
 from backedge.recovery.stores.store_protocol import FileFacts, Store
-from backedge.recovery.stores.task_files import TaskFiles
+from backedge.recovery.stores.task_files import TaskFiles, VersionFile
 from backedge.recovery.stores.task_tables import StoredCut
 
 
@@ -191,6 +191,9 @@ class CutsInStore(SimulatedStore):
     def files_of(self, cut: Cut, tasks: Iterable[TaskId]) -> CutFiles:
         described = self._cuts.manifest_of(cut.epoch).tasks
         return ReadOnce(self._cuts.files_of({task: described[task] for task in tasks}))
+
+    def read_version(self, version: Version) -> bytes:
+        return self._cuts.constants.read_version(VersionFile.of_version(version))
 
     # -- removals ------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.cut.cut import Cut, TaskSnapshot, stacked
+from backedge.recovery.cut.cut import Cut, TaskSnapshot, Version, stacked
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import (
     AppendEntry,
@@ -96,6 +96,10 @@ class SimulatedStore:
             raise _disk_error(errno.EIO)
         cut = self.cut(self.manifest(epoch))
         return SimulatedCut(cut, outline_of(cut), cut.attempt)
+
+    def read_version(self, version: Version) -> bytes | bytearray:
+        """The bytes of a version that a complete cut names."""
+        return version.data
 
     def make_reliable(self) -> None:
         """Let nothing fail from now on that has not failed yet."""

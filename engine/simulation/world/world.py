@@ -23,6 +23,7 @@ from backedge.engine.state.split_own_state import move_whole
 from backedge.engine.state.upgrade import upgraded
 from backedge.engine.task.pacing import SLICE_NS
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from backedge.graphs.versions import AttemptOverError
 from backedge.recovery.cut.cut import TaskSnapshot
 from backedge.recovery.protocol.channels import Inbox, Queued
 from backedge.recovery.protocol.coordinator import Coordinator
@@ -129,10 +130,10 @@ class World(WorldPorts):
         return list(first.values())
 
     def apply(self, event: Happening) -> None:
-        """Make an event happen. A task whose attempt is over dies if a sink refuses its output."""
+        """Make an event happen. A task whose attempt is over dies if a sink or a version refuses it."""
         try:
             getattr(self, f"_do_{event[0]}")(*event[1:])
-        except (FencedError, OSError, OutputReplacedError):
+        except (FencedError, OSError, OutputReplacedError, AttemptOverError):
             if not self._loses_stale(event):
                 raise
         if (host := self._host_of(event)) is not None:
@@ -451,6 +452,7 @@ class World(WorldPorts):
 
     def _do_zombie(self, index: int, event: Happening) -> None:
         host = self.zombies[index]
+        self.use_versions(host.attempt)
         match event:
             case ("take", channel):
                 host.driver.take(channel, 1)

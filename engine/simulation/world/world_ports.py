@@ -25,12 +25,14 @@ from backedge.engine.simulation.world.host import Host
 from backedge.engine.simulation.world.placement import Placement
 from backedge.engine.simulation.world.rehearsal import SimulatedServices
 from backedge.engine.simulation.world.simulated_store import SimulatedCut
+from backedge.engine.simulation.world.simulated_versions import Bytes, SimulatedVersions
 from backedge.engine.simulation.world.world_options import Parts, WorldOptions
 from backedge.engine.task.channel_ends import Arrivals
 from backedge.graphs.deployment import Deployment, Task
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.plan import Plan
 from backedge.graphs.routing import groups_of_task, key_group
+from backedge.graphs.versions import use_versions
 from backedge.recovery.cut.cut import Cut, TaskSnapshot
 from backedge.recovery.protocol.answers import Known, Question
 from backedge.recovery.protocol.chain_view import claimant_of, run_of
@@ -61,7 +63,7 @@ from backedge.recovery.protocol.requests import Reply, Request, RequestKind, Siz
 from backedge.recovery.protocol.restored import TaskRestore
 from backedge.recovery.protocol.supervisor import Beginning, Supervisor
 from backedge.recovery.restore.outline import outline_of
-from backedge.recovery.restore.plan import RestorePlan
+from backedge.recovery.restore.plan import RestorePlan, kept_states
 from backedge.recovery.restore.restore_task import SnapshotsInMemory
 
 BEGINNING_MS = 10**12
@@ -117,6 +119,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
     - known: the questions that may not be asked again, each with the process that knows the answer; None: the journal
       has it. called: the questions for which a call was made.
     - opened: the runtimes in which users' classes may hold something open, of all attempts.
+    - versions: those that the tasks of the attempt may read.
     - siblings: the other pipelines of the job. They share its store and its supervisor's process.
     """
 
@@ -153,6 +156,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.known: dict[Asked, Host | None] = {}
         self.called: set[Asked] = set()
         self.opened: list[TaskRuntime] = []
+        self.versions = parts.versions()
         self.unanswered: dict[str, Request] = {}
         self.rescales: dict[str, Request] = {}
         self.now_ms: int = BEGINNING_MS
@@ -317,6 +321,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
     def finish_outlived(self, index: int) -> None:
         """A call is answered that no question has joined: the task of its question in this process keeps the answer."""
         actor, (operator, question), call = self.outlived.pop(index)
+        self.use_versions(self.supervisor.attempt)
         answer = self.answer(call)
         for host in self.hosts.values():
             if host.core.task.actor == actor and host.makes_calls:
@@ -443,6 +448,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
             raise RuntimeError(f"attempt {attempt} is restored a second time: its number no longer fences the first")
         self._end_calls()
         self.restored_cut = None if cut is None else cut.cut
+        self._begin_versions(attempt, placed, self.restored_cut)
         if cut is not None:
             self._count_restore(self.store.manifest(cut.cut.epoch))
         self.unrestored, self.begun_epoch = dict(placed.restores), placed.begun
@@ -455,6 +461,22 @@ class WorldPorts(RunObserver[SimulatedCut]):
             self._is_to_stop_at(self.restored_cut)
         self.note(Started(attempt, None if cut is None else cut.cut.epoch))
         self.dead.clear()
+
+    def _begin_versions(self, attempt: Attempt, placed: Placed, cut: Cut | None) -> None:
+        """Let the tasks of an attempt read the versions that it restores."""
+        found: dict[tuple[str, int], Bytes] = {}
+        if cut is not None:
+            for task, operator in kept_states(placed.restores.values()):
+                for version in cut.snapshots[task].operators[operator].versions:
+                    found[version.of, version.number] = self.store.read_version(version)
+        self.versions.begin(attempt, found)
+        published = {} if cut is None else self.record.versions[cut.attempt]
+        self.record.versions[attempt] = {name: published[name] for name in found}
+
+    def use_versions(self, attempt: Attempt) -> None:
+        """Have the user's functions see the versions that a task of this attempt may read."""
+        if self.plan.versions:
+            use_versions(self.plan.name, SimulatedVersions(self.versions, attempt, self.record))
 
     def _count_restore(self, manifest: Manifest) -> None:
         lists = manifest.states.values()
@@ -483,6 +505,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         """The host at which an event happens; what it offers is listed again after that."""
         host = self.hosts[task]
         host.offers = None
+        self.use_versions(host.attempt)
         return host
 
     def give(self, host: Host, order: Order, *, is_abort: bool = False) -> None:
@@ -653,6 +676,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         attempt = self.supervisor.attempt
         core = self.parts.core(task, attempt, encode, restored)
         self.services.attempt = attempt
+        self.use_versions(attempt)
         runtime = self.parts.runtime(
             task, self.deployment, self.services, seed=self.options.seed, keyed_state=self.parts.keyed_state
         )

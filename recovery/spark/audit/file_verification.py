@@ -17,7 +17,7 @@ from backedge.recovery.spark.cut_tables.decoding import Array
 from backedge.recovery.spark.cut_tables.file_rows import verified_file
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 from backedge.recovery.spark.cut_tables.local_rows import local_frame
-from backedge.recovery.spark.cut_tables.manifest_tables import files_in, layered_files
+from backedge.recovery.spark.cut_tables.manifest_tables import files_in, layered_files, shared_files
 from backedge.recovery.spark.cut_tables.page_checks import PageError
 from backedge.recovery.spark.cut_tables.table_files import TABLES
 from backedge.recovery.spark.report.verdict import Facts, Finding
@@ -80,8 +80,8 @@ def listed_in(cuts: Iterable[CutDocuments]) -> list[Listed]:
     """
     found: dict[Listed, None] = {}
     for cut in cuts:
-        constants = (Listed(f["name"], f["size"], f["digest"]) for f in cut.manifest["constants"].values())
-        found |= dict.fromkeys((*(file for _, file in _of_tasks(cut)), *constants))
+        shared = (Listed(f["name"], f["size"], f["digest"]) for _, f in shared_files(cut.manifest))
+        found |= dict.fromkeys((*(file for _, file in _of_tasks(cut)), *shared))
     return list(found)
 
 

@@ -20,7 +20,7 @@ from backedge.graphs.ids import TaskId
 from backedge.graphs.plan import loops_of_edges
 from backedge.graphs.routing import KEY_GROUPS
 from backedge.recovery.protocol.orders import Manifest
-from backedge.recovery.spark.cut_tables.manifest_tables import layered_files
+from backedge.recovery.spark.cut_tables.manifest_tables import layered_files, shared_files
 from backedge.recovery.spark.report.verdict import Facts, Finding, finding
 from backedge.recovery.stores.file_contents import said_of
 from backedge.recovery.stores.links import Link
@@ -380,9 +380,9 @@ def _check_files(cut: CutDocuments) -> Iterator[Finding]:
             yield cut.wrong(5, f"the file {name} is listed {count} times")
     for name, fault in cut.foreign.items():
         yield cut.wrong(5, f"the file {name} was not written by a store: {fault}")
-    for name, file in cut.manifest["constants"].items():
+    for what, file in shared_files(cut.manifest):
         if not is_of_constant(file["name"]):
-            yield cut.wrong(5, f"constant {name!r} is in {file['name']}, which is no file of a constant")
+            yield cut.wrong(5, f"{what} is in {file['name']}, which is no file of a constant")
     for id, task in cut.tasks.items():
         yield from (cut.wrong(5, story, task=id) for story in _layer_stories(cut, id, task))
         folder = attempt_folder(cut.entry.attempt, task["filed"])
@@ -505,7 +505,7 @@ def has_readable_files(cut: CutDocuments) -> bool:
         not cut.foreign
         and len(tasks) == len(cut.manifest["tasks"])
         and all(table_of(file["name"]) in allowed for task, allowed in tasks for _, file in layered_files(task))
-        and all(is_of_constant(file["name"]) for file in cut.manifest["constants"].values())
+        and all(is_of_constant(file["name"]) for _, file in shared_files(cut.manifest))
     )
 
 

@@ -75,9 +75,18 @@ def _files(manifest: Document) -> Iterator[Row]:
 
 
 def files_in(manifest: Document) -> list[dict[str, Any]]:
-    """The files that a manifest lists, with those of the flow's constants."""
+    """The files that a manifest lists, with those of the flow's constants and versions."""
     of_tasks = (file for task in manifest["tasks"] for _, file in layered_files(task))
-    return [*of_tasks, *manifest["constants"].values()]
+    return [*of_tasks, *(file for _, file in shared_files(manifest))]
+
+
+def shared_files(manifest: Document) -> list[tuple[str, dict[str, Any]]]:
+    """The files of constants and of versions, each with what it holds. Versions of one content have one file."""
+    shared = [(f"constant {name!r}", file) for name, file in manifest["constants"].items()]
+    for facts in (facts for task in manifest["tasks"] for facts in task["operators"]):
+        # Manifests that earlier releases wrote have none.
+        shared += [(f"version {one['number']} of {one['of']!r}", one["file"]) for one in facts.get("versions", ())]
+    return list({(file["name"], file["size"], file["digest"]): (what, file) for what, file in shared}.values())
 
 
 def layered_files(task: Document) -> Iterator[tuple[int, dict[str, Any]]]:

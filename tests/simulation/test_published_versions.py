@@ -1,0 +1,49 @@
+"""Versions in the simulator: what is read is what this attempt, or the one of its cut, has published."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backedge import Collect, Flow, Items, Process, simulate
+
+
+def learning(keep: int = 50, steps: int = 12) -> tuple[Flow, Any]:
+    """A loop: the learner publishes, workers read and send back what they have made of it."""
+    flow = Flow("learning")
+    weights = flow.versions("weights", keep=keep)
+
+    class Learn(Process[Any, Any]):
+        def on_record(self, ctx: Any, record: Any) -> None:
+            seen = (*ctx.state.get(()), record)[-3:]
+            ctx.state.set(seen)
+            number = ctx.publish(weights, {"seen": seen, "array": np.arange(len(seen))})
+            ctx.emit((number, seen))
+
+    back = flow.loop("back", of=tuple)
+    steps_ = flow.read(Items([(step, 0) for step in range(steps)]), name="steps")
+    told = steps_.merge(back).process(Learn, name="learn", parallelism=1)
+
+    def work(record: Any) -> tuple[Any, int]:
+        number, seen = record
+        value = weights[number]
+        trips = seen[-1][1] + 1
+        return (number, value["seen"] == seen and len(value["array"]) == len(seen)), trips
+
+    worked = told.rebalance().map(work, name="work")
+    again, done = worked.split(lambda made: made[1] < 3)
+    back.feed(again.map(lambda made: (made[0][0], made[1])))
+    done.map(lambda made: made[0][1]).write(Collect(), name="done")
+    told.map(lambda record: record[0]).write(Collect(), name="numbers")
+    return flow, weights
+
+
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_no_reader_sees_what_a_lost_attempt_has_published(snapshots: bool, tmp_path: Any):
+    flow, _ = learning()
+    result = simulate(flow, seeds=range(40), crashes=3, snapshots=str(tmp_path) if snapshots else None)
+    assert result.outputs["done"] == [True] * 12
+    assert sorted(result.outputs["numbers"]) == list(range(1, 37))
+    assert result.crashes > 40 and result.restores_with_log > 5 and result.rescaled > 0

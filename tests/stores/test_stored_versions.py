@@ -1,0 +1,102 @@
+"""Versions beside the cuts: written once, named by every cut whose task keeps them, verified, removed at last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.cut.cut import OperatorState, TaskSnapshot, Version
+from backedge.recovery.spark.audit.file_verification import check_file
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.digests import digest_of_task_file
+from backedge.recovery.stores.names import path_of, version_file
+from backedge.recovery.stores.store_errors import SnapshotCorruptError
+from backedge.recovery.stores.task_files import TaskFiles
+from tests.stores.snapshots import DEPLOYMENT, begin, manifest_for, sweep
+
+LEARN = TaskId("learn", 0)
+
+
+def version(number: int, attempt: int = 1, data: bytes | None = None) -> Version:
+    data = b"%d of %d" % (number, attempt) if data is None else data
+    digest = digest_of_task_file(data)
+    return Version("w", number, path_of(version_file(digest, Attempt(attempt), "w", number)), len(data), digest, data)
+
+
+def written(store: CutStore, epoch: int, *versions: Version, attempt: int = 1) -> Mapping[TaskId, TaskFiles]:
+    state = OperatorState(versions=versions, whole=b"whole")
+    snapshot = TaskSnapshot(LEARN, Epoch(epoch), Attempt(attempt), {"learn": state}, (), ())
+    return {LEARN: store.write_task(Attempt(attempt), Epoch(epoch), snapshot, left_bytes_max=10**9)}
+
+
+def cut(store: CutStore, epoch: int, *versions: Version, keeps: tuple[int, ...], attempt: int = 1) -> None:
+    files = written(store, epoch, *versions, attempt=attempt)
+    entry = replace(manifest_for(files, epoch, attempt), kept=tuple(map(Epoch, keeps)))
+    assert store.create(len(store.chain()) + 1, entry, files, DEPLOYMENT)
+
+
+def there(tmp_path: Path) -> list[int]:
+    """The numbers of the versions whose files are there."""
+    return sorted(int(path.name.split(".")[1]) for path in (tmp_path / "job" / "constants").iterdir())
+
+
+def test_each_is_written_once_and_restored_and_removed_with_the_last_cut_that_names_it(store: CutStore, tmp_path: Path):
+    first, second, third = (version(number) for number in (1, 2, 3))
+    cut(store, 1, first, second, keeps=(1,))
+    before = (tmp_path / "job" / second.file).stat().st_mtime_ns
+    cut(store, 2, second, third, keeps=(1, 2))
+    assert (tmp_path / "job" / second.file).stat().st_mtime_ns == before
+    # Another process, which has written none of these cuts.
+    store = CutStore(str(tmp_path), "job")
+    described = store.manifest_of(Epoch(2))
+    assert described.size == sum(file.size for file in described.of_tasks) + second.size + third.size
+    (state,) = store.cut(Epoch(2)).snapshots[LEARN].operators.values()
+    assert state.versions == (replace(second, data=None), replace(third, data=None))
+    assert [store.constants.read_version(each) for each in described.versions] == [second.data, third.data]
+    store.drop(Epoch(1))
+    assert there(tmp_path) == [2, 3]
+    begin(store, 2, restored=2)
+    # What was restored has no bytes, because its file is there.
+    cut(store, 3, replace(third, data=None), keeps=(3,), attempt=2)
+    store.drop(Epoch(2))
+    assert there(tmp_path) == [3]
+
+
+def test_versions_of_the_same_content_have_one_file(store: CutStore, tmp_path: Path):
+    first = version(1)
+    cut(store, 1, first, replace(first, number=2), keeps=(1,))
+    assert there(tmp_path) == [1]
+    described = store.manifest_of(Epoch(1))
+    assert [found.number for found in described.versions] == [1, 2]
+    assert len(described.shared) == 1
+
+
+def test_what_an_attempt_has_written_and_no_cut_names_is_removed_by_a_later_one(store: CutStore, tmp_path: Path):
+    cut(store, 1, version(1), keeps=(1,))
+    written(store, 2, version(1), version(2))
+    sweep(store, 1)
+    assert there(tmp_path) == [1, 2], "a later cut of this attempt may name it"
+    begin(store, 2, restored=1)
+    written(store, 2, version(3, attempt=2), attempt=2)
+    sweep(store, 2)
+    assert there(tmp_path) == [1, 3]
+
+
+def test_damage_is_found_before_anything_is_decoded_and_by_the_audit(store: CutStore, tmp_path: Path):
+    cut(store, 1, version(1), keeps=(1,))
+    (found,) = store.manifest_of(Epoch(1)).versions
+    audited = (store.path, found.file.name, found.file.size, found.file.digest)
+    assert check_file(*audited) is None
+    path = tmp_path / "job" / found.file.name
+    path.write_bytes(b"1 of 2")
+    for read in (lambda: store.constants.read_version(found), lambda: store.verify(Epoch(1))):
+        with pytest.raises(SnapshotCorruptError, match="constants/"):
+            read()
+    assert "constants/" in str(check_file(*audited))
+    path.unlink()
+    with pytest.raises(SnapshotCorruptError, match="version 1 of 'w'"):
+        store.constants.read_version(found)
