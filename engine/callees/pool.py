@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, cast
 
 import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
+import numpy as np
 
 from backedge.engine.callees.pool_actors import Instance, MadeOf, PoolDispatcher, PoolSpec
 from backedge.engine.callees.pool_calls import KEPT_S, Outcome, PoolError
@@ -151,7 +152,7 @@ class Pool:
         """The outcome of a call, and its result. Raises `_GoneError` if they are lost with an actor."""
         address = self._address()
         dispatcher = _used.get(address) or await asyncio.to_thread(self._find, address)
-        asked = dispatcher.ask.remote(_process(address.pid), key, [cluster.put(data)])
+        asked = dispatcher.ask.remote(_process(address.pid), key, np.frombuffer(data, np.uint8))
         try:
             outcome: Outcome = await _answer(asked)
         except asyncio.CancelledError:

@@ -147,9 +147,9 @@ class RayMember:
     async def ready(self) -> None:
         await _answer(self._actor.ready.remote())
 
-    async def call(self, record: list[Any]) -> Outcome:
+    async def call(self, record: Any) -> Outcome:
         # Only the error comes here, and if there is none, a reference to the result.
-        ended, result = self._actor.call.options(num_returns=2).remote(*record)
+        ended, result = self._actor.call.options(num_returns=2).remote(record)
         error = await _answer(ended)
         return Outcome([result] if error is None else [], error)
 
@@ -163,14 +163,15 @@ class RayMember:
 async def _answer(pending: cluster.Pending) -> Any:
     try:
         return await pending
-    except (cluster.ActorDiedError, cluster.ActorUnavailableError) as error:
+    except cluster.RayError as error:
         raise LostError(cluster.first_line(error)) from error
-    except cluster.RayError as error:  # such as a record whose process has died
-        raise LostError(cluster.first_line(error), is_dead=False) from error
 
 
 class PoolDispatcher:
-    """Passes references to records to the actors of a pool, and references to results back.
+    """Passes records to the actors of a pool, and references to results back.
+
+    References to records would do as well, if the process that asks did not die: Ray waits for long for what belonged
+    to a dead process, and those who join the call would wait with it.
 
     - renewed_s: when each process has renewed its lease.
     - looks_left: how often it still looks whether any has, before it ends. It counts looks, not time: where all
@@ -196,7 +197,7 @@ class PoolDispatcher:
         self._renewed_s[process] = time.monotonic()
         self._looks_left = LOOKS
 
-    async def ask(self, process: str, key: str | None, record: list[Any]) -> Outcome:
+    async def ask(self, process: str, key: str | None, record: Any) -> Outcome:
         await self.renew(process)
         return await self._calls.ask(process, key, record)
 

@@ -37,11 +37,7 @@ class PoolError(Exception):
 
 
 class LostError(Exception):
-    """A call, or the start of an actor, has no outcome. `is_dead`: the actor is of no more use."""
-
-    def __init__(self, told: str, *, is_dead: bool = True) -> None:
-        super().__init__(told)
-        self.is_dead = is_dead
+    """An actor has died in a call, or when it was started."""
 
 
 class Outcome(NamedTuple):
@@ -68,10 +64,10 @@ class Place:
 
 
 class PoolCall:
-    """A call, the processes that wait for it, and the record of the latest one: those of dead processes are gone."""
+    """A call, and the processes that wait for it."""
 
-    def __init__(self) -> None:
-        self.record: Any = None
+    def __init__(self, record: Any) -> None:
+        self.record = record
         self.callers: list[str] = []
         self.outcome: asyncio.Task[Outcome] | None = None
 
@@ -100,8 +96,9 @@ class PoolCalls:
         """The outcome of the call with this key, or of a new one. `caller` is a process, which may be dead."""
         if key is not None and key in self._kept:
             return self._kept[key]
-        call = PoolCall() if key is None else self._running.setdefault(key, PoolCall())
-        call.record = record
+        call = PoolCall(record)
+        if key is not None:
+            call = self._running.setdefault(key, call)
         call.callers.append(caller)
         if call.outcome is None:
             call.outcome = asyncio.ensure_future(self._make(call, key))
@@ -136,7 +133,7 @@ class PoolCalls:
                 return await place.member.call(call.record)
             except LostError as error:
                 told = str(error)
-                if error.is_dead and place in self.places:
+                if place in self.places:
                     self.places.remove(place)
                     place.member.end()
             finally:

@@ -40,8 +40,8 @@ class Actor:
         end.set_result(Outcome([f"{record} by {self.number}"]))
         await settled()
 
-    async def lose(self, *, is_dead: bool = True) -> None:
-        self.calls.pop(0)[1].set_exception(LostError("killed", is_dead=is_dead))
+    async def lose(self) -> None:
+        self.calls.pop(0)[1].set_exception(LostError("killed"))
         await settled()
 
 
@@ -166,15 +166,6 @@ async def test_the_calls_of_a_dead_actor_are_made_by_others_and_it_is_replaced()
 
 
 @scripted
-async def test_a_call_that_is_lost_with_a_living_actor_costs_no_actor():
-    pool = Pool(actors=1)
-    asked = await pool.ask("x")
-    await pool.actors[0].lose(is_dead=False)
-    await pool.actors[0].answer()
-    assert asked.result().result == ["x by 0"]
-
-
-@scripted
 async def test_three_deaths_under_one_call_are_an_error_that_is_not_kept():
     pool = Pool(actors=1)
     asked = await pool.ask("x", "key")
@@ -211,17 +202,6 @@ async def test_a_call_whose_callers_are_gone_is_not_begun():
     assert waiting.cancelled()
     await pool.ask("y", "key")
     assert pool.made() == [["y"]], "another process may ask it"
-
-
-@scripted
-async def test_a_call_is_made_with_the_record_of_the_latest_caller():
-    """The records of processes that died are gone."""
-    pool = Pool(actors=1)
-    await pool.ask("x")
-    await pool.ask("of the dead", "key")
-    await pool.ask("of the living", "key", "b")
-    await pool.actors[0].answer()
-    assert pool.made() == [["of the living"]]
 
 
 @pytest.fixture(autouse=True)
