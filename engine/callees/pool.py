@@ -161,14 +161,17 @@ class Pool:
         except cluster.RayError as error:
             _used.pop(address, None)
             raise _GoneError(cluster.first_line(error)) from error
+        result, kept_s = b"", 0.0
         try:
-            result = b"" if outcome.error is not None else await _answer(outcome.result[0])
+            if outcome.error is None:
+                result = await _answer(outcome.result[0])
+                kept_s = KEPT_S
         except cluster.RayError as error:
-            if key is not None:
-                dispatcher.drop.remote(key, 0.0)
             raise _GoneError(cluster.first_line(error)) from error
-        if key is not None:
-            dispatcher.drop.remote(key, KEPT_S)
+        finally:
+            # An error that was told, or a result that is lost, is worth another call.
+            if key is not None:
+                dispatcher.drop.remote(key, kept_s)
         return outcome, result
 
     def _address(self) -> _Address:

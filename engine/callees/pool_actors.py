@@ -201,8 +201,8 @@ class PoolDispatcher:
         await self.renew(process)
         return await self._calls.ask(process, key, record)
 
-    async def drop(self, key: str, delay_s: float) -> None:
-        self._calls.drop(key, delay_s)
+    async def drop(self, key: str, kept_s: float) -> None:
+        self._calls.drop(key, kept_s)
 
     async def close(self) -> None:
         """End the actors, after the calls that they make or after a few seconds."""

@@ -5,7 +5,7 @@
 2. A call with a key is joined by later ones with that key, while it runs and when it is over. So a process that takes
    the place of a dead one gets the result of the call that the dead one has left behind.
 3. A result that was fetched is kept for a while: its process may die before the answer is in the journal. One that was
-   not is kept until there are too many.
+   not is kept until there are too many. An error is forgotten when a caller has it: who asks again wants another call.
 4. An actor that dies is replaced, and others make its calls. A call that is lost too often is an error: it may be what
    the actors die of.
 5. A call whose callers are all gone is not begun.
@@ -107,9 +107,12 @@ class PoolCalls:
         finally:
             call.callers.remove(caller)
 
-    def drop(self, key: str, delay_s: float) -> None:
+    def drop(self, key: str, kept_s: float) -> None:
         """Forget an outcome after this time."""
-        asyncio.get_running_loop().call_later(delay_s, self._kept.pop, key, None)
+        if kept_s:
+            asyncio.get_running_loop().call_later(kept_s, self._kept.pop, key, None)
+        else:
+            self._kept.pop(key, None)
 
     async def _make(self, call: PoolCall, key: str | None) -> Outcome:
         try:

@@ -16,7 +16,9 @@ from aiohttp import web
 import backedge.engine.callees.pool as pool_module
 from backedge import Collect, Flow, Items, Pool, PoolError
 from backedge.engine.on_ray import cluster
-from backedge.engine.operators.async_calls import in_event_loop
+from backedge.engine.operators.async_calls import Call, finish, in_event_loop
+from backedge.engine.operators.async_calls import begin as begin_call
+from backedge.recovery.protocol.answers import Question
 from tests.gates import wait_for
 from tests.on_ray.flows import begin, expect, killed, until
 from tests.on_ray.leftovers import end, has_ended
@@ -115,11 +117,14 @@ def test_only_the_call_that_a_pool_actor_dies_under_is_made_again(service: tuple
 
 
 class Fragile:
+    calls = 0
+
     def __call__(self, record: str) -> int:
+        self.calls += 1
         if record == "die":
             os._exit(1)
         if record == "raise":
-            raise KeyError("of the class")
+            raise KeyError(f"call {self.calls}")
         return os.getpid()
 
 
@@ -128,9 +133,12 @@ def test_an_unused_pool_ends_and_its_errors_are_those_of_the_class(monkeypatch: 
     pool = Pool(Fragile, actors=1)
 
     async def use() -> int:
-        with pytest.raises(KeyError, match="of the class") as raised:
+        with pytest.raises(KeyError, match="call 1") as raised:
             await pool("raise")
         assert "in __call__" in repr(raised.value.__notes__)
+        kept = Call(pool, "raise", question=Question(0, "raise", 0))
+        again = [str((await finish(begin_call(kept), kept)).error) for _ in range(2)]
+        assert again == ["'call 2'", "'call 3'"], "an error that was told is not the answer to the next call"
         with pytest.raises(PoolError, match="lost 3 times"):
             await pool("die")
         return await pool("ask")
