@@ -17,7 +17,7 @@ keeps answers, in segments.
 7. A process that survives the end of an attempt first writes the answers that it still has. Calls that run go on. The
    question that the next attempt gives the same name joins the call; if none comes, the answer is kept like any other.
 8. A segment is removed when every cut that may be restored is later, after the manifest that ends the retention of the
-   last other one is durable.
+   last other one is durable. A pipeline that has no cut yet may begin from nothing: then none is removed.
 9. What an attempt that is over still writes was paid for. A restore that reads it uses it; nothing else does.
 """
 

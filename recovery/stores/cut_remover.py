@@ -71,9 +71,16 @@ class CutRemover(CutReader):
         with suppress(OSError):  # a full disk, perhaps; the next drop does it
             self._drop_inputs(entry.pipeline)
             self._drop_constants(entry, constants)
+            self.answers.remove(self._oldest_restore())
             kept = {CutId(cut.epoch, cut.attempt) for cut in self._kept()}
-            self.answers.remove(min((cut.epoch for cut in kept), default=entry.epoch))
             self._chain.shorten(lambda cut: CutId(cut.epoch, cut.attempt) in kept and self.keeps(cut))
+
+    def _oldest_restore(self) -> Epoch:
+        """The oldest cut that may be restored. 0: a pipeline of this run has none, and would begin from nothing."""
+        entries, kept = [link.entry for link in self._chain.known()], self._kept()
+        run = run_of(entries[-1].claimant)
+        begun = {entry.pipeline for entry in entries if run_of(entry.claimant) == run}
+        return Epoch(0) if begun - {cut.pipeline for cut in kept} else min(cut.epoch for cut in kept)
 
     def _drop_files(self, dropped: Manifest) -> None:
         """Remove what the tasks have written for a cut, and earlier files that it needs, unless another cut needs them.

@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.protocol.answers import Known, Question
 from backedge.recovery.protocol.chain_view import ChainView, read_pipelines
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import AttemptStart, Manifest
@@ -101,6 +102,23 @@ def test_the_cuts_of_a_pipeline_that_was_given_up_are_removed(tmp_path: Path):
     given_up = read_pipelines(store.numbered())["b"]
     assert (store.cuts(), given_up.cuts, given_up.continues_from) == ([3], [], None)
     assert [cut.epoch for cut in store._kept()] == [3]
+
+
+def test_answers_are_kept_for_a_pipeline_that_has_no_cut_yet(tmp_path: Path):
+    store = CutStore(str(tmp_path), "job")
+    for number, entry in enumerate((start(1, "a"), start(2, "b")), 1):
+        store.create(number, entry)
+    answered = [Known(Question(7, "why", number), b"because") for number in range(3)]
+    for segment, known in enumerate(answered):
+        store.answers.write(Epoch(segment), Attempt(2), "ask", [known])
+    for dropped in (1, 2):
+        complete(store, dropped, 1, "a", (dropped,))
+    store.drop(Epoch(1))
+    assert list(store.answers.read("ask", Epoch(0))) == answered
+    complete(store, 3, 2, "b", (3,))
+    complete(store, 4, 1, "a", (4,))
+    store.drop(Epoch(2))
+    assert list(store.answers.read("ask", Epoch(0))) == []
 
 
 def test_a_shorter_chain_still_says_which_pipeline_was_given_up():
