@@ -37,6 +37,11 @@ IDLE_LOOK_S = 0.1
 WITHIN_GROUP = (1 << 57) - 1
 
 
+def opened(answer: bytes) -> tuple[Any, BaseException | None]:
+    """The result or the error that is kept."""
+    return (None, SetAsideError()) if answer == SET_ASIDE else (pickle.loads(answer), None)
+
+
 class KeptAnswersOperator(MapAsyncOperator):
     """Keeps the records whose answers are not sent, and the answers.
 
@@ -241,9 +246,7 @@ class KeptAnswersOperator(MapAsyncOperator):
 
     def sendable(self, call_id: int) -> tuple[Any, BaseException | None] | None:
         answer = self._questions.sendable(self._asked[call_id])
-        if answer is None:
-            return None
-        return (None, SetAsideError()) if answer == SET_ASIDE else (pickle.loads(answer), None)
+        return None if answer is None else opened(answer)
 
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         question = self._asked[call_id]

@@ -33,6 +33,7 @@ from backedge.engine.on_ray.transport.mailbox import Address, Keys, Link, Mailbo
 from backedge.graphs.expansion import Actors, expand
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.cut.cut import TaskSnapshot
+from backedge.recovery.protocol.answers import Known, Segments
 from backedge.recovery.protocol.effects import Acknowledge, AcknowledgeEnd
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import Complete, StartTasks, Trigger
@@ -52,6 +53,16 @@ class InMemory(NamedTuple):
     layer: StateLayer = StateLayer(Attempt(1), None, Epoch(1), None, ())
 
 
+class NoAnswers:
+    """A journal that has none, and is given none."""
+
+    job_id = "job"
+    segments = Segments()
+
+    def read(self, operator: str, restored: Epoch) -> tuple[Known, ...]:
+        return ()
+
+
 class Snapshots:
     """Keeps snapshots in memory; or fails, as often as it is told to."""
 
@@ -61,7 +72,7 @@ class Snapshots:
         self.discarded: list[tuple[TaskId, Epoch]] = []
         self.failures = failures
 
-    answers = None
+    answers = NoAnswers()
 
     def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> InMemory:
         if self.failures:

@@ -259,8 +259,6 @@ def test_a_process_that_cannot_import_what_its_cuts_need_ends_its_part(writes: s
     """It declined every cut, and tried for ever to write its last state."""
 
     class Broken(Snapshots):
-        answers = None
-
         def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> InMemory:
             raise ImportError("libarrow.so: cannot open shared object file")
 

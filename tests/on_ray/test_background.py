@@ -15,7 +15,7 @@ from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.cut.cut import TaskSnapshot
 from backedge.recovery.protocol.orders import Compact
 from tests.gates import wait_for
-from tests.on_ray.in_process import InMemory
+from tests.on_ray.in_process import InMemory, NoAnswers
 
 TASK, OTHER = TaskId("rank", 0), TaskId("rank", 1)
 
@@ -36,7 +36,7 @@ class Noting:
             raise OSError(28, "No space left on device")
         return InMemory(self.is_waited_for)
 
-    answers = None
+    answers = NoAnswers()
 
     def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
         self.discarded.append((epoch, len(self.threads)))

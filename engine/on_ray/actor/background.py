@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache, partial
@@ -26,12 +26,13 @@ from backedge.engine.on_ray.job_store import TasksInFolder
 from backedge.engine.on_ray.tracing import CallSpans
 from backedge.engine.on_ray.transport.control_messages import Compacted
 from backedge.engine.operators.async_calls import Answer, Awaited, Call, begin, finish
+from backedge.engine.operators.kept_answers import opened
 from backedge.engine.operators.runtime import KeptAnswer
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.options import is_async
 from backedge.graphs.task_errors import describe
 from backedge.recovery.cut.cut import TaskSnapshot
-from backedge.recovery.protocol.answers import Question
+from backedge.recovery.protocol.answers import Known, Question
 from backedge.recovery.protocol.orders import Compact
 from backedge.recovery.stores.store_errors import StoreError
 from backedge.recovery.stores.task_files import TaskFiles
@@ -215,7 +216,7 @@ class Background:
         self._is_closed = True
         self._awaited.cancel()
         # Before the next attempt reads the journal.
-        self._journal.close()
+        _lasting.take_back(self._journal.close())
         self._writer.shutdown(wait=True, cancel_futures=True)
         self._compactor.shutdown(wait=True, cancel_futures=True)
         if self._spans is not None:
@@ -287,6 +288,11 @@ class LastingCalls:
                     self._unclaimed.append(Outlived(*done.asked, done.result, done.error))
                 elif isinstance(done, Outlived):
                     self._unclaimed.append(done)
+
+    def take_back(self, unwritten: Iterable[tuple[str, Known]]) -> None:
+        """The journal of an attempt that is over could not take these, because its disk is full: the next one may."""
+        with self._lock:
+            self._unclaimed += [Outlived(name, known.question, *opened(known.answer)) for name, known in unwritten]
 
     def begins(self, call: Call, caller: Caller) -> bool:
         """Whether a call is to be made. Otherwise it has joined one that goes on, or whose answer has just come."""

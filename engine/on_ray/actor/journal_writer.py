@@ -10,14 +10,17 @@ from typing import NamedTuple
 
 from backedge.engine.operators.runtime import KeptAnswer
 from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.task_errors import describe
 from backedge.recovery.protocol.answers import Known
 from backedge.recovery.stores.answer_journal import AnswerJournal
-from backedge.recovery.stores.store_errors import StoreError
 
 GATHER_S = 0.01
 """How long answers wait for others, which are written with them."""
 
 RETRY_S = 1.0
+
+Unwritten = dict[tuple[Epoch, str], list[Known]]
+"""By segment and operator."""
 
 
 class Kept(NamedTuple):
@@ -36,6 +39,7 @@ class JournalWriter:
         self._tell = tell
         self._lock = threading.Lock()
         self._unwritten: list[Kept] = []
+        self._left: list[tuple[str, Known]] = []
         self._is_due = False
         self._is_closed = threading.Event()
         self._thread = ThreadPoolExecutor(1, "answers")
@@ -55,26 +59,32 @@ class JournalWriter:
         self._is_closed.wait(GATHER_S)
         with self._lock:
             group, self._unwritten, self._is_due = self._unwritten, [], False
-        while not self._try(journal, group):
+        answers: Unwritten = {}
+        for kept in group:
+            for answer in kept.answers:
+                answers.setdefault((answer.segment, answer.operator), []).append(answer.known)
+        while not self._try(journal, answers):
             if self._is_closed.wait(RETRY_S):
+                self._left += [(operator, known) for (_, operator), of_one in answers.items() for known in of_one]
                 return
         for kept in group:
             self._tell(kept)
 
-    def _try(self, journal: AnswerJournal, group: Sequence[Kept]) -> bool:
-        files: dict[tuple[Epoch, str], list[Known]] = {}
-        for kept in group:
-            for answer in kept.answers:
-                files.setdefault((answer.segment, answer.operator), []).append(answer.known)
+    def _try(self, journal: AnswerJournal, answers: Unwritten) -> bool:
+        """Write what is left of these. What was written is not written again."""
         try:
-            for (segment, operator), known in files.items():
-                journal.write(segment, self._attempt, operator, known)
-        except (OSError, StoreError) as error:
-            print(f"backedge: answers cannot be written, and wait until they can be: {error}", file=sys.stderr)
+            for segment, operator in list(answers):
+                journal.write(segment, self._attempt, operator, answers[segment, operator])
+                del answers[segment, operator]
+        except Exception as error:  # noqa: BLE001  # a store of others may raise anything, and answers wait for this
+            print(
+                f"backedge: answers cannot be written, and wait until they can be: {describe(error)}", file=sys.stderr
+            )
             return False
         return True
 
-    def close(self) -> None:
-        """Write what is left, and return when that is done."""
+    def close(self) -> list[tuple[str, Known]]:
+        """Write what is left. Returns what could not be written, each with its operator."""
         self._is_closed.set()
         self._thread.shutdown(wait=True)
+        return self._left
