@@ -11,7 +11,7 @@ import pytest
 from backedge.engine.on_ray.api.job_handle import RunResult
 from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.engine.on_ray.transport.control_messages import Counts
-from bench import audit, count, hop, increments, loop, ours, recover, rescale, restore, snapshot, start, superstep
+from bench import audit, calls, count, hop, increments, loop, ours, recover, rescale, restore, snapshot, start, superstep
 from bench.increments_on_ray import CutWindow
 from bench.measuring import Report, Samples
 from bench.ours import BenchError, Look, Window
@@ -21,6 +21,7 @@ LOOPED = Window(seconds=10.1, records_per_s=1.0, hops_per_s=1.0, epochs=10, epoc
 RARE = replace(LOOPED, seconds=30.2, epochs=30)
 OFTEN = replace(RARE, epochs=300)
 CUTS = CutWindow(Window(12.0, 1.0, 0.0, 118, 0), deltas=40, whole=0, rows=10_000)
+DEATHS = calls.Deaths(needed=1_000, paid=1_050, answered_again=0, running_again=50, left_again=0)
 
 Figures = Mapping[str, Any]
 Found = dict[str, Samples]
@@ -39,6 +40,9 @@ COMPARE: dict[str, Callable[[Found, Any], Report]] = {
     "audit": lambda found, python_mb=200.0, heap_mb=900.0: audit.compare(found, 1_600, python_mb, heap_mb),
     "restore": lambda found, supervisor_mb=400.0: restore.compare(
         found, RestoreWorkload((), 3.0), 3_000, supervisor_mb
+    ),
+    "calls": lambda found, deaths=DEATHS: calls.compare(
+        found["kept"], found["again"], found["kept_ms"], found["again_ms"], {"kept": deaths}
     ),
     "increments": lambda found, windows=(CUTS, CUTS), delta_bytes=0.03: increments.compare(
         found, [*windows], delta_bytes, 500.0, 12
@@ -62,6 +66,7 @@ AT_THE_LIMITS: dict[str, Mapping[str, float]] = {
     "snapshot": {"none": 100.0, "every_1s": 97.0, "every_100ms": 90.0, "stall_ms": 20.0, "dict_copy": 10.0},
     "audit": {"small": 1.0, "large": 1.0, "bare": 9.0},
     "restore": {"same": 70.0, "rescaled": 50.0, "bare": 100.0},
+    "calls": {"kept": 0.95, "again": 1.0, "kept_ms": 23.0, "again_ms": 3.0},
     "increments": {
         **dict.fromkeys(("whole", "whole_stall", "delta", "delta_stall", "large_capture", "plain", "noted"), 1.0),
         **{"whole_restore": 1.0, "deltas_restore": 1.5, "resume_whole": 1.0, "resume_deltas": 1.5},
@@ -98,6 +103,11 @@ MISSED: list[tuple[str, Figures, Figures, list[str]]] = [
     ("restore", {"same": 69.0}, {}, ["ratios.decode: 0.69"]),
     ("restore", {"rescaled": 49.0}, {}, ["ratios.decode_rescaled: 0.49"]),
     ("restore", {}, {"supervisor_mb": 401.0}, ["supervisor_mb: 401"]),
+    ("calls", {"kept": 0.94}, {}, ["ratios.again: 0.94"]),
+    ("calls", {"kept_ms": 24.0}, {}, ["later_ms: 21.0"]),
+    ("calls", {}, {"deaths": DEATHS._replace(answered_again=1)}, ["answered_again: 1"]),
+    ("calls", {}, {"deaths": DEATHS._replace(left_again=1)}, ["left_again: 1"]),
+    ("calls", {}, {"deaths": DEATHS._replace(paid=1_060)}, ["paid over needed: 1.060"]),
     ("increments", {"deltas_restore": 1.6}, {}, ["in one process a restore takes 1.60"]),
     ("increments", {"resume_deltas": 1.6}, {}, ["on Ray a restore takes 1.60"]),
     ("increments", {"large_capture": 1.1}, {}, ["a delta of ten times the keys is captured in 1.10"]),
