@@ -93,8 +93,9 @@ class Background:
     ) -> None:
         self._spans = spans
         self.done: deque[Done] = deque()
-        self._job = secrets.token_hex(JOB_BYTES) if store is None else store.answers.job_id
-        self._journal = JournalWriter(None if store is None else store.answers, attempt, self._finish)
+        journal = None if store is None else store.answers
+        self._job = secrets.token_hex(JOB_BYTES) if journal is None else journal.job_id
+        self._journal = JournalWriter(journal, attempt, self._finish)
         self._store = store
         self._wake = wake
         self._writer = ThreadPoolExecutor(1, "snapshots")
