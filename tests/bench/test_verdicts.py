@@ -11,7 +11,21 @@ import pytest
 from backedge.engine.on_ray.api.job_handle import RunResult
 from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.engine.on_ray.transport.control_messages import Counts
-from bench import audit, calls, count, hop, increments, loop, ours, recover, rescale, restore, snapshot, start, superstep
+from bench import (
+    audit,
+    calls,
+    count,
+    hop,
+    increments,
+    loop,
+    ours,
+    recover,
+    rescale,
+    restore,
+    snapshot,
+    start,
+    superstep,
+)
 from bench.increments_on_ray import CutWindow
 from bench.measuring import Report, Samples
 from bench.ours import BenchError, Look, Window
