@@ -23,12 +23,14 @@ keeps answers, in segments.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from backedge.graphs.ids import Epoch
 
 SETTLED_MAX = 10_000
+SETTLED_BETWEEN_CUTS_MAX = 100_000
 SPARE_CUTS = 1_000
 
 SPENT = "spent"
@@ -132,11 +134,14 @@ class Questions:
     - segment: of the journal, for answers that arrive now.
     - first: the first number of a question that nothing is known of. All that were forgotten had lower ones.
     - durable: the questions whose answers the journal has, as long as they are not sent.
-    - settled: equal questions whose answers are all sent, the oldest first. Only `settled_max` of them are kept.
+    - settled: equal questions whose answers are all sent, the oldest first. A capture leaves `settled_max` of them.
+      More are forgotten between two captures only if there are too many, as in a run without cuts: the numbers of
+      later questions depend on when that is done.
     - captures: their number since the restore. After `SPARE_CUTS` of them, spare answers are dropped.
     """
 
     settled_max = SETTLED_MAX
+    settled_between_cuts_max = SETTLED_BETWEEN_CUTS_MAX
 
     def __init__(self, state: KeptByKey, segment: Epoch, first: int = 0) -> None:
         self.state = state
@@ -144,9 +149,10 @@ class Questions:
         self.first = first
         self.durable: set[Question] = set()
         self.captures = 0
-        self.settled = {
-            (key, identity): None for key, identity, equals in self._each() if not (equals.waiting or equals.answers)
-        }
+        # Of a dict, the first one is found slowly when others before it were removed.
+        self.settled = OrderedDict(
+            ((key, identity), None) for key, identity, equals in self._each() if not (equals.waiting or equals.answers)
+        )
 
     # -- a restore -----------------------------------------------------------------------------------------------------
 
@@ -212,6 +218,7 @@ class Questions:
         key, identity, number = question
         self._put(key, identity, self._equals(key, identity).without(number))
         self.durable.discard(question)
+        self._forget_beyond(self.settled_between_cuts_max)
 
     # -- costs ---------------------------------------------------------------------------------------------------------
 
@@ -231,8 +238,7 @@ class Questions:
         self.captures += 1
         if self.captures == SPARE_CUTS:
             self._drop_spare()
-        while len(self.settled) > self.settled_max:
-            self._forget(*next(iter(self.settled)))
+        self._forget_beyond(self.settled_max)
 
     def _drop_spare(self) -> None:
         for key, identity, equals in list(self._each()):
@@ -240,6 +246,10 @@ class Questions:
                 equals = equals.without(number)
                 self.durable.discard(Question(key, identity, number))
             self._put(key, identity, equals)
+
+    def _forget_beyond(self, settled_max: int) -> None:
+        while len(self.settled) > settled_max:
+            self._forget(*next(iter(self.settled)))
 
     def _forget(self, key: int, identity: str) -> None:
         """Forget equal questions whose answers are sent. A later one has a number that none of these had."""

@@ -112,3 +112,14 @@ def test_a_question_that_was_forgotten_gets_a_number_that_it_never_had():
     assert questions.state.values == {}
     assert questions.ask(KEY, "why", b"third").number == 2
     assert restored(asked(), Known(FIRST, b"because")).first == 0
+
+
+def test_without_captures_questions_are_forgotten_too():
+    questions = asked(b"first", b"second")
+    questions.settled_between_cuts_max = 1
+    finish(questions, FIRST)
+    finish(questions, SECOND)
+    other = questions.ask(KEY, "where", b"third")
+    assert len(questions.state.values[KEY]) == 2
+    finish(questions, other)
+    assert questions.state.values[KEY].keys() == {"where"}
