@@ -33,7 +33,7 @@ class Versions:
     >>> class Learn(Process):
     ...     def on_record(self, ctx, step):
     ...         ctx.emit(ctx.publish(weights, {"step": step}))
-    >>> numbers = flow.read(Items([5, 6]), name="steps").process(Learn, name="learn", parallelism=1)
+    >>> numbers = flow.read(Items([5, 6]), name="steps", parallelism=1).process(Learn, name="learn", parallelism=1)
     >>> numbers.rebalance().map(lambda number: (number, weights[number]["step"])).write(Collect(), name="done")
     >>> sorted(simulate(flow, seeds=range(3)).outputs["done"])
     [(1, 5), (2, 6)]

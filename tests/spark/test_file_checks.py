@@ -195,7 +195,7 @@ def test_a_file_that_two_cuts_list_differently_is_checked_as_each_of_them_says()
     constant = {"name": "constants/c", "size": 1, "digest": "sha256:22"}
     manifests = [
         {
-            "tasks": [{"task": "a", "index": 0, "below": [{"files": [file]}], "files": []}],
+            "tasks": [{"task": "a", "index": 0, "below": [{"files": [file]}], "files": [], "operators": []}],
             "constants": {"prices": constant},
         }
         for file in (*wrong, sound, sound)
