@@ -257,11 +257,11 @@ class CallingRuntime(OperatorRuntime, ABC):
         return None
 
     def unwritten(self) -> list[Known]:
-        """The answers of a restored cut that the journal may not have."""
+        """The answers of a restore that the journal may not have for every cut."""
         return []
 
-    def load_answers(self, entries: Iterable[Known], segment: Epoch) -> None:
-        """Take what the journal has since the restored cut. New answers go into that segment."""
+    def load_answers(self, entries: Iterable[tuple[Epoch, Known]], segment: Epoch) -> None:
+        """Take what the journal has since the restored cut, with its segments. New answers go into `segment`."""
 
     def on_durable(self, question: Question) -> int | None:
         """The journal has an answer. Returns the call that waits for it, if there is one."""

@@ -76,11 +76,11 @@ class KeptAnswersOperator(MapAsyncOperator):
             record, hops = pickle.loads(payload)
             self._ask([record], hops)
 
-    def load_answers(self, entries: Iterable[Known], segment: Epoch) -> None:
-        """What the journal has since the restored cut. New answers go into that segment."""
+    def load_answers(self, entries: Iterable[tuple[Epoch, Known]], segment: Epoch) -> None:
+        """What the journal has since the restored cut, with its segments. New answers go into `segment`."""
         self._questions.segment = segment
-        for entry in entries:
-            if self._questions.load(entry):
+        for of, entry in entries:
+            if self._questions.load(entry, of):
                 self._pay(entry.question)
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:

@@ -266,16 +266,17 @@ class TaskRuntime:
         return None
 
     def unwritten(self) -> list[KeptAnswer]:
-        """The answers of a restored cut that the journal may not have."""
+        """The answers of a restore that the journal may not have for every cut."""
         return [
             KeptAnswer(caller.name, caller.segment, entry) for caller in self._callers for entry in caller.unwritten()
         ]
 
-    def load_answers(self, read: Callable[[str], Iterable[Known]], segment: Epoch) -> None:
+    def load_answers(self, read: Callable[[str], Iterable[tuple[Epoch, Known]]], segment: Epoch) -> None:
         """Take what the journal has of each operator since the restored cut."""
         for caller in self._callers:
             if caller.place.operator.kind.keeps_answers:
-                caller.load_answers((known for known in read(caller.name) if self._is_own(known.question)), segment)
+                found = ((of, known) for of, known in read(caller.name) if self._is_own(known.question))
+                caller.load_answers(found, segment)
 
     def _is_own(self, question: Question) -> bool:
         """Whether a question is in the key groups of this task."""

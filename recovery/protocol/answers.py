@@ -12,7 +12,8 @@ keeps answers, in segments.
    yet. Those come from the journal: a record was asked in an attempt that failed, and it comes again.
 4. The journal's segment is the highest epoch that the run has begun: when a task captures, and when an attempt begins,
    whichever cut it restores.
-5. A restore of a cut reads the segments from its epoch on, of every attempt.
+5. A restore of a cut reads the segments from its epoch on, of every attempt. If a run goes back, later cuts are kept,
+   whose restore does not read the first of these segments: an answer from there is written again before it is sent.
 6. Each of several equal questions takes an answer of its own.
 7. A process that survives the end of an attempt first writes the answers that it still has. Calls that run go on. The
    question that the next attempt gives the same name joins the call; if none comes, the answer is kept like any other.
@@ -133,7 +134,7 @@ class Questions:
     - state: by key, and then by identity, what is known of equal questions.
     - segment: of the journal, for answers that arrive now.
     - first: the first number of a question that nothing is known of. All that were forgotten had lower ones.
-    - durable: the questions whose answers the journal has, as long as they are not sent.
+    - durable: the questions whose answers the journal has for every cut, as long as they are not sent.
     - settled: equal questions whose answers are all sent, the oldest first. A capture leaves `settled_max` of them.
       More are forgotten between two captures only if there are too many, as in a run without cuts: the numbers of
       later questions depend on when that is done.
@@ -156,10 +157,10 @@ class Questions:
 
     # -- a restore -----------------------------------------------------------------------------------------------------
 
-    def load(self, known: Known) -> bool:
+    def load(self, known: Known, segment: Epoch) -> bool:
         """An answer of a segment that belongs to the restored cut. Returns whether it was not known."""
         is_new = self._know(known)
-        if self.has_answer(known.question):
+        if segment >= self.segment and self.has_answer(known.question):
             self.durable.add(known.question)
         return is_new
 
@@ -170,7 +171,7 @@ class Questions:
                 yield Question(key, identity, number), record
 
     def unwritten(self) -> list[Known]:
-        """The answers that are known from the restored cut alone."""
+        """The answers that are known, and which the restore of a later cut might not find."""
         known = [
             Known(Question(key, identity, number), answer)
             for key, identity, equals in self._each()

@@ -46,30 +46,31 @@ class AnswerJournal:
         document = {"job_id": self.job_id, "name": name, "operator": operator, "sha256": sha256(data)}
         self._store.create(name, sealed(document, self._key, ANSWER_GROUP) + data)
 
-    def read(self, operator: str, restored: Epoch) -> Iterator[Known]:
-        """The answers of an operator that a restore of this cut reads."""
-        names = [
-            name
+    def read(self, operator: str, restored: Epoch) -> Iterator[tuple[Epoch, Known]]:
+        """The answers of an operator that a restore of this cut reads, each with its segment."""
+        found = [
+            (name, segment)
             for segment in self._segments()
             if self.segments.are_read(segment, restored)
             for name in self._store.list(f"{ANSWERS}/{epoch_folder(segment)}")
             if answer_groups_of(operator, name)
         ]
-        for group in each(self._store.reads_at_once, lambda name: self._group(name, operator), sorted(names)):
-            yield from (Known(Question(key, identity, number), answer) for key, identity, number, answer in group)
+        for segment, group in each(self._store.reads_at_once, lambda one: self._group(*one, operator), sorted(found)):
+            for key, identity, number, answer in group:
+                yield segment, Known(Question(key, identity, number), answer)
 
-    def _group(self, name: str, operator: str) -> list[tuple[int, str, int, bytes]]:
+    def _group(self, name: str, segment: Epoch, operator: str) -> tuple[Epoch, list[tuple[int, str, int, bytes]]]:
         try:
             line, end, data = self._store.read(name).partition(b"\n")
         except FileNotFoundError:  # listed, and removed since: no cut that may be restored needs it
-            return []
+            return segment, []
         path = full_name(self._store, name)
         document = opened(line + end, self._key, path, ANSWER_GROUP)
         if (document["job_id"], document["name"], document["operator"]) != (self.job_id, name, operator):
             raise SnapshotCorruptError(f"{path} was written as another group of answers: restore the original file")
         if sha256(data) != document["sha256"]:
             raise SnapshotCorruptError(f"{path} was changed: its SHA-256 is another one; restore it from a backup")
-        return msgspec.msgpack.decode(data, type=list[tuple[int, str, int, bytes]])
+        return segment, msgspec.msgpack.decode(data, type=list[tuple[int, str, int, bytes]])
 
     def remove(self, oldest: Epoch) -> None:
         """Remove the segments that no restore will read, if this is the oldest cut that may be restored."""

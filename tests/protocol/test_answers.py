@@ -35,7 +35,7 @@ def restored(questions: Questions, *journal: Known) -> Questions:
     """The same state in the next attempt, which reads this from the journal."""
     found = Questions(State(dict(questions.state.values)), Epoch(0), questions.first)
     for known in journal:
-        found.load(known)
+        found.load(known, Epoch(0))
     return found
 
 
@@ -68,6 +68,17 @@ def test_an_answer_that_a_cut_alone_holds_is_written_first():
     assert after.sendable(FIRST) is None
     assert after.unwritten() == [Known(FIRST, b"because")]
     assert restored(questions, Known(FIRST, b"because")).unwritten() == []
+
+
+def test_an_answer_that_a_later_cut_does_not_read_is_written_again():
+    after = Questions(State(), Epoch(2))
+    after.load(Known(FIRST, b"because"), Epoch(1))
+    assert after.ask(KEY, "why", b"record") == FIRST
+    assert after.sendable(FIRST) is None
+    assert after.unwritten() == [Known(FIRST, b"because")]
+    after.load(Known(FIRST, b"because"), Epoch(2))
+    assert after.sendable(FIRST) == b"because"
+    assert after.unwritten() == []
 
 
 def test_an_answer_is_known_once_wherever_it_is_read():

@@ -31,14 +31,14 @@ def test_a_restore_reads_the_segments_from_its_cut_on_of_every_attempt_and_proce
     for segment, attempt in ((0, 1), (2, 1), (2, 2), (3, 2)):
         journal(tmp_path).write(Epoch(segment), Attempt(attempt), "ask", [known(10 * segment + attempt)])
     journal(tmp_path).write(Epoch(3), Attempt(2), "as", [known(99)])
-    assert sorted(journal(tmp_path).read("ask", Epoch(2))) == [known(21), known(22), known(32)]
+    assert sorted(journal(tmp_path).read("ask", Epoch(2))) == [(2, known(21)), (2, known(22)), (3, known(32))]
 
 
 def test_segments_before_the_oldest_cut_are_removed(tmp_path: Path):
     for segment in (0, 1, 2):
         journal(tmp_path).write(Epoch(segment), Attempt(1), "ask", [known(segment)])
     journal(tmp_path).remove(Epoch(1))
-    assert sorted(journal(tmp_path).read("ask", Epoch(0))) == [known(1), known(2)]
+    assert sorted(journal(tmp_path).read("ask", Epoch(0))) == [(1, known(1)), (2, known(2))]
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["unsigned", "signed"])

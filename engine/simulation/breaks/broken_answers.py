@@ -41,11 +41,11 @@ class _SendsWhatACutHolds(Questions):
 
 
 class _ReadsTwice(Questions):
-    def load(self, known: Known) -> bool:
+    def load(self, known: Known, segment: Epoch) -> bool:
         key, identity, number = known.question
         while self._equals(key, identity).is_taken(number):
             number += 1
-        return super().load(known._replace(question=Question(key, identity, number)))
+        return super().load(known._replace(question=Question(key, identity, number)), segment)
 
 
 class _CapturesNoSpareAnswers(Questions):
@@ -69,7 +69,7 @@ class _SharesAnswers(Questions):
         known = self._equals(key, identity).answers
         question = super().ask(key, identity, record)
         if known and not self.has_answer(question):
-            self.load(Known(question, known[0][1]))
+            self.load(Known(question, known[0][1]), self.segment)
         return question
 
 

@@ -335,11 +335,12 @@ class WorldPorts(RunObserver[SimulatedCut]):
         restored = Epoch(0) if self.restored_cut is None else self.restored_cut.epoch
         groups = self._groups_of(host)
 
-        def read(operator: str) -> list[Known]:
+        def read(operator: str) -> list[tuple[Epoch, Known]]:
             found = [kept for kept in self.journal if kept.operator == operator]
             mine = [kept for kept in found if key_group(kept.known.question.key) in groups]
-            self.known |= {_asked(kept): None for kept in mine if kept.segment >= restored}
-            read = [kept.known for kept in mine if self.segments.are_read(kept.segment, restored)]
+            # A cut that is later than the restored one, and kept, has these, too.
+            self.known |= {_asked(kept): None for kept in mine if kept.segment >= self.begun_epoch}
+            read = [(kept.segment, kept.known) for kept in mine if self.segments.are_read(kept.segment, restored)]
             self.counts["answers_read"] += len(read)
             return read
 
