@@ -112,6 +112,10 @@ class Equals(NamedTuple):
         waiting = tuple(one for one in self.waiting if one[0] != number)
         return self._replace(waiting=waiting, answers=tuple(one for one in self.answers if one[0] != number))
 
+    def is_settled(self) -> bool:
+        """Whether all answers are sent. If a lower number is not taken, its call may still run."""
+        return not (self.waiting or self.answers or self.beyond)
+
     def spare(self) -> list[int]:
         """The numbers of the answers that no record has asked for yet."""
         return [number for number, _ in self.answers if not self.is_taken(number)]
@@ -152,7 +156,7 @@ class Questions:
         self.captures = 0
         # Of a dict, the first one is found slowly when others before it were removed.
         self.settled = OrderedDict(
-            ((key, identity), None) for key, identity, equals in self._each() if not (equals.waiting or equals.answers)
+            ((key, identity), None) for key, identity, equals in self._each() if equals.is_settled()
         )
 
     # -- a restore -----------------------------------------------------------------------------------------------------
@@ -255,7 +259,7 @@ class Questions:
     def _forget(self, key: int, identity: str) -> None:
         """Forget equal questions whose answers are sent. A later one has a number that none of these had."""
         equals = self._equals(key, identity)
-        self.first = max(self.first, equals.next, *(number + 1 for number in equals.beyond))
+        self.first = max(self.first, equals.next)
         del self.settled[key, identity]
         others = {one: kept for one, kept in self.state.values[key].items() if one != identity}
         if others:
@@ -283,7 +287,7 @@ class Questions:
         # Plain values: readers of cuts know no class of ours.
         self.state.replace(key, {**self.state.values.get(key, {}), identity: tuple(equals)})
         self.settled.pop((key, identity), None)
-        if not (equals.waiting or equals.answers):
+        if equals.is_settled():
             self.settled[key, identity] = None
 
     def _each(self) -> Iterator[tuple[int, str, Equals]]:

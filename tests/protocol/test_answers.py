@@ -134,3 +134,13 @@ def test_without_captures_questions_are_forgotten_too():
     assert len(questions.state.values[KEY]) == 2
     finish(questions, other)
     assert questions.state.values[KEY].keys() == {"where"}
+
+
+def test_a_question_is_not_forgotten_while_a_call_for_an_equal_one_may_run():
+    after = restored(asked(), Known(SECOND, b"because"))
+    after.settled_max = 0
+    assert after.ask(KEY, "why", b"first") == SECOND
+    after.on_sent(SECOND)
+    after.on_capture(Epoch(1))
+    assert after.on_answer(FIRST, b"because") is not None
+    assert after.ask(KEY, "why", b"second") == FIRST
