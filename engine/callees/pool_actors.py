@@ -170,8 +170,8 @@ async def _answer(pending: cluster.Pending) -> Any:
 class PoolDispatcher:
     """Passes records to the actors of a pool, and references to results back.
 
-    References to records would do as well, if the process that asks did not die: Ray waits for long for what belonged
-    to a dead process, and those who join the call would wait with it.
+    References to records would do as well, if the process that asks did not die: Ray loses what belonged to it, and the
+    call would fail for those who join it.
 
     - renewed_s: when each process has renewed its lease.
     - looks_left: how often it still looks whether any has, before it ends. It counts looks, not time: where all

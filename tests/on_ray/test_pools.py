@@ -99,13 +99,13 @@ def test_only_the_call_that_a_pool_actor_dies_under_is_made_again(service: tuple
         talks(url, pool), snapshots=str(tmp_path), every=0.05, actors="task", max_restarts=2 * KILLS, kills=kills
     )
     until(job, lambda story: len(story.restores) == KILLS, "its process has died, and its tasks run again")
-    wait_for(lambda: len(waiting(made)) == QUESTIONS, "the last turns are asked")
+    until(job, lambda _: len(waiting(made)) == QUESTIONS, "the last turns are asked")
     assert set(made.calls.values()) == {1}, "no death of the process that asks costs a call"
 
     victim = made.running[0, TURNS - 1]
     lost = {of for of in waiting(made) if made.running[of] == victim}
     end(victim)
-    wait_for(lambda: all(made.running[of] != victim for of in lost), "others make its calls")
+    until(job, lambda _: all(made.running[of] != victim for of in lost), "others make its calls")
     in_event_loop(made.open_gate()).result()
     result = job.wait()
     assert sorted(killed(result)) == sorted(kills)
