@@ -507,7 +507,7 @@ class Supervising(RunObserver[CutDescription]):
             self.store.describe(placed.deployment.plan)
             epoch, leader = NO_CUT if cut is None else cut.epoch, self._leader()
             options, constants = self.spec.options, self.common.constants.references()
-            self.common.versions.begin(self.actors.attempt, attempt, placed, cut)
+            self.common.versions.begin(self.spec.pipeline.place, attempt, placed, cut)
             asked = cluster.own_actor() if placed.deployment.plan.versions else None
             self.actors.begin(attempt, placed, files, options, kills, processed, epoch, leader, constants, asked)
             self.silences.begin(self.actors.actors(), self.now_ms)

@@ -22,22 +22,21 @@ class VersionDirectories:
     """
 
     def __init__(self) -> None:
-        self._of: dict[Attempt, VersionDirectory[Any]] = {}
+        self._of: dict[int, VersionDirectory[Any]] = {}
         self._lock = Lock()
 
-    def begin(self, former: Attempt, attempt: Attempt, placed: Placed, cut: CutDescription | None) -> None:
-        """An attempt begins in place of a former one, with the versions of the cut that it restores."""
+    def begin(self, pipeline: int, attempt: Attempt, placed: Placed, cut: CutDescription | None) -> None:
+        """An attempt of a pipeline begins in place of the former one, with the versions of the cut that it restores."""
         restored: dict[Name, VersionFile] = {}
         if cut is not None:
             for task, operator in kept_states(placed.restores.values()):
                 for version in cut.tasks[task].versions_of(operator):
                     restored[version.of, version.number] = version
         with self._lock:
-            directory = self._of[attempt] = self._of.pop(former, VersionDirectory())
-            directory.begin(attempt, restored)
+            self._of.setdefault(pipeline, VersionDirectory()).begin(attempt, restored)
 
     def ask(self, question: Question, attempt: Attempt, name: Name, *arguments: Any) -> Any:
         """Ask the directory of an attempt. None or False if the attempt is over."""
         with self._lock:
-            directory = self._of.get(attempt)
+            directory = next((each for each in self._of.values() if each.attempt == attempt), None)
             return None if directory is None else getattr(directory, question)(attempt, name, *arguments)
