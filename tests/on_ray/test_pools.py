@@ -128,25 +128,29 @@ class Fragile:
         return os.getpid()
 
 
-def test_an_unused_pool_ends_and_its_errors_are_those_of_the_class(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pool_module, "LEASE_S", 2.0)
-    pool = Pool(Fragile, actors=1)
+def test_errors_are_those_of_the_class_until_its_actors_die_of_it():
+    async def use() -> None:
+        async with Pool(Fragile, actors=1) as pool:
+            with pytest.raises(KeyError, match="call 1") as raised:
+                await pool("raise")
+            assert "in __call__" in repr(raised.value.__notes__)
+            kept = Call(pool, "raise", question=Question(0, "raise", 0))
+            again = [str((await finish(begin_call(kept), kept)).error) for _ in range(2)]
+            assert again == ["'call 2'", "'call 3'"], "an error that was told is not the answer to the next call"
+            with pytest.raises(PoolError, match="lost 3 times"):
+                await pool("die")
+            assert await pool("ask")
 
-    async def use() -> int:
-        with pytest.raises(KeyError, match="call 1") as raised:
-            await pool("raise")
-        assert "in __call__" in repr(raised.value.__notes__)
-        kept = Call(pool, "raise", question=Question(0, "raise", 0))
-        again = [str((await finish(begin_call(kept), kept)).error) for _ in range(2)]
-        assert again == ["'call 2'", "'call 3'"], "an error that was told is not the answer to the next call"
-        with pytest.raises(PoolError, match="lost 3 times"):
-            await pool("die")
-        return await pool("ask")
+    asyncio.run(use())
 
-    pid = asyncio.run(use())
+
+def test_an_unused_pool_ends(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pool_module, "LEASE_S", 1.0)
+    pool = Pool(Fragile, actors=1, name="unused")
+    pid = asyncio.run(pool("ask"))
     address = pool._address()
     pool_module._used.clear()  # as if this process had ended
     assert has_ended(pid)
     wait_for(lambda: cluster.find_actor(address.name, address.space) is None, "the pool ends")
-    assert asyncio.run(use()) != pid
+    assert asyncio.run(pool("ask")) != pid
     asyncio.run(pool.close())
