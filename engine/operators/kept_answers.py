@@ -10,7 +10,10 @@ import asyncio
 import pickle
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import isawaitable
+from numbers import Number
 from typing import Any, cast
+
+import numpy as np
 
 from backedge.engine.batches.batch import Hops, spread
 from backedge.engine.operators.async_calls import Call, SetAsideError, in_event_loop
@@ -34,12 +37,30 @@ SET_ASIDE = b""
 """The answer to a record that goes to the dead letters."""
 
 IDLE_LOOK_S = 0.1
+NUMBERS: Any = (Number, np.bool_)
 WITHIN_GROUP = (1 << 57) - 1
 
 
 def opened(answer: bytes) -> tuple[Any, BaseException | None]:
     """The result or the error that is kept."""
     return (None, SetAsideError()) if answer == SET_ASIDE else (pickle.loads(answer), None)
+
+
+def _of_one_type(key: Any) -> Any:
+    """A key whose digest is that of all keys that are equal to it: 1, 1.0 and NumPy's 1 have one budget.
+
+    >>> [repr(_of_one_type(key)) for key in ((True, "a"), 2.0, 0.5)]
+    ["(1, 'a')", '2', '0.5']
+    """
+    if isinstance(key, tuple):
+        return tuple(map(_of_one_type, cast("tuple[Any, ...]", key)))
+    if not isinstance(key, NUMBERS):
+        return key
+    try:
+        whole = int(key)
+    except (ValueError, OverflowError):  # NaN and the infinite
+        return float(key)
+    return whole if whole == key else float(key)
 
 
 class KeptAnswersOperator(MapAsyncOperator):
@@ -223,7 +244,7 @@ class KeptAnswersOperator(MapAsyncOperator):
         """What the costs of a record's key are kept under."""
         record, _ = pickle.loads(payload)
         key = canonical_key(self._key(record))
-        return key_in_group(key_group(key), int(digest_of((key, SPENT)), 16) & WITHIN_GROUP)
+        return key_in_group(key_group(key), int(digest_of((_of_one_type(key), SPENT)), 16) & WITHIN_GROUP)
 
     def _cost_of(self, answer: Any) -> float:
         cost = self._kind.cost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from backedge import Stream
@@ -203,6 +204,20 @@ def test_map_async_waits_for_answers_and_sends_them_as_they_come():
     function, record, *_ = home.call(second)
     assert [(b.records, b.hops) for _, b in home.on_answer(second, function(record))] == [([20], 4)]
     assert home.unanswered == (first,)
+
+
+def test_equal_keys_of_several_types_have_one_budget():
+    def ask(stream: Any) -> dict[str, Any]:
+        asked = stream.key_by("of").map_async(str, cost=len, budget=1, on_error="dead_letter", name="op")
+        return {"sink": asked, "dead": asked.dead_letters}
+
+    tasks = Tasks(flow_of(ask))
+    tasks.feed("op", [{"of": key} for key in (1, 1.0, np.int64(1), (1, "a"), (True, "a"), 2)])
+    home = tasks.home("op")
+    first, *_, of_pair, _, _ = home.unanswered
+    for call_id in (first, of_pair):
+        home.keep(call_id, "answer", None)
+    assert [home.is_over_budget(call_id) for call_id in home.unanswered] == [True] * 5 + [False]
 
 
 def test_an_end_with_unanswered_calls_and_an_answer_that_nobody_waits_for_are_refused_and_change_nothing():
