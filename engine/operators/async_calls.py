@@ -97,12 +97,11 @@ def request_key(request: bytes) -> str | None:
     return f"{asking.key}-{digest}-{asking.requests[digest]}"
 
 
-def _set_question(call: Call) -> None:
+def _asking_of(call: Call) -> Asking | None:
     if call.question is None:
-        _asking.set(None)
-    else:
-        asked_by = _digest(f"{call.job}/{call.operator}".encode())
-        _asking.set(Asking(f"{asked_by}-{call.question}", Counter()))
+        return None
+    asked_by = _digest(f"{call.job}/{call.operator}".encode())
+    return Asking(f"{asked_by}-{call.question}", Counter())
 
 
 def _digest(of: bytes) -> str:
@@ -111,17 +110,19 @@ def _digest(of: bytes) -> str:
 
 def begin(call: Call) -> Answer | Awaitable[Any]:
     """Call the function; return its answer, or the awaitable that will produce it."""
-    _set_question(call)
+    before = _asking.set(_asking_of(call))
     try:
         result = call.function(call.record)
         return result if inspect.isawaitable(result) else Answer(_copied(result))
     except BaseException as error:  # noqa: BLE001 - the user's function may raise anything; its policy decides
         return Answer(None, error)
+    finally:
+        _asking.reset(before)
 
 
 async def finish(begun: Answer | Awaitable[Any], call: Call) -> Answer:
     """Complete a call that was begun."""
-    _set_question(call)
+    _asking.set(_asking_of(call))
     if isinstance(begun, Answer):
         return begun
     try:

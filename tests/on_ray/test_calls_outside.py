@@ -500,6 +500,7 @@ def test_the_key_of_a_question_is_that_of_its_job_and_operator():
     keys = {begin(call).result for call in (first, first._replace(operator="check"), first._replace(job="two"))}
     assert len(keys) == 3 and all(key.endswith(str(WHY.question)) for key in keys)
     assert begin(first._replace(question=None)).result is None
+    assert idempotency_key() is None, "the call is over"
 
 
 @pytest.mark.parametrize("comes_later", [False, True], ids=["before the end", "after it"])
