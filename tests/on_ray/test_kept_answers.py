@@ -7,6 +7,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from aiohttp import web
 from backedge import Collect, Flow, Items, idempotency_key
 from backedge.engine.on_ray.api.job_handle import Job
 from backedge.engine.operators.async_calls import in_event_loop
+from backedge.graphs.ids import Epoch
+from backedge.recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
 from tests.gates import wait_for
 from tests.on_ray.flows import begin, expect, until
@@ -141,3 +144,37 @@ def test_only_calls_of_a_process_that_died_are_made_again(model: tuple[Model, st
     wait_for(lambda: made.asked >= asked, "all last turns are asked once more")
     ended(job, made, evidence)
     assert made.asked == asked
+
+
+def noting(record: int, folder: Path) -> int:
+    """Note the call. All wait for a file; those of odd numbers for another one."""
+    with (folder / f"calls-{record}").open("a") as calls:
+        calls.write("x")
+    wait_for((folder / ("odd" if record % 2 else "even")).exists, "it may answer")
+    return record
+
+
+def asking(folder: Path, name: str) -> Flow:
+    flow = Flow("renamed")
+    asked = flow.read(Items(range(6)), name="numbers").map_async(partial(noting, folder=folder), name=name)
+    asked.write(Collect(), name="answers")
+    return flow
+
+
+def test_an_operator_that_was_renamed_finds_the_answers_since_the_cut(tmp_path: Path, evidence: Evidence):
+    def calls() -> list[int]:
+        return [len(path.read_text()) for path in sorted(tmp_path.glob("calls-*"))]
+
+    options: dict[str, Any] = {"snapshots": tmp_path / "cuts", "every": None}
+    job = begin(asking(tmp_path, "ask"), **options)
+    wait_for(lambda: calls() == [1] * 6, "all are asked")
+    job.cut()
+    (tmp_path / "even").touch()
+    journal = CutStore(str(tmp_path / "cuts"), "renamed").answers
+    wait_for(lambda: len(list(journal.read("ask", Epoch(0)))) == 3, "those that may are answered")
+    job.cancel()
+    (tmp_path / "odd").touch()
+    result = begin(asking(tmp_path, "asked"), resume="latest", rename={"ask": "asked"}, **options).wait()
+    expect(result, list(range(6)), "answers")
+    assert calls() == [1, 2] * 3
+    evidence.survived("answers", 3)

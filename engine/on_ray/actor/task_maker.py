@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,12 +19,24 @@ from backedge.engine.task.driver import TaskDriver
 from backedge.engine.task.kept_inputs import Journal, KeepingRuntime, KeepingServices
 from backedge.engine.task.ports import FlowLimits, Ports
 from backedge.graphs.deployment import Task
-from backedge.graphs.ids import TaskId
+from backedge.graphs.ids import Epoch, TaskId
+from backedge.recovery.protocol.answers import Known
 from backedge.recovery.protocol.restored import TaskRestore
 from backedge.recovery.restore.plan import RestorePlan
 from backedge.recovery.stores.answer_journal import AnswerJournal
 
 TakeBack = Callable[[RestorePlan], TaskRestore]
+
+
+def names_in_journal(operator: str, former: Mapping[str, str], operators: Collection[str]) -> list[str]:
+    """The names under which answers of an operator may be since the restored cut: also that which it had there.
+
+    >>> names_in_journal("ask", {"ask": "asked"}, ["ask"]), names_in_journal("ask", {"ask": "asked"}, ["ask", "asked"])
+    (['ask', 'asked'], ['ask'])
+    """
+    had = former.get(operator, operator)
+    # Another one may have that name now, and answers of its own.
+    return [operator] if had in operators else [operator, had]
 
 
 class _KeepingCountdown(KeepingRuntime, CountdownRuntime):
@@ -67,11 +79,18 @@ class TaskMaker(Struct, frozen=True):
                 raise
         if self.answers is not None:
             first = self.answers.segments.at_start(begin.begun, begin.restored)
-            runtime.load_answers(partial(self.answers.read, restored=begin.restored), first)
+            former: Mapping[str, str] = {} if plan is None else plan.operator_names
+            runtime.load_answers(partial(self._answers_of, self.answers, former), first)
         flow_limits = FlowLimits(
             limits.credit_bytes, loop_bytes_max=limits.loop_bytes_max, log_budget_bytes=limits.log_budget_bytes
         )
         return TaskDriver(core, runtime, ports, flow_limits, begin.deployment.plan)
+
+    def _answers_of(
+        self, journal: AnswerJournal, former: Mapping[str, str], operator: str
+    ) -> Iterator[tuple[Epoch, Known]]:
+        for name in names_in_journal(operator, former, self.begin.deployment.plan.operators):
+            yield from journal.read(name, self.begin.restored)
 
     def _runtime(self, task: Task) -> TaskRuntime:
         begin, services, journal = self.begin, self.services, self.journals.get(task.id)
