@@ -75,13 +75,11 @@ class Actors:
         self.crew = NoCrew()
         self.overs: deque[tuple[str, Attempt, Outcome]] = deque()
         self.stale = 0
-        self.attempt = Attempt(0)
         self.told: list[Any] = []
         self.attempts: list[tuple[Attempt, Mapping[TaskId, Any]]] = []
         self.waiting: deque[tuple[str, Any]] = deque()
 
     def begin(self, attempt: Attempt, placed: Placed, *_: Any) -> None:
-        self.attempt = attempt
         self.attempts.append((attempt, placed.restores))
         self.waiting.append(("actor", Restored(tuple(placed.deployment.tasks))))
 
