@@ -15,6 +15,7 @@ from typing import Any, cast
 from backedge.engine.simulation.breaks import BREAKS
 from backedge.engine.simulation.world.fault_plan import Outcome
 from backedge.engine.simulation.world.world import Happening, World
+from proof.explored_answers import ANSWER_WALKS, explore_answers
 from proof.explored_pipelines import WALKS, explore_pipelines
 from proof.explorer import Exploration, Explorer
 from proof.generated_flows import Case
@@ -49,9 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--list-breaks", action="store_true", help="the rules that can be broken")
     run.set_defaults(command=_run)
     explore = commands.add_parser("explore", help="every schedule of small graphs, with every single crash point")
-    explore.add_argument(
-        "--graph", choices=[graph.name for graph in graphs()] + list(WALKS), help="explore only this one"
-    )
+    explore.add_argument("--graph", choices=_names(), help="explore only this one")
     explore.set_defaults(command=_explore)
     told = commands.add_parser("transcript", help="a short run in which one thing happens, event by event")
     told.add_argument("name", choices=sorted(SCRIPTS))
@@ -146,7 +145,7 @@ def _progress(seeds: int) -> Any:
 
 def _explore(options: argparse.Namespace) -> int:
     started = time.monotonic()
-    names = [options.graph] if options.graph else [*(graph.name for graph in graphs()), *WALKS]
+    names = [options.graph] if options.graph else _names()
     explored: dict[str, dict[str, Any]] = {}
     with processes(os.cpu_count()) as pool:
         for name, (found, seconds) in zip(names, pool.map(_explore_one, names), strict=True):
@@ -182,7 +181,12 @@ def _told(name: str, explored: dict[str, Any]) -> str:
 
 def _bounds(name: str) -> Mapping[str, int]:
     """How often each thing may happen."""
-    return WALKS.get(name) or {"records": len(_graph(name).counted_at_end), **_graph(name).bounds}
+    walked = WALKS.get(name) or ANSWER_WALKS.get(name)
+    return walked or {"records": len(_graph(name).counted_at_end), **_graph(name).bounds}
+
+
+def _names() -> list[str]:
+    return [*(graph.name for graph in graphs()), *WALKS, *ANSWER_WALKS]
 
 
 def _graph(name: str) -> TinyGraph:
@@ -192,7 +196,12 @@ def _graph(name: str) -> TinyGraph:
 def _explore_one(name: str) -> tuple[Exploration, float]:
     """The findings for a graph, and the processor time in seconds."""
     started = time.process_time()
-    found = explore_pipelines(name) if name in WALKS else Explorer(_graph(name)).run()
+    if name in WALKS:
+        found = explore_pipelines(name)
+    elif name in ANSWER_WALKS:
+        found = explore_answers(name)
+    else:
+        found = Explorer(_graph(name)).run()
     return found, round(time.process_time() - started, 1)
 
 

@@ -245,9 +245,13 @@ class Explorer:
             self._violation(violation, story)
 
     def _violation(self, what: str, story: Story) -> None:
-        events: list[Happening] = []
-        while story is not None:
-            story, event = story
-            events.append(event)
-        steps = [f"  {number:3} {' '.join(map(str, event))}" for number, event in enumerate(reversed(events), 1)]
-        self.found.violations.append("\n".join([f"{self.graph.name}: {what}", *steps]))
+        self.found.violations.append(f"{self.graph.name}: {what}\n{told(story)}")
+
+
+def told(story: Story) -> str:
+    """The events of a story, one a line."""
+    events: list[Happening] = []
+    while story is not None:
+        story, event = story
+        events.append(event)
+    return "\n".join(f"  {number:3} {' '.join(map(str, event))}" for number, event in enumerate(reversed(events), 1))

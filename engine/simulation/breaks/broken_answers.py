@@ -75,11 +75,13 @@ class _SharesAnswers(Questions):
 
 def _with(questions: type[Questions]) -> type[TaskRuntime]:
     class Broken(TaskRuntime):
+        questions_class = questions
+
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
             for operator in self._wiring.operators.values():
                 if isinstance(operator, KeptAnswersOperator):
-                    operator.questions_class = questions
+                    operator.questions_class = self.questions_class
 
     return Broken
 
