@@ -7,7 +7,6 @@ What waits, and what is known of its answers, is kept by key, and moves with its
 from __future__ import annotations
 
 import asyncio
-import pickle
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import isawaitable
 from numbers import Number
@@ -18,10 +17,10 @@ import numpy as np
 from backedge.engine.batches.batch import Hops, spread
 from backedge.engine.operators.async_calls import Call, SetAsideError, in_event_loop
 from backedge.engine.operators.base import Place
-from backedge.engine.operators.map_async import MapAsyncOperator
+from backedge.engine.operators.map_async import RECORD, MapAsyncOperator
 from backedge.engine.operators.meters import Meters
 from backedge.engine.operators.sending import TakeRecords, key_function
-from backedge.engine.state.capture import OperatorCapture, dump
+from backedge.engine.state.capture import OperatorCapture, dump, load
 from backedge.engine.state.keyed_state import keyed_entries
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.kinds import MapAsync
@@ -33,6 +32,7 @@ from backedge.graphs.task_errors import USER_RAISED, MisuseError, TaskError, sho
 from backedge.recovery.cut.cut import OperatorState
 from backedge.recovery.protocol.answers import SPENT, Known, Question, Questions
 
+ANSWER = "an answer"
 SET_ASIDE = b""
 """The answer to a record that goes to the dead letters."""
 
@@ -41,9 +41,9 @@ NUMBERS: Any = (Number, np.bool_)
 WITHIN_GROUP = (1 << 57) - 1
 
 
-def opened(answer: bytes) -> tuple[Any, BaseException | None]:
+def opened(operator: str, answer: bytes) -> tuple[Any, BaseException | None]:
     """The result or the error that is kept."""
-    return (None, SetAsideError()) if answer == SET_ASIDE else (pickle.loads(answer), None)
+    return (None, SetAsideError()) if answer == SET_ASIDE else (load(operator, ANSWER, answer), None)
 
 
 def _of_one_type(key: Any) -> Any:
@@ -94,7 +94,7 @@ class KeptAnswersOperator(MapAsyncOperator):
         for question, record in self._questions.waiting():
             self._wait_for(question, record)
         for payload in () if state is None else state.pending:  # of a run whose answers were not kept
-            record, hops = pickle.loads(payload)
+            record, hops = load(self.name, RECORD, payload)
             self._ask([record], hops)
 
     def load_answers(self, entries: Iterable[tuple[Epoch, Known]], segment: Epoch) -> None:
@@ -120,7 +120,7 @@ class KeptAnswersOperator(MapAsyncOperator):
     def _ask(self, records: list[Any], hops: Hops) -> None:
         for record, hop in zip(records, spread(hops, len(records)), strict=True):
             key, identity = self._key_and_identity(record)
-            payload = dump(self.name, "a record that waits for its answer", (record, hop))
+            payload = dump(self.name, RECORD, (record, hop))
             kept_under = key_in_group(key_group(key), int(identity, 16) & WITHIN_GROUP)
             question = self._questions.ask(kept_under, identity, payload)
             self._wait_for(question, payload)
@@ -208,7 +208,7 @@ class KeptAnswersOperator(MapAsyncOperator):
     def keep_outlived(self, question: Question, result: Any, error: BaseException | None) -> Known | None:
         if error is not None and not self.sets_aside:
             return None
-        answer = SET_ASIDE if error is not None else dump(self.name, "an answer", result)
+        answer = SET_ASIDE if error is not None else dump(self.name, ANSWER, result)
         if (entry := self._questions.on_answer(question, answer)) is not None:
             self._pay(question)
         return entry
@@ -238,11 +238,11 @@ class KeptAnswersOperator(MapAsyncOperator):
             return
         call_id, answer = self._calls.get(question), self._questions.answer(question)
         if call_id is not None and answer is not None and answer != SET_ASIDE:
-            self._questions.spend(self._payer(self.waiting[call_id]), self._cost_of(pickle.loads(answer)))
+            self._questions.spend(self._payer(self.waiting[call_id]), self._cost_of(opened(self.name, answer)[0]))
 
     def _payer(self, payload: bytes) -> int:
         """What the costs of a record's key are kept under."""
-        record, _ = pickle.loads(payload)
+        record, _ = load(self.name, RECORD, payload)
         key = canonical_key(self._key(record))
         return key_in_group(key_group(key), int(digest_of((_of_one_type(key), SPENT)), 16) & WITHIN_GROUP)
 
@@ -267,7 +267,7 @@ class KeptAnswersOperator(MapAsyncOperator):
 
     def sendable(self, call_id: int) -> tuple[Any, BaseException | None] | None:
         answer = self._questions.sendable(self._asked[call_id])
-        return None if answer is None else opened(answer)
+        return None if answer is None else opened(self.name, answer)
 
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         question = self._asked[call_id]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Mapping
 from inspect import isawaitable
@@ -12,7 +11,7 @@ from backedge.engine.batches.batch import Hops, spread
 from backedge.engine.operators.async_calls import Call, in_event_loop
 from backedge.engine.operators.base import CallingRuntime, Place
 from backedge.engine.operators.sending import TakeRecords
-from backedge.engine.state.capture import OperatorCapture, dump
+from backedge.engine.state.capture import OperatorCapture, dump, load
 from backedge.engine.state.keyed_state import KeyedState, keyed_entries
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.kinds import MapAsync
@@ -20,6 +19,8 @@ from backedge.graphs.plan import Edge
 from backedge.graphs.task_errors import USER_RAISED, user_error
 from backedge.recovery.cut.cut import OperatorState
 from backedge.recovery.protocol.answers import Questions
+
+RECORD = "a record that waits for its answer"
 
 
 class MapAsyncOperator(CallingRuntime):
@@ -69,14 +70,18 @@ class MapAsyncOperator(CallingRuntime):
         return capture
 
     def call(self, call_id: int) -> Call:
-        record, kind = pickle.loads(self.waiting[call_id])[0], self._kind
+        record, kind = self._record(call_id)[0], self._kind
         if kind.is_class and self._instance is None:
             # Not when the task opens: a replay makes no calls, and must not connect to anything.
             in_event_loop(self._start(kind.function)).result()
         return Call(self._function, record, kind.timeout, self.name, threads_max=kind.concurrency)
 
+    def _record(self, call_id: int) -> tuple[Any, int]:
+        """A record that waits, and its hops."""
+        return load(self.name, RECORD, self.waiting[call_id])
+
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
-        record, hops = pickle.loads(self.waiting[call_id])
+        record, hops = self._record(call_id)
         if error is not None and not self.sets_aside:
             raise user_error(self.name, error, record) from error
         del self.waiting[call_id]
@@ -114,6 +119,4 @@ class MapAsyncOperator(CallingRuntime):
 
     def _wait(self, records: list[Any], hops: Hops) -> None:
         for record, hop in zip(records, spread(hops, len(records)), strict=True):
-            self.waiting[next(self.place.call_ids)] = dump(
-                self.name, "a record that waits for its answer", (record, hop)
-            )
+            self.waiting[next(self.place.call_ids)] = dump(self.name, RECORD, (record, hop))

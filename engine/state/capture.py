@@ -12,7 +12,13 @@ from backedge.engine.batches.unpickle_check import check_reads_back, unreadable_
 from backedge.engine.state.keyed_state import Entries, StateCapture, StateEncoder
 from backedge.engine.state.tables.table_state import TableCapture
 from backedge.graphs.ids import Epoch
-from backedge.graphs.task_errors import MisuseError, serialization_error, unreadable_error
+from backedge.graphs.task_errors import (
+    MisuseError,
+    StateSerializationError,
+    describe,
+    serialization_error,
+    unreadable_error,
+)
 from backedge.recovery.cut.cut import OperatorState, Transaction, Version
 
 
@@ -157,6 +163,17 @@ def dump(operator: str, what: str, value: Any) -> bytes:
     except Exception as error:
         raise unreadable_error(operator, what, unreadable_class(value), error) from error
     return payload
+
+
+def load(operator: str, what: str, payload: bytes) -> Any:
+    """Unpickle what `dump` has pickled, perhaps in a run whose program was another one."""
+    try:
+        return pickle.loads(payload)
+    except Exception as error:
+        raise StateSerializationError(
+            f"operator {operator!r} cannot read {what} that a former run has kept: {describe(error)}\n"
+            "  let the class that it names be found where it was, and take its former attributes"
+        ) from error
 
 
 def load_whole(operator: str, state: OperatorState) -> dict[str, Any]:

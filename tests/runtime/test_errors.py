@@ -16,7 +16,15 @@ from backedge import Collect, Flow, Generate, Items
 from backedge.engine.io.files.services import FileServices
 from backedge.engine.operators.runtime import TaskRuntime
 from backedge.graphs.expansion import expand
-from backedge.graphs.task_errors import MisuseError, RoutingError, UserFunctionError, show, user_error
+from backedge.graphs.kinds import ANSWERS, Answers
+from backedge.graphs.task_errors import (
+    MisuseError,
+    RoutingError,
+    StateSerializationError,
+    UserFunctionError,
+    show,
+    user_error,
+)
 from tests.runtime.tasks import Tasks, by_receiver
 
 RAISED: dict[str, Callable[[], BaseException]] = {
@@ -206,6 +214,26 @@ def test_a_call_key_that_raises_is_told_with_its_record(raised: str):
     tasks = Tasks(flow_of(lambda s: s.key_by(abs).map_async(abs, call_key=failing(raised), name="op")))
     with pytest.raises(UserFunctionError, match=f"operator 'op' raised {raised} in call_key\n  record: 2\n"):
         tasks.feed("op", [2])
+
+
+class Gone:
+    """A class that a later program has no more."""
+
+
+@pytest.mark.parametrize("answers", ANSWERS)
+def test_a_record_or_an_answer_whose_class_is_gone_is_told(answers: Answers, monkeypatch: pytest.MonkeyPatch):
+    tasks = Tasks(flow_of(lambda s: s.key_by(lambda _: 0).map_async(abs, call_key=str, answers=answers, name="op")))
+    tasks.feed("op", [Gone(), 1])
+    home = tasks.home("op")
+    first, second = home.unanswered
+    known = home.keep(second, Gone(), None)
+    monkeypatch.delattr(f"{__name__}.Gone")
+    with pytest.raises(StateSerializationError, match=r"'op' cannot read a record .*\bGone\b"):
+        home.call(first)
+    if known is not None:
+        home.on_durable(known)
+        with pytest.raises(StateSerializationError, match=r"'op' cannot read an answer .*\bGone\b"):
+            home.sendable(second)
 
 
 def test_an_error_further_down_the_chain_is_told_with_the_operator_it_came_from():

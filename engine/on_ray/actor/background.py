@@ -293,7 +293,9 @@ class LastingCalls:
     def take_back(self, unwritten: Iterable[tuple[str, Known]]) -> None:
         """The journal of an attempt that is over could not take these, because its disk is full: the next one may."""
         with self._lock:
-            self._unclaimed += [Outlived(name, known.question, *opened(known.answer)) for name, known in unwritten]
+            self._unclaimed += [
+                Outlived(name, known.question, *opened(name, known.answer)) for name, known in unwritten
+            ]
 
     def begins(self, call: Call, caller: Caller) -> bool:
         """Whether a call is to be made. Otherwise it has joined one that goes on, or whose answer has just come."""
