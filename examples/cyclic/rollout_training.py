@@ -3,9 +3,9 @@
     python -m examples.cyclic.rollout_training --kill rollouts@epoch=2 --kill learner@epoch=4 --audit final
     backedge compare examples.cyclic.rollout_training --kills 3 --seed 1
 
-A small reinforcement-learning loop: orders (play this episode with these weights) go to the rollouts, a judge computes
-the reward, and the learner takes a step (REINFORCE with a baseline) and sends the next orders with its new weights over
-the back edge. Rollouts do not wait for the learner: their weights are exactly `STALE` steps old.
+A small reinforcement-learning loop: orders (play this episode with that version of the weights) go to the rollouts, a
+judge computes the reward, and the learner takes a step (REINFORCE with a baseline), publishes its new weights and sends
+the next orders over the back edge. Rollouts do not wait for the learner: their weights are exactly `STALE` steps old.
 
 Guaranteed, whatever is killed: every sample is used exactly once, in its own batch, and the learner ends up identical
 bit for bit to an undisturbed run, because the random numbers of an episode follow from its number and each batch is
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from backedge import Flow, Items, JsonLines
+from backedge import Flow, Items, JsonLines, Versions
 
 Record = dict[str, Any]
 
@@ -52,10 +52,10 @@ INVARIANTS = {
 }
 
 
-def orders(batch: int, weights: list[float]) -> list[Record]:
-    """The episodes of a batch that are to be played, and with what."""
+def orders(batch: int) -> list[Record]:
+    """The episodes of a batch that are to be played, and with which version of the weights: 0 is a coin."""
     order = {"policy": "pole", "batch": batch, "version": max(0, batch - STALE)}
-    return [{**order, "episode": episode, "weights": list(weights)} for episode in range(EPISODES)]
+    return [{**order, "episode": episode} for episode in range(EPISODES)]
 
 
 def play(weights: list[float], luck: list[float]) -> Record:
@@ -79,14 +79,14 @@ def play(weights: list[float], luck: list[float]) -> Record:
     return {"steps": steps, "drift": drift, "score": score}
 
 
-def rollout(seed: int, pause_s: float) -> Callable[[Record], Record]:
+def rollout(weights: Versions, seed: int, pause_s: float) -> Callable[[Record], Record]:
     """Plays what is ordered. The pause stands for a simulator that has more to compute."""
 
     def sample(order: Record) -> Record:
         time.sleep(pause_s)
         luck = np.random.default_rng([seed, order["batch"], order["episode"]]).random(4 + STEPS_MAX)
-        played = play(order.pop("weights"), luck.tolist())
-        return {**order, **played}
+        version = order["version"]
+        return {**order, **play(weights[version] if version else COIN, luck.tolist())}
 
     return sample
 
@@ -106,30 +106,31 @@ def learned(weights: list[float], samples: list[Record]) -> tuple[list[float], l
     return [weight + STEP_SIZE * part / length for weight, part in zip(weights, slope, strict=True)], better
 
 
-def learner(batches: int) -> type[Any]:
-    """The operator that learns from so many batches."""
+def learner(published: Versions, batches: int) -> type[Any]:
+    """The operator that learns from so many batches, and publishes a version of the weights after each."""
 
     class Learner:
         outputs = ("orders", "used")
 
         def on_record(self, ctx: Any, sample: Record) -> None:
             """Learn as soon as the batch whose turn it is has all its samples; order more with the new weights."""
-            state = ctx.state.get() or {"weights": COIN, "updates": 0, "ordered": 0, "used": 0, "waiting": []}
+            state = ctx.state.get() or {"updates": 0, "ordered": 0, "used": 0, "waiting": []}
             turn, waiting = state["updates"], [*state["waiting"], sample]
             batch = sorted((one for one in waiting if one["batch"] == turn), key=lambda one: one["episode"])
             if len(batch) < EPISODES:
                 ctx.state.set({**state, "waiting": waiting})
                 return
-            weights, better = learned(state["weights"], batch)
+            weights, better = learned(published[turn] if turn else COIN, batch)
+            ctx.publish(published, weights)
             for one, advantage in zip(batch, better, strict=True):
                 told = {name: one[name] for name in ("batch", "episode", "version", "steps", "reward")}
                 ctx.emit({**told, "advantage": advantage}, output="used")
-            ordered = orders(turn + 1 + STALE, weights) if turn + 1 + STALE < batches else []
+            ordered = orders(turn + 1 + STALE) if turn + 1 + STALE < batches else []
             for order in ordered:
                 ctx.emit(order)
             counts = {"ordered": state["ordered"] + len(ordered), "used": state["used"] + len(batch)}
             waiting = [one for one in waiting if one["batch"] > turn]
-            ctx.state.set({"weights": weights, "updates": turn + 1, **counts, "waiting": waiting})
+            ctx.state.set({"updates": turn + 1, **counts, "waiting": waiting})
 
     return Learner
 
@@ -137,12 +138,13 @@ def learner(batches: int) -> type[Any]:
 def flow(output: str = "rollout_training", size: int = SIZE, seed: int = 0, seconds: float = 4) -> Flow:
     """The graph: the rollouts are the head of the loop, the learner is its body. All pauses take so many seconds."""
     batches = max(STALE + 1, size // EPISODES)
-    first = [order for batch in range(STALE + 1) for order in orders(batch, COIN)]
+    first = [order for batch in range(STALE + 1) for order in orders(batch)]
     flow = Flow("rollout_training")
+    weights = flow.versions("weights", keep=STALE + 1)
     ordered = flow.loop("orders", of=dict)
     playing = flow.read(Items(first), name="first_orders").merge(ordered).rebalance()
-    samples = playing.map(rollout(seed, seconds / size), name="rollouts").map(judged, name="judge")
-    learning = samples.key_by("policy").process(learner(batches), name="learner")
+    samples = playing.map(rollout(weights, seed, seconds / size), name="rollouts").map(judged, name="judge")
+    learning = samples.key_by("policy").process(learner(weights, batches), name="learner")
     ordered.feed(learning)
     learning.side("used").write(JsonLines(f"{output}/used"), name=SINK)
     return flow
