@@ -47,9 +47,7 @@ ENTRIES = {
     "nested_loops": Entry(
         ROUNDS + ", within rounds", "exact core numbers; rounds resume where they were", "a bar chart"
     ),
-    "rollout_training": Entry(
-        FREE, "every sample is used once; the learner is identical bit for bit", "learning curve"
-    ),
+    "async_training": Entry(FREE, "every sample is used once; the learner is identical bit for bit", "learning curve"),
     "agent_loop": Entry(FREE + ", with external calls", "every conversation ends once, within its budget", "a table"),
     "crawler": Entry(FREE + ", with external calls", "every page is there once", "pages by host and status"),
 }

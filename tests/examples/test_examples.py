@@ -160,7 +160,7 @@ def test_input_that_an_interruption_left_unfinished_is_no_run_and_is_written_ane
     (tmp_path / "inputs" / "orders").write_text("half of th")
     (tmp_path / "inputs" / ".unfinished").write_text("")
     trial = Trial(
-        case_of("examples.cyclic.rollout_training"), str(tmp_path), size=None, rounds=None, options=RunOptions()
+        case_of("examples.cyclic.async_training"), str(tmp_path), size=None, rounds=None, options=RunOptions()
     )
     assert not trial.is_prepared
     trial.prepare()

@@ -11,6 +11,7 @@ import pytest
 from backedge import compare
 from examples.cyclic import (
     agent_loop,
+    async_training,
     communities,
     components,
     connected_components,
@@ -24,7 +25,6 @@ from examples.cyclic import (
     pagerank,
     reachability,
     retry_queue,
-    rollout_training,
     shortest_paths,
     token_ring,
     triangles,
@@ -41,7 +41,7 @@ from tests.examples.killed import check_killed_once
         (kmeans, 30, 2, "move@records=12", None),
         (import_cycles, 160, 2, "cycle@records=5000", None),
         (nested_loops, 100, 1, "peel@records=3000", None),
-        (rollout_training, 160, 1, None, None),
+        (async_training, 160, 1, None, None),
         (crawler, 20, 2, None, None),
         *((example, example.SIZE // 8, 1, None, None) for example in (count_and_print, token_ring)),
         *((example, example.SIZE // 8, 1, None, None) for example in (retry_queue, agent_loop)),
@@ -63,7 +63,7 @@ def test_a_run_that_is_killed_once_gives_what_spark_computes(
         *((example, 1, 7, size, 2) for example, size in ((pagerank, 200), (distances, 400), (kmeans, 30))),
         *((example, 1, 7, 160, 2) for example in (import_cycles, components, k_core, triangles)),
         *((communities, 1, 7, 200, 2), (shortest_paths, 1, 7, 50, 1), (connected_components, 1, 7, 150, 1)),
-        *((nested_loops, 2, 3, 200, 1), (rollout_training, 2, 3, 320, 1)),
+        *((nested_loops, 2, 3, 200, 1), (async_training, 2, 3, 320, 1)),
         *((example, 1, 3, example.SIZE // 8, 1) for example in (count_and_print, token_ring, retry_queue)),
         # In the first cut of the agent loop mostly calls are out, and often no message is under way: later have some.
         *((agent_loop, 3, 3, agent_loop.SIZE // 8, 1), (reachability, 1, 3, reachability.SIZE // 8, 2)),
@@ -99,7 +99,7 @@ def test_a_clean_run_and_one_that_is_killed_give_what_spark_computes(
         (crawler, [{"url": "http://a/", "host": "a", "status": "200", "links": 2}], "1 a                200"),
         (reachability, [{"version": 9, "vertex": 2, "reached": 1}], "1 of 101 vertices"),
         (nested_loops, [{"account": account, "core": 2} for account in (7, 3)], "accounts 3, 7"),
-        (rollout_training, [{"batch": batch, "steps": 10 * batch} for batch in range(12)], "from batch 6"),
+        (async_training, [{"batch": batch, "steps": 10 * batch} for batch in range(12)], "from batch 6"),
     ],
 )
 def test_a_person_is_shown_what_came_out(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from backedge import simulate
-from examples.cyclic import nested_loops, rollout_training
-from examples.cyclic.rollout_training import COIN, EPISODES, LEANING, STALE, STEPS_MAX, play
+from examples.cyclic import async_training, nested_loops
+from examples.cyclic.async_training import COIN, EPISODES, LEANING, STALE, STEPS_MAX, play
 
 Record = dict[str, Any]
 
@@ -48,9 +48,7 @@ def test_accounts_have_the_core_numbers_of_their_chain_their_ring_their_star_and
 @pytest.mark.slow
 def test_every_sample_is_used_once_and_the_learner_is_the_same_whatever_dies():
     batches = 4
-    used = simulate(rollout_training.flow(size=batches * EPISODES, seconds=0), seeds=range(4), crashes=2).outputs[
-        "used"
-    ]
+    used = simulate(async_training.flow(size=batches * EPISODES, seconds=0), seeds=range(4), crashes=2).outputs["used"]
     assert len(used) == batches * EPISODES
     assert {(row["batch"], row["episode"]) for row in used} == {
         (batch, episode) for batch in range(batches) for episode in range(EPISODES)
@@ -61,7 +59,7 @@ def test_every_sample_is_used_once_and_the_learner_is_the_same_whatever_dies():
 @pytest.mark.slow
 def test_what_was_learned_beats_a_coin_and_who_pushes_where_the_pole_leans():
     batches = 36
-    used = simulate(rollout_training.flow(size=batches * EPISODES, seconds=0), seeds=range(1)).outputs["used"]
+    used = simulate(async_training.flow(size=batches * EPISODES, seconds=0), seeds=range(1)).outputs["used"]
     learned = np.mean([row["steps"] for row in used if row["batch"] >= batches - 6])
     lucks = [np.random.default_rng([2, episode]).random(4 + STEPS_MAX).tolist() for episode in range(50)]
     coin, leaning = (np.mean([play(weights, luck)["steps"] for luck in lucks]) for weights in (COIN, LEANING))

@@ -17,7 +17,7 @@ from tests.callees.chat_server import Answer, ChatServer, says
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
     name: (DOCS / f"{name}.md").read_text()
-    for name in ("operators", "loops", "parts", "columns", "calls", "sources_and_sinks")
+    for name in ("operators", "loops", "parts", "columns", "calls", "sources_and_sinks", "training")
 }
 
 
@@ -53,6 +53,22 @@ def test_the_parts_give_what_the_page_says():
     counting = simulate(made_by_example("parts", 3)["flow"], seeds=range(2), crashes=1).outputs
     assert counting["sizes_of_pages"] == [6, 11]
     assert outputs["given_up"] == [{"record": {"text": "never"}, "tries": 3, "error": "ConnectionError: refused"}]
+
+
+def test_the_training_gives_what_the_page_says():
+    async def sample(weights: float, prompt: str) -> float:
+        return weights + len(prompt)
+
+    def learned(weights: float, group: list[dict[str, Any]]) -> float:
+        assert len(group) == 4
+        return weights + sum(one["reward"] for one in group) / len(group)
+
+    training = made_by_example("training")["training"]
+    flow = training(["a", "bc"], sample, reward=float, learn=learned, start=0.0)
+    used = simulate(
+        flow, seeds=range(6), crashes=2, check_outputs=False, check=lambda outputs: len(outputs["used"]) == 2
+    )
+    assert sorted(one["version"] for one in used.outputs["used"]) == [1, 2]
 
 
 SITE = {"http://a/": ["x", "http://b/", "gone"], "http://a/x": ["/"], "http://b/": ["y"], "http://b/y": ["z"]}

@@ -1,16 +1,18 @@
-"""Rollout training: a policy learns to balance a pole from episodes played with slightly outdated weights.
+"""Async training: a policy learns to balance a pole from episodes played with slightly outdated weights.
 
-    python -m examples.cyclic.rollout_training --kill rollouts@epoch=2 --kill learner@epoch=4 --audit final
-    backedge compare examples.cyclic.rollout_training --kills 3 --seed 1
+    python -m examples.cyclic.async_training --kill rollouts@epoch=2 --kill learner@epoch=4 --audit final
+    backedge compare examples.cyclic.async_training --kills 3 --seed 1
 
 A small reinforcement-learning loop: orders (play this episode with that version of the weights) go to the rollouts, a
 judge computes the reward, and the learner takes a step (REINFORCE with a baseline), publishes its new weights and sends
 the next orders over the back edge. Rollouts do not wait for the learner: their weights are exactly `STALE` steps old.
+Some episodes are fifty times as long as others. They are played in turns of at most `TURN` steps, after which they go
+round a loop of their own: a long one delays no other, and after a crash it goes on at the turn where it was.
 
-Guaranteed, whatever is killed: every sample is used exactly once, in its own batch, and the learner ends up identical
-bit for bit to an undisturbed run, because the random numbers of an episode follow from its number and each batch is
-processed in the order of its episodes. A cut shows the samples ordered but not used: they are in the loop or wait at
-the learner.
+Guaranteed, whatever is killed: every sample is used exactly once, in its own batch, however late it comes, and the
+learner ends up identical bit for bit to an undisturbed run, because the random numbers of an episode follow from its
+number and each batch is processed in the order of its episodes. A cut shows the samples ordered but not used: they are
+in a loop or wait at the learner.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ Record = dict[str, Any]
 
 EPISODES = 16  # of a batch; each batch is one step of the learner
 STALE = 1  # how many steps old the weights are that a batch is played with
-STEPS_MAX, STEP_SIZE = 200, 0.5
+STEPS_MAX, TURN, STEP_SIZE = 200, 25, 0.5
 COIN, LEANING = [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1000.0, 0.0]  # weights to beat: chance, and push where the pole leans
 
 SIZE = 960  # samples, that is episodes
@@ -58,42 +60,59 @@ def orders(batch: int) -> list[Record]:
     return [{**order, "episode": episode} for episode in range(EPISODES)]
 
 
-def play(weights: list[float], luck: list[float]) -> Record:
-    """A cart is pushed left or right until its pole falls. `score` is the slope of the log chances of its choices."""
-    x, dx, angle, turning = ((number - 0.5) / 10 for number in luck[:4])
-    score, drift, steps = [0.0] * 4, 0.0, 0
-    for number in luck[4:]:
-        seen = (x, dx, angle, turning)
-        lean = sum(weight * value for weight, value in zip(weights, seen, strict=True))
-        chance = 1 / (1 + math.exp(-max(-30.0, min(30.0, lean))))
-        right = number < chance
-        score = [slope + (right - chance) * value for slope, value in zip(score, seen, strict=True)]
+class Pole:
+    """The environment: a cart is pushed left or right until its pole falls."""
+
+    def reset(self, luck: list[float]) -> list[float]:
+        """What is seen at first: where the cart is, and how fast; how far the pole leans, and how fast it falls."""
+        return [(number - 0.5) / 10 for number in luck]
+
+    def step(self, seen: list[float], right: bool) -> tuple[list[float], bool]:
+        """What is seen after a push, and whether that is the end."""
+        x, dx, angle, turning = seen
         sine, cosine = math.sin(angle), math.cos(angle)
         push = ((10.0 if right else -10.0) + 0.05 * turning**2 * sine) / 1.1
         torque = (9.8 * sine - cosine * push) / (0.5 * (4 / 3 - 0.1 * cosine**2 / 1.1))
         x, dx = x + 0.02 * dx, dx + 0.02 * (push - 0.05 * torque * cosine / 1.1)
         angle, turning = angle + 0.02 * turning, turning + 0.02 * torque
-        steps, drift = steps + 1, drift + abs(x)
-        if abs(x) > 2.4 or abs(angle) > 0.2095:
+        return [x, dx, angle, turning], abs(x) > 2.4 or abs(angle) > 0.2095
+
+
+def play(weights: list[float], luck: list[float], episode: Record | None = None, steps: int = STEPS_MAX) -> Record:
+    """At most so many steps of an episode. `score` is the slope of the log chances of its choices."""
+    pole = Pole()
+    episode = episode or {"seen": pole.reset(luck[:4]), "score": [0.0] * 4, "drift": 0.0, "steps": 0, "is_over": False}
+    seen, score, drift, done, is_over = (episode[name] for name in ("seen", "score", "drift", "steps", "is_over"))
+    for number in luck[4 + done :][:steps]:
+        lean = sum(weight * value for weight, value in zip(weights, seen, strict=True))
+        chance = 1 / (1 + math.exp(-max(-30.0, min(30.0, lean))))
+        right = number < chance
+        score = [slope + (right - chance) * value for slope, value in zip(score, seen, strict=True)]
+        seen, is_over = pole.step(seen, right)
+        done, drift = done + 1, drift + abs(seen[0])
+        if is_over:
             break
-    return {"steps": steps, "drift": drift, "score": score}
+    is_over = is_over or done == STEPS_MAX
+    return {"seen": seen, "score": score, "drift": drift, "steps": done, "is_over": is_over}
 
 
 def rollout(weights: Versions, seed: int, pause_s: float) -> Callable[[Record], Record]:
-    """Plays what is ordered. The pause stands for a simulator that has more to compute."""
+    """Plays a turn of what is ordered. The pause stands for a simulator that has more to compute."""
 
     def sample(order: Record) -> Record:
         time.sleep(pause_s)
         luck = np.random.default_rng([seed, order["batch"], order["episode"]]).random(4 + STEPS_MAX)
         version = order["version"]
-        return {**order, **play(weights[version] if version else COIN, luck.tolist())}
+        played = play(weights[version] if version else COIN, luck.tolist(), order.get("played"), TURN)
+        return {**order, "played": played}
 
     return sample
 
 
 def judged(sample: Record) -> Record:
     """A point for each step, less for being off the middle."""
-    return {**sample, "reward": sample["steps"] - 0.5 * sample["drift"]}
+    played = sample.pop("played")
+    return {**sample, **played, "reward": played["steps"] - 0.5 * played["drift"]}
 
 
 def learned(weights: list[float], samples: list[Record]) -> tuple[list[float], list[float]]:
@@ -135,15 +154,18 @@ def learner(published: Versions, batches: int) -> type[Any]:
     return Learner
 
 
-def flow(output: str = "rollout_training", size: int = SIZE, seed: int = 0, seconds: float = 4) -> Flow:
+def flow(output: str = "async_training", size: int = SIZE, seed: int = 0, seconds: float = 4) -> Flow:
     """The graph: the rollouts are the head of the loop, the learner is its body. All pauses take so many seconds."""
     batches = max(STALE + 1, size // EPISODES)
     first = [order for batch in range(STALE + 1) for order in orders(batch)]
-    flow = Flow("rollout_training")
+    flow = Flow("async_training")
     weights = flow.versions("weights", keep=STALE + 1)
-    ordered = flow.loop("orders", of=dict)
-    playing = flow.read(Items(first), name="first_orders").merge(ordered).rebalance()
-    samples = playing.map(rollout(weights, seed, seconds / size), name="rollouts").map(judged, name="judge")
+    ordered, turns = flow.loop("orders", of=dict), flow.loop("turns", of=dict)
+    playing = flow.read(Items(first), name="first_orders").merge(ordered, turns).rebalance()
+    played = playing.map(rollout(weights, seed, seconds / size / 4), name="rollouts")
+    over, going_on = played.split(lambda sample: sample["played"]["is_over"], name="is_over")
+    turns.feed(going_on)
+    samples = over.map(judged, name="judge")
     learning = samples.key_by("policy").process(learner(weights, batches), name="learner")
     ordered.feed(learning)
     learning.side("used").write(JsonLines(f"{output}/used"), name=SINK)
