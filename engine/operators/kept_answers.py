@@ -67,6 +67,7 @@ class KeptAnswersOperator(MapAsyncOperator):
     """Keeps the records whose answers are not sent, and the answers.
 
     - made: the calls of this attempt that are open. The other ones take answers that were known.
+    - unpaid: what was raised for the cost of an answer. It ends the run when the journal has that answer.
     """
 
     questions_class = Questions
@@ -83,6 +84,7 @@ class KeptAnswersOperator(MapAsyncOperator):
         self._calls: dict[Question, int] = {}
         self._made: set[int] = set()
         self._running = 0
+        self._unpaid: TaskError | None = None
         self._meters = self.meters = Meters(self.name)
 
     # -- restore and capture -------------------------------------------------------------------------------------------
@@ -210,7 +212,10 @@ class KeptAnswersOperator(MapAsyncOperator):
             return None
         answer = SET_ASIDE if error is not None else dump(self.name, ANSWER, result)
         if (entry := self._questions.on_answer(question, answer)) is not None:
-            self._pay(question)
+            try:
+                self._pay(question)
+            except TaskError as failure:
+                self._unpaid = failure
         return entry
 
     # -- costs ---------------------------------------------------------------------------------------------------------
@@ -263,6 +268,8 @@ class KeptAnswersOperator(MapAsyncOperator):
         return self._questions.unwritten()
 
     def on_durable(self, question: Question) -> int | None:
+        if self._unpaid is not None:
+            raise self._unpaid
         return self._calls.get(question) if self._questions.on_durable(question) else None
 
     def sendable(self, call_id: int) -> tuple[Any, BaseException | None] | None:

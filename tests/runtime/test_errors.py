@@ -216,6 +216,18 @@ def test_a_call_key_that_raises_is_told_with_its_record(raised: str):
         tasks.feed("op", [2])
 
 
+def test_a_cost_that_raises_ends_the_run_when_the_journal_has_the_answer():
+    tasks = Tasks(
+        flow_of(lambda s: s.key_by(abs).map_async(abs, cost="price", budget=1, on_error="dead_letter", name="op"))
+    )
+    tasks.feed("op", [4])
+    home = tasks.home("op")
+    kept = home.keep(*home.unanswered, {"cost": 1}, None)
+    assert kept is not None
+    with pytest.raises(UserFunctionError, match="operator 'op' raised KeyError: 'price' in cost"):
+        home.on_durable(kept)
+
+
 class Gone:
     """A class that a later program has no more."""
 
