@@ -8,8 +8,8 @@ import pytest
 
 from backedge.engine.simulation.breaks.broken_answers import ANSWERS
 from backedge.graphs.ids import Epoch
-from backedge.recovery.protocol.answers import Known, Questions
-from proof.explored_answers import FAULTS, FORGOTTEN, Walk, explore_answers
+from backedge.recovery.protocol.answers import Equals, Known, Questions
+from proof.explored_answers import ANSWER_WALKS, FAULTS, FORGOTTEN, Walk, explore_answers
 from proof.explored_callers import Rules
 
 KEPT = "answers that are kept"
@@ -68,3 +68,23 @@ def test_an_answer_that_was_written_late_and_that_a_later_cut_does_not_read_is_f
     bounds = {"epochs": 2, "restarts": 3, "go_backs": 2}
     (violation,) = Walk(KEPT, bounds, Rules("a", questions=TrustsEarlierSegments)).run().violations
     assert "is lost late a-0 restores 1" in violation
+
+
+class ForgetsGaps(Questions):
+    """Numbers begin above those that were forgotten, also above one that is not taken."""
+
+    def _forget(self, key: int, identity: str) -> None:
+        self.first = max(self.first, *(number + 1 for number in self._equals(key, identity).beyond), 0)
+        super()._forget(key, identity)
+
+
+def is_sent(equals: Equals) -> bool:
+    return not (equals.waiting or equals.answers)
+
+
+@pytest.mark.slow
+def test_a_question_that_is_forgotten_before_an_equal_one_is_answered_is_found(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Equals, "is_settled", is_sent)
+    rules = Rules("aa", forgets=True, questions=ForgetsGaps)
+    (violation,) = Walk(FORGOTTEN, ANSWER_WALKS[FORGOTTEN], rules).run().violations
+    assert "which was answered" in violation
