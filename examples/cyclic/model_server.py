@@ -61,6 +61,10 @@ class ModelServer:
         self.repeated = 0
         self._replies: dict[str, dict[str, Any]] = {}
 
+    def __str__(self) -> str:
+        tokens = sum(self.charged.values())
+        return f"{len(self.charged)} requests answered for {tokens} tokens, {self.repeated} repeated and not charged"
+
     async def answer(self, sent: web.BaseRequest) -> web.Response:
         key = sent.headers.get("Idempotency-Key", f"request {len(self.charged)}")
         messages: list[Message] = (await sent.json())["messages"]
@@ -86,5 +90,8 @@ if __name__ == "__main__":
     from examples.cyclic.command_line import take_no_options
 
     take_no_options(__name__)
-    print(f"a stand-in for a model answers at {served()[1]} until Ctrl-C", flush=True)
-    threading.Event().wait()
+    print(f"a stand-in for a model answers at {served()[1]} until Ctrl-C, and then says what it was asked", flush=True)
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        print(served()[0])
