@@ -69,7 +69,7 @@ def _print_status(status: RunStatus, now_s: float) -> None:
     counts = [row for operator in status.operators for row in _counted_rows(operator)]
     if counts:
         print()
-        print_table([("operator", "counts", "total", "mean"), *counts])
+        print_table([("operator", "counts of the latest attempt", "total", "mean"), *counts])
     loops = [_loop_row(loop, status) for loop in status.loops]
     if loops:
         print()
