@@ -161,11 +161,12 @@ class Stream(Generic[T_co]):
         Answers leave in the order in which they arrive. Records without an answer yet are part of the state, and their
         calls are repeated after the crash of their process.
 
-        A call that has returned is never made again in a run with cuts: its answer is written to a journal beside them
-        before it leaves. The answer to an equal question is used once; `call_key`, a column or a function of the
-        record, says what makes two questions equal if it is not the whole record, and another `call_version` makes all
-        questions new. Unless the stream has a key, records go to the task that a digest of their question names. With
-        `answers="again"` nothing of this is done, and all calls since the latest cut are repeated after a crash.
+        A finished call is never made again in a run with cuts. It is finished when its answer is in a journal beside
+        them, which is written before the answer leaves. The answer to an equal question is used once; `call_key`, a
+        column or a function of the record, says what makes two questions equal if it is not the whole record, and
+        another `call_version` makes all questions new. Unless the stream has a key, records go to the task that a
+        digest of their question names. With `answers="again"` nothing of this is done, and all calls since the latest
+        cut are repeated after a crash.
 
         `cost`, a column or a function of the answer, says what a call has cost. `budget` is how much each key of the
         stream may spend, restarts included: when it is spent, records go to the dead letters and are not asked about.
