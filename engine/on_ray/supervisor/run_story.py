@@ -119,7 +119,7 @@ class Story(Struct):
             self.rescales[-1] |= {"attempt": attempt, "epoch": epoch, "in_loop_records": in_logs}
         elif epoch is not None:
             self._restores(epoch, attempt, in_logs)
-            self.say(f"attempt {attempt} restores epoch {epoch}: {in_logs} records were in loops, from the log")
+            self.say(f"attempt {attempt} restores epoch {epoch}: {in_logs} records come from its logs")
         elif self.restarts:
             self._restores(None, attempt, 0)
             self.say(f"attempt {attempt} starts from the beginning: no cut was complete")
