@@ -63,10 +63,13 @@ def planted(gate: Gate) -> Flow:
     def is_done(record: tuple[int, int]) -> bool:
         return record[1] >= ROUNDS and (record[0] != STUCK or gate.is_open)
 
-    def slow(record: tuple[int, int]) -> tuple[int, int]:
-        if not gate.is_open:
-            time.sleep(SLOW_S)
-        return record
+    class Slow:
+        def on_record(self, ctx: Any, record: tuple[int, int]) -> None:
+            if not gate.is_open:
+                time.sleep(SLOW_S)
+            ctx.counter("seen").add()
+            ctx.histogram("rounds").observe(record[1])
+            ctx.emit(record)
 
     flow = Flow("planted")
     again = flow.loop("again", max_rounds=10_000_000)
@@ -76,7 +79,7 @@ def planted(gate: Gate) -> Flow:
     done, rest = tried.rebalance().split(is_done, name="enough")
     again.feed(rest.rebalance())
     again.dead_letters.write(Collect(), name="stuck")
-    done.rebalance().map(slow, name="slow").rebalance().write(Collect(), name="done")
+    done.rebalance().process(Slow, name="slow").rebalance().write(Collect(), name="done")
     return flow
 
 
