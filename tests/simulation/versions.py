@@ -83,17 +83,17 @@ DROPPED_ALONE = Versions(
 class ChangedWorld(ToldWorld):
     """The first supervisor runs the former code, and every one that takes over the later one."""
 
-    versions = UPGRADED
+    plans = UPGRADED
 
     def _new_driver(self, deployment: Deployment) -> Any:
         if self.claimants == 1:
-            self.plan = self.versions.later
+            self.plan = self.plans.later
             self.placement = Placement(self.plan, self.options.actors, self.parts.plan_restore)
             deployment = self.placement.deployment(self.options.parallelism)
         return super()._new_driver(deployment)
 
     def place(self, cut: SimulatedCut | None, sizes: Sizes) -> Placed:
-        former, later, dropped = self.versions
+        former, later, dropped = self.plans
         if cut is None or self.plan is former or cut.outline.graph_hash == later.hash:
             return super().place(cut, sizes)
         self.count("changed_again" if self.counts["changed"] else "changed")
@@ -117,7 +117,7 @@ def taken_over(seed: int, parts: Parts | None = None, versions: Versions = UPGRA
     restarts = RestartOptions(restarts_max=1000, pause_ms=0)
     options = WorldOptions(chance.choice((1, 2)), snapshots=snapshots, restarts=restarts, seed=seed)
     world = ChangedWorld(versions.former, {}, options, parts or Parts())
-    world.versions = versions
+    world.plans = versions
     schedule = Schedule(world, seed, replace(FaultPlan(), crashes=6), 1_500, 20_000, 600)
     schedule.faults.left |= {"stop": 1, "kill_coordinator": 2}
     world.story = schedule.outcome.story
