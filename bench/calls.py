@@ -8,7 +8,7 @@ the run are killed at random moments, the supervisor among them. Of the calls th
 
 - answered_again: their answer had left the operator.
 - running_again: the process that made the call has died.
-- left_again: neither. `answers="again"` makes the calls anew that a rollback ends.
+- left_again: neither. With `answers="again"`, a rollback ends calls, which are then made again.
 
 The limit of paid over needed holds for a service that makes every call again; one that knows the idempotency key would
 join those whose caller has died.
@@ -137,7 +137,7 @@ def steady_run(answers: str, calls: int) -> tuple[float, float]:
 
 
 class Service:
-    """Counts who asks what, and when. It makes every call anew.
+    """Counts who asks what, and when. It knows no keys: who asks again is a new caller to it.
 
     - asked: by question, the process that asked and the time, for each time.
     """
