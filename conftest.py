@@ -152,6 +152,8 @@ def own_home_and_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> I
         for variable in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
             environment.delenv(variable, raising=False)
         environment.setenv("TMPDIR", temporary)
+        # Ray's default of 15 starves its processes while other tests compute: minutes for what takes seconds.
+        environment.setenv("RAY_worker_niceness", "0")
         for variable, options in java_options().items():
             environment.setenv(variable, options)
         # tempfile remembers the folder that it found first.
