@@ -37,11 +37,28 @@ from backedge.recovery.protocol.messages import Barrier, Data, Item
 from backedge.recovery.protocol.task import TaskCore
 
 
+class CallsAround(Protocol):
+    """What makes the calls of all processes, and checks which are made."""
+
+    def answer(self, call: Call) -> Answer: ...
+
+    def begin(self, host: Host, call_id: int) -> None: ...
+
+    def on_answers(self, host: Host, answers: Sequence[KeptAnswer]) -> None: ...
+
+    def write(self, host: Host, answers: Sequence[KeptAnswer]) -> None: ...
+
+    def on_sent(self, host: Host, call_id: int) -> None: ...
+
+
 class Surroundings(Protocol):
     """The network, the store, the clock and the trace that a process uses."""
 
     now_ms: int
     traces: bool
+
+    @property
+    def calls(self) -> CallsAround: ...
 
     def send(self, attempt: Attempt, channel: ChannelId, item: Item) -> None: ...
 
@@ -60,16 +77,6 @@ class Surroundings(Protocol):
     def note(self, event: Event) -> None: ...
 
     def count(self, what: str) -> None: ...
-
-    def answer(self, call: Call) -> Answer: ...
-
-    def begin_call(self, host: Host, call_id: int) -> None: ...
-
-    def on_answers(self, host: Host, answers: Sequence[KeptAnswer]) -> None: ...
-
-    def on_answer_sent(self, host: Host, call_id: int) -> None: ...
-
-    def write_answers(self, host: Host, answers: Sequence[KeptAnswer]) -> None: ...
 
 
 class SpilledInMemory(Stored):
@@ -165,7 +172,7 @@ class Host(Observer):
         self.driver.start()
 
     def answer(self, call_id: int) -> None:
-        self.driver.calls.on_answer(call_id, *self.around.answer(self.runtime.call(call_id)))
+        self.driver.calls.on_answer(call_id, *self.around.calls.answer(self.runtime.call(call_id)))
 
     def calls(self) -> list[tuple[str, int]]:
         """What can happen to the calls of this task. If their answers are kept, "call" makes one first."""
@@ -185,7 +192,7 @@ class Host(Observer):
     def write_answers(self) -> list[KeptAnswer]:
         """Make the answers durable that the process has; return them."""
         unwritten, self.unwritten = self.unwritten, []
-        self.around.write_answers(self, unwritten)
+        self.around.calls.write(self, unwritten)
         return unwritten
 
     def store_snapshot(self, epoch: Epoch | None) -> None:
@@ -255,12 +262,12 @@ class Host(Observer):
     def call(self, task: TaskId, call_id: int, call: Call) -> None:
         """Answer a call when the schedule says so."""
         if call.question is not None:
-            self.around.begin_call(self, call_id)
+            self.around.calls.begin(self, call_id)
 
     def keep(self, task: TaskId, answers: Sequence[KeptAnswer]) -> None:
         """Write answers when the schedule says so."""
         self.unwritten += answers
-        self.around.on_answers(self, answers)
+        self.around.calls.on_answers(self, answers)
 
     def question(self, call_id: int) -> tuple[str, Question]:
         """The operator that makes a call, and its question."""
@@ -292,7 +299,7 @@ class Host(Observer):
                 self.around.count("taken_together")
             detail = None
         if what == "answer" and self.runtime.question(detail) is not None:
-            self.around.on_answer_sent(self, detail)
+            self.around.calls.on_sent(self, detail)
         if not self.around.traces:
             return
         payload = None if batch is None else encode(batch)

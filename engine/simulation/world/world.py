@@ -29,7 +29,7 @@ from backedge.recovery.protocol.channels import Inbox, Queued
 from backedge.recovery.protocol.coordinator import Coordinator
 from backedge.recovery.protocol.effects import Acknowledge, Decline, Effect, Report
 from backedge.recovery.protocol.messages import Mode
-from backedge.recovery.protocol.orders import AppendEntry, Compact, DropCut, FileId, Order, StartTasks, Sweep
+from backedge.recovery.protocol.orders import AppendEntry, Compact, DropCut, FileId, Manifest, Order, StartTasks, Sweep
 from backedge.recovery.protocol.protocol_errors import FencedError
 from backedge.recovery.protocol.restored import TaskRestore
 from backedge.recovery.restore.plan import RestorePlan
@@ -75,8 +75,8 @@ class World(WorldPorts):
             found += [("compact", index) for index in range(len(self.compactions))]
         if self.compaction_reports:
             found += [("compacted", index) for index in range(len(self.compaction_reports))]
-        if self.outlived:
-            found += [("outlived", index) for index in range(len(self.outlived))]
+        if self.calls.outlived:
+            found += [("outlived", index) for index in range(len(self.calls.outlived))]
         if self.store.withdrawn:
             found += [("withdraw", index) for index in range(len(self.store.withdrawn))]
         if self.store.hanging:
@@ -217,7 +217,8 @@ class World(WorldPorts):
 
     def _do_outlived(self, index: int) -> None:
         """A call is answered whose attempt is over."""
-        self.finish_outlived(index)
+        self.use_versions(self.supervisor.attempt)
+        self.calls.finish_outlived(index)
 
     def _do_encode(self, task: TaskId, epoch: Epoch | None) -> None:
         self._at(task).driver.snapshots.encode_piece(epoch, self.options.entries_max)
@@ -314,7 +315,9 @@ class World(WorldPorts):
         _, order, is_of_output = self.removals.pop(index)
         if isinstance(order, DropCut):
             self.store.drop(order.epoch)
-            self.remove_segments()
+            own = [one.entry for one in self.store.chain if self.is_own(one.entry)]
+            if cuts := [entry.epoch for entry in own if isinstance(entry, Manifest)]:
+                self.calls.remove_segments(min(cuts))
         elif is_of_output:
             self._sweep_output(order)
         else:

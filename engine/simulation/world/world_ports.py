@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 from backedge.engine.batches.batch import encode
 from backedge.engine.cut_view import CutView
 from backedge.engine.io.later_output import LaterOutput
-from backedge.engine.operators.async_calls import Answer, Call
-from backedge.engine.operators.runtime import KeptAnswer, TaskRuntime
+from backedge.engine.operators.runtime import TaskRuntime
 from backedge.engine.run.driver import RunDriver
 from backedge.engine.run.ports import Placed, RunEnding, RunObserver, RunPorts
 from backedge.engine.simulation.checker.record import Aborted, Completed, Event, Record, Started
 from backedge.engine.simulation.checker.record import Finished as FinishedEvent
-from backedge.engine.simulation.world.calling import Calls
 from backedge.engine.simulation.world.host import Host
+from backedge.engine.simulation.world.kept_calls import KeptCalls
 from backedge.engine.simulation.world.placement import Placement
 from backedge.engine.simulation.world.rehearsal import SimulatedServices
 from backedge.engine.simulation.world.simulated_store import SimulatedCut
@@ -31,10 +30,8 @@ from backedge.engine.task.channel_ends import Arrivals
 from backedge.graphs.deployment import Deployment, Task
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.plan import Plan
-from backedge.graphs.routing import groups_of_task, key_group
 from backedge.graphs.versions import use_versions
 from backedge.recovery.cut.cut import Cut, TaskSnapshot
-from backedge.recovery.protocol.answers import Known, Question
 from backedge.recovery.protocol.chain_view import claimant_of, run_of
 from backedge.recovery.protocol.coordinator import Coordinator
 from backedge.recovery.protocol.credit import Credit
@@ -58,7 +55,6 @@ from backedge.recovery.protocol.orders import (
     TellToEnd,
     Trigger,
 )
-from backedge.recovery.protocol.protocol_errors import ProtocolError
 from backedge.recovery.protocol.requests import Reply, Request, RequestKind, Sizes
 from backedge.recovery.protocol.restored import TaskRestore
 from backedge.recovery.protocol.supervisor import Beginning, Supervisor
@@ -68,24 +64,6 @@ from backedge.recovery.restore.restore_task import SnapshotsInMemory
 
 BEGINNING_MS = 10**12
 """The clock when a job begins: as on Ray, it shows a time of these years, so a duration is no time."""
-
-
-Asked = tuple[str, Question]
-"""An operator, and a question of it."""
-
-NOWHERE: Any = object()
-
-
-class Outlived(NamedTuple):
-    """A call that goes on in a process although the attempt that made it is over."""
-
-    actor: str
-    asked: Asked
-    call: Call
-
-
-def _asked(kept: KeptAnswer) -> Asked:
-    return kept.operator, kept.known.question
 
 
 class Removal(NamedTuple):
@@ -114,10 +92,6 @@ class WorldPorts(RunObserver[SimulatedCut]):
     - dies_after_stop: whether the supervisor dies when it has answered a stop. answered_stops: the runs whose clients
       have the answer to a stop.
     - sleepers: supervisors that were taken for dead and have not noticed their successors yet.
-    - journal: the answers of `map_async` that are durable. outlived: calls that go on although their attempt is over,
-      each with its process.
-    - known: the questions that may not be asked again, each with the process that knows the answer; None: the journal
-      has it. called: the questions for which a call was made.
     - opened: the runtimes in which users' classes may hold something open, of all attempts.
     - versions: those that the tasks of the attempt may read.
     - siblings: the other pipelines of the job. They share its store and its supervisor's process.
@@ -148,13 +122,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.bases: dict[FileId, Epoch | None] = {}
         self.unrestored: dict[TaskId, RestorePlan | None] = {}
         self.restored_cut: Cut | None = None
-        self.begun_epoch = Epoch(0)
-        self.calls = Calls()
-        self.segments = parts.segments()
-        self.journal: list[KeptAnswer] = []
-        self.outlived: list[Outlived] = []
-        self.known: dict[Asked, Host | None] = {}
-        self.called: set[Asked] = set()
+        self.calls = KeptCalls(self.hosts, parts.segments(), self.counts)
         self.opened: list[TaskRuntime] = []
         self.versions = parts.versions()
         self.unanswered: dict[str, Request] = {}
@@ -262,102 +230,6 @@ class WorldPorts(RunObserver[SimulatedCut]):
         if self.traces:
             self.record.trace.append(event)
 
-    def answer(self, call: Call) -> Answer:
-        return self.calls.answer(call)
-
-    # -- answers -------------------------------------------------------------------------------------------------------
-
-    def begin_call(self, host: Host, call_id: int) -> None:
-        """A call is made, or joins one that goes on in the same process. No finished call may be made again."""
-        operator, question = host.question(call_id)
-        asked = operator, question
-        mine = next((one for one in self.outlived if (one.actor, one.asked) == (host.core.task.actor, asked)), None)
-        if mine is not None:
-            self.outlived.remove(mine)
-            self.counts["calls_joined"] += 1
-            return
-        known = self.known.get(asked, NOWHERE)
-        if known is None or (known is not NOWHERE and self.hosts.get(known.id) is known):
-            raise ProtocolError(f"operator {operator!r} asks question {question} again, which was answered")
-        self.counts["calls" if asked not in self.called else "calls_again"] += 1
-        self.called.add(asked)
-
-    def on_answer_sent(self, host: Host, call_id: int) -> None:
-        """An answer is used by the question that it was asked for."""
-        asked = host.question(call_id)
-        if asked not in self.called:
-            raise ProtocolError(f"operator {asked[0]!r} uses an answer for question {asked[1]}, and no call asked it")
-        if self._is_live(host):
-            self.known[asked] = None
-
-    def on_answers(self, host: Host, answers: Sequence[KeptAnswer]) -> None:
-        """A process has answers, which are not durable yet."""
-        if self._is_live(host):
-            self.known |= {_asked(kept): host for kept in answers if self.known.get(_asked(kept), host) is not None}
-
-    def write_answers(self, host: Host, answers: Sequence[KeptAnswer]) -> None:
-        """Answers become durable. What a process writes that was left behind is found by later attempts only."""
-        self.journal += answers
-        if self._is_live(host):
-            self.known |= {_asked(kept): None for kept in answers}
-        else:
-            self.counts["answers_late"] += len(answers)
-
-    def _is_live(self, host: Host) -> bool:
-        return self.hosts.get(host.id) is host and host.makes_calls
-
-    def _end_calls(self) -> None:
-        """The tasks of an earlier attempt stop: what they know is written, and their calls go on."""
-        for host in self.hosts.values():
-            if host.makes_calls and host.attempt < self.supervisor.attempt:
-                self.known |= {_asked(kept): None for kept in host.unwritten}
-                host.write_answers()
-                runtime = host.runtime
-                asked = [call for call in host.driver.calls.running if runtime.question(call) is not None]
-                actor = host.core.task.actor
-                self.outlived += [Outlived(actor, host.question(call), runtime.call(call)) for call in asked]
-                host.makes_calls, host.offers = False, None
-
-    def finish_outlived(self, index: int) -> None:
-        """A call is answered that no question has joined: the task of its question in this process keeps the answer."""
-        actor, (operator, question), call = self.outlived.pop(index)
-        self.use_versions(self.supervisor.attempt)
-        answer = self.answer(call)
-        for host in self.hosts.values():
-            if host.core.task.actor == actor and host.makes_calls:
-                host.driver.calls.on_outlived(operator, question, *answer)
-                if operator in host.core.task.operators and key_group(question.key) in self._groups_of(host):
-                    self.known.setdefault((operator, question), host)
-                    self.counts["answers_spare"] += 1
-
-    def _read_journal(self, host: Host) -> None:
-        """Have a restored task read the answers since its cut."""
-        restored = Epoch(0) if self.restored_cut is None else self.restored_cut.epoch
-        groups = self._groups_of(host)
-
-        def read(operator: str) -> list[tuple[Epoch, Known]]:
-            found = [kept for kept in self.journal if kept.operator == operator]
-            mine = [kept for kept in found if key_group(kept.known.question.key) in groups]
-            # A cut that is later than the restored one, and kept, has these, too.
-            self.known |= {_asked(kept): None for kept in mine if kept.segment >= self.begun_epoch}
-            read = [(kept.segment, kept.known) for kept in mine if self.segments.are_read(kept.segment, restored)]
-            self.counts["answers_read"] += len(read)
-            return read
-
-        host.runtime.load_answers(read, self.segments.at_start(self.begun_epoch, restored))
-
-    def _groups_of(self, host: Host) -> range:
-        return groups_of_task(host.id.index, self.deployment.parallelism[host.id.name])
-
-    def remove_segments(self) -> None:
-        """Remove what no cut that may be restored needs."""
-        own = [one.entry for one in self.store.chain if self.is_own(one.entry)]
-        cuts = [entry.epoch for entry in own if isinstance(entry, Manifest)]
-        if cuts:
-            oldest, count = min(cuts), len(self.journal)
-            self.journal = [kept for kept in self.journal if not self.segments.are_removed(kept.segment, oldest)]
-            self.counts["answers_removed"] += count - len(self.journal)
-
     def close(self) -> None:
         """End the calls that go on, and let users' classes release what they have opened."""
         self.calls.close()
@@ -447,12 +319,12 @@ class WorldPorts(RunObserver[SimulatedCut]):
         """Restore each task when the schedule says so."""
         if attempt in self.record.deployments:
             raise RuntimeError(f"attempt {attempt} is restored a second time: its number no longer fences the first")
-        self._end_calls()
         self.restored_cut = None if cut is None else cut.cut
+        self.calls.begin_attempt(self.supervisor.attempt, placed, Epoch(0) if cut is None else cut.cut.epoch)
         self._begin_versions(attempt, placed, self.restored_cut)
         if cut is not None:
             self._count_restore(self.store.manifest(cut.cut.epoch))
-        self.unrestored, self.begun_epoch = dict(placed.restores), placed.begun
+        self.unrestored = dict(placed.restores)
         for task in self.hosts.keys() - placed.deployment.tasks.keys():
             del self.hosts[task]
         self.store.note_deployment(attempt, placed.deployment)
@@ -689,7 +561,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         host = Host(core, runtime, self.deployment, self, self.options.flow, self.parts.driver)
         if runtime.waits:
             self.opened.append(runtime)
-            self._read_journal(host)
+            self.calls.read_journal(host)
         return host
 
 
