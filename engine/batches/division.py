@@ -26,7 +26,7 @@ class Piece(Struct, frozen=True):
     """
 
     positions: Positions | None
-    cuts: Sequence[tuple[int, slice]]
+    slices: Sequence[tuple[int, slice]]
     keys: Mapping[str, Any] = {}
 
     def with_keys(self, keys: Columns) -> Piece:
@@ -61,20 +61,20 @@ class Division:
         if not is_ordered and count <= FEW_TARGETS:
             found = ((target, np.flatnonzero(small == target)) for target in range(count))
             return Division([Piece(rows, [(target, slice(0, len(rows)))]) for target, rows in found if len(rows)])
-        # For many targets: sort once, then cut.
+        # For many targets: sort once, then slice.
         counts = np.bincount(targets, minlength=count)
         ends = np.cumsum(counts).tolist()
-        cuts = [
+        slices = [
             (n, slice(end - rows, end)) for n, (rows, end) in enumerate(zip(counts.tolist(), ends, strict=True)) if rows
         ]
-        return Division([Piece(None if is_ordered else np.argsort(small, kind="stable"), cuts)])
+        return Division([Piece(None if is_ordered else np.argsort(small, kind="stable"), slices)])
 
     def parts(self, columns: Columns) -> Iterator[tuple[int, Columns]]:
         """The rows of each target; targets without rows are left out."""
         for piece in self._pieces:
             rows = columns if piece.positions is None else columns.take(piece.positions, piece.keys)
-            for target, cut in piece.cuts:
-                yield target, rows[cut]
+            for target, own in piece.slices:
+                yield target, rows[own]
 
     @property
     def size(self) -> int:

@@ -32,7 +32,7 @@ from backedge.graphs.stream import Stream
 from backedge.graphs.task_errors import describe
 
 T = TypeVar("T")
-Attempt = dict[str, Any]
+Try = dict[str, Any]
 """A record and its `tries` so far; when one has failed, its `error`, and `pause_s` if another follows."""
 
 
@@ -72,7 +72,7 @@ def retry_later(
     policy = Policy(tries, backoff, on, after, jitter=None)
     policy.check(f"retry_later {name!r}")
     if isinstance(f, type):
-        # The class with its hooks, which is called with an attempt instead of a record.
+        # The class with its hooks, which is called with a try instead of a record.
         ask = type(f.__name__, (f,), {"__call__": _trying(cast(Any, f).__call__, policy)})
     else:
         check_function(f, f"retry_later {name!r}", may_await=True)
@@ -109,43 +109,43 @@ class Retried(Stream[Any]):
 SILENT = TimeoutError("no answer within timeout=, or one that does not pickle")
 
 
-def _failed(policy: Policy, error: Exception, attempt: Attempt) -> Attempt:
-    tries = attempt["tries"] + 1
-    share = int(digest_of((attempt["record"], tries)), 16) / 16**32
+def _failed(policy: Policy, error: Exception, tried: Try) -> Try:
+    tries = tried["tries"] + 1
+    share = int(digest_of((tried["record"], tries)), 16) / 16**32
     pauses = islice(policy.pauses(), tries - 1, None)
     pause_s = replace(policy, jitter=partial(operator.mul, share)).pause_s(error, pauses)
-    failure = {"record": attempt["record"], "tries": tries, "error": describe(error)}
+    failure = {"record": tried["record"], "tries": tries, "error": describe(error)}
     return failure if pause_s is None else {**failure, "pause_s": pause_s}
 
 
 def _trying(f: Callable[..., Any], policy: Policy) -> Callable[..., Any]:
-    """`f`, a function or a method, as a function of an attempt that returns the answer or the failure."""
+    """`f`, a function or a method, as a function of a try that returns the answer or the failure."""
 
-    async def finish(attempt: Attempt, answering: Awaitable[Any]) -> dict[str, Any]:
+    async def finish(tried: Try, answering: Awaitable[Any]) -> dict[str, Any]:
         try:
             return {"answer": await answering}
         except Exception as error:  # noqa: BLE001  # the policy decides what becomes of it
-            return _failed(policy, error, attempt)
+            return _failed(policy, error, tried)
 
-    def call(*bound_and_attempt: Any) -> Any:
-        *bound, attempt = bound_and_attempt
+    def call(*bound_and_try: Any) -> Any:
+        *bound, tried = bound_and_try
         try:
-            result = f(*bound, attempt["record"])
+            result = f(*bound, tried["record"])
         except Exception as error:  # noqa: BLE001  # the same
-            return _failed(policy, error, attempt)
-        return finish(attempt, result) if isawaitable(result) else {"answer": result}
+            return _failed(policy, error, tried)
+        return finish(tried, result) if isawaitable(result) else {"answer": result}
 
-    async def call_async(*bound_and_attempt: Any) -> Any:
-        outcome = call(*bound_and_attempt)
+    async def call_async(*bound_and_try: Any) -> Any:
+        outcome = call(*bound_and_try)
         return await outcome if isawaitable(outcome) else outcome
 
     return wraps(f)(call_async if is_async(f) else call)
 
 
 class BackOff(Process[Any, Any]):
-    """The state of a record are the attempts that wait, by the time at which they are made again."""
+    """The state of a record are the tries that wait, by the time at which they are made."""
 
-    def on_record(self, ctx: Context[Any], value: Attempt) -> None:
+    def on_record(self, ctx: Context[Any], value: Try) -> None:
         """It waits, or is set aside with the tries that it had."""
         if "pause_s" not in value:
             raise GivenUpError

@@ -125,7 +125,7 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         """The graph is complete: set the first values, and take what came too early."""
         ids, edges = self._in_order()
         out = self._out_edges(ids, edges)
-        self._has_graph(ids, out)
+        self._set_graph(ids, out)
         self._lookup = Lookup(ids)
         self._keep("start", self._program.start)
         self._spread_from_now_on(out, keeps_own=True)
@@ -201,7 +201,7 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Restore the key groups of this task. Some may come from tasks that had started, some from others."""
         super().open(state, whole)
-        self._has_filed_graph()
+        self._count_pieces()
         values, complete = self._filed(VALUES), self._filed(KNOWN)
         graph, none = self._filed_graph(), np.empty(0, np.int64)
         ids = {group: np.unique(np.concatenate([none, *(piece["ids"] for piece in graph[group])])) for group in values}

@@ -86,7 +86,7 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         weights = edges["weights"][rows] if "weights" in edges else None
         return OutEdges(len(ids), positions, edges["targets"][rows], weights, combines=self._combines)
 
-    def _has_graph(self, ids: Array, out: OutEdges) -> None:
+    def _set_graph(self, ids: Array, out: OutEdges) -> None:
         self._vertices = Vertices(frozen(ids), frozen(out.degrees), out.neighbours)
 
     @property
@@ -274,8 +274,8 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         pieces = [self._filed(_part_of_piece(number)) for number in range(PIECES_MAX)]
         return {group: [piece[group] for piece in pieces if group in piece] for group in self._groups()}
 
-    def _has_filed_graph(self) -> None:
-        """Go on behind the pieces that were restored, some of which may have been filed by tasks with more."""
+    def _count_pieces(self) -> None:
+        """Count the pieces that were restored, some of which may have been filed by tasks with more."""
         filed = [number for number in range(PIECES_MAX) if self._filed(_part_of_piece(number))]
         self._pieces = max(filed, default=-1) + 1
 

@@ -136,7 +136,7 @@ class VerticesOperator(VertexGraphOperator):
         backwards = edges.get("backwards")
         selections = [slice(None)] if backwards is None else [~backwards, backwards]
         self._directions = [self._direction(ids, edges, rows, way) for way, rows in enumerate(selections)]
-        self._has_graph(ids, self._directions[0].edges)
+        self._set_graph(ids, self._directions[0].edges)
         self._inbox = self._new_inbox(len(ids))
 
     def _direction(self, ids: Array, edges: dict[str, Array], rows: Any, way: int) -> _Direction:
@@ -167,9 +167,9 @@ class VerticesOperator(VertexGraphOperator):
         senders = batch.column("sender").to_numpy()
         groups = key_groups(batch.column("vertex").to_numpy())
         # Nearly always one sender.
-        cuts = [0, *(np.flatnonzero(senders[1:] != senders[:-1]) + 1).tolist(), len(senders)]
+        bounds = [0, *(np.flatnonzero(senders[1:] != senders[:-1]) + 1).tolist(), len(senders)]
         receive = self._receive_rows if "value" in batch.schema.names else self._receive
-        for start, end in pairwise(cuts):
+        for start, end in pairwise(bounds):
             receive(int(senders[start]), groups[start:end], batch.slice(start, end - start))
         self._is_changed[VALUES] = True
 
@@ -224,7 +224,7 @@ class VerticesOperator(VertexGraphOperator):
         if self._vertices is None:
             self._build()
             self._keep("start", program.start)
-            self._has_values()
+            self._begin_spreading()
         vertices = self._built
         if number:
             vertices.round = number
@@ -238,8 +238,8 @@ class VerticesOperator(VertexGraphOperator):
         if number != self._kind.rounds:
             self._send_round()
 
-    def _has_values(self) -> None:
-        """The values of a program with a best value are here, from `start` or restored."""
+    def _begin_spreading(self) -> None:
+        """Begin with the values of `start` or of a restore, if the program has a best value."""
         if self._best is None:
             return
         # Without `apply`, nothing changes the direction later.
@@ -307,14 +307,15 @@ class VerticesOperator(VertexGraphOperator):
         if self._vertices is None:
             self._file_arrived()
         else:
-            self._file_graph()
+            self._file_values()
             if self._best is not None:
                 # A replay begins with a cut, and must find the run sending the same.
                 self._best_values.forget_sent()
         self._is_changed = dict.fromkeys(self._is_changed, False)
         return super().capture(epoch, attempt, base)
 
-    def _file_graph(self) -> None:
+    def _file_values(self) -> None:
+        """Put the values, and what is known of the senders, into the keyed state, which is what a cut contains."""
         vertices, starts = self._built, self._starts
         received = self._inbox.filed(starts)
         values, waits = dict(vertices.values), None
@@ -344,7 +345,7 @@ class VerticesOperator(VertexGraphOperator):
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Restore the key groups of this task."""
         super().open(state, whole)
-        self._has_filed_graph()
+        self._count_pieces()
         values, known_by_group = self._filed(VALUES), self._filed(KNOWN)
         if values:
             self._build()
@@ -372,7 +373,7 @@ class VerticesOperator(VertexGraphOperator):
             received = ((int(self._starts[group]), own["received"]) for group, own in by_group.items())
             self._inbox.restore({first: of_group for first, of_group in received if of_group is not None})
         else:
-            self._has_values()
+            self._begin_spreading()
             self._best_values.take_all()
             self._best_values.put_on_list(np.flatnonzero(np.concatenate([own["waits"] for own in filed])))
         for group, own in by_group.items():

@@ -3,8 +3,8 @@
 - A regular channel whose barrier has arrived is held until every live regular channel has given the same barrier.
 - A channel that has ended counts as having given every barrier.
 - The coordinator's trigger is a regular input of every source and every loop head.
-- A back edge is held too, once its barrier is at the front and the epoch is not captured: nothing behind it may be
-  processed. It is not waited for.
+- A head does not wait for its back edges: only its own barrier can bring a barrier back. If one comes back before the
+  head has captured, its channel is held as well: nothing behind it may be processed.
 - An abort is never held up. It may come before, between or after trigger and barriers; an aborted epoch is never
   captured, and its later barriers are consumed without effect.
 - An aligned epoch may have a patience: once the trigger or the first barrier is received, the task waits that long for

@@ -281,7 +281,7 @@ class Coordinator:
             return []
         cut.reports[task] = report
         cut.progress_ms = now_ms
-        return self._close_if_complete(cut, now_ms)
+        return self._record_if_acknowledged(cut, now_ms)
 
     def _on_task_ended(self, task: TaskId, end: AcknowledgeEnd, now_ms: int) -> list[Order]:
         """A task has ended; its last state is durable and stands for every epoch that it had not captured."""
@@ -289,7 +289,7 @@ class Coordinator:
         orders: list[Order] = []
         for cut in list(self.open.values()):
             cut.progress_ms = now_ms
-            closing = self._close_if_complete(cut, now_ms)
+            closing = self._record_if_acknowledged(cut, now_ms)
             left = [] if closing else [t for t in self._left_alone() if task in self.senders[t]]
             orders += closing + [self._trigger(t, cut) for t in left]
         return orders
@@ -304,7 +304,7 @@ class Coordinator:
         return self._fail(cut, f"epoch {cut.epoch} was declined by {task}: {decline.reason}", now_ms, is_tolerated)
 
     def on_manifest_written(self, epoch: Epoch, now_ms: int) -> list[Order]:
-        """The cut is complete, and the chain names it."""
+        """The manifest is in the chain: the cut is complete."""
         cut = self.open.pop(epoch)
         self.failures = 0
         self.last_close_ms = now_ms
@@ -319,7 +319,7 @@ class Coordinator:
         if cut.is_stop and self.final is None:
             orders += self._stop_with(epoch)
         for waiting in list(self.open.values()):
-            orders += self._close_if_complete(waiting, now_ms)
+            orders += self._record_if_acknowledged(waiting, now_ms)
         if cut.request is not None and cut.request.kind is RequestKind.RESCALE and self.final is None:
             orders += self.supervisor.rescale(cut.request, epoch, self.deployment.parallelism)
         return orders
@@ -332,7 +332,7 @@ class Coordinator:
             self.final = None
         orders = self._fail(cut, reason, now_ms)
         for waiting in list(self.open.values()):
-            orders += self._close_if_complete(waiting, now_ms)
+            orders += self._record_if_acknowledged(waiting, now_ms)
         return orders + self._finish_if_published()
 
     def on_compacted(self, task: TaskId, attempt: Attempt, epoch: Epoch, keys: int | None, size: int = 0) -> None:
@@ -449,7 +449,7 @@ class Coordinator:
             self.last_start_ms = now_ms
         starts = [*(task for task in self.deployment.tasks if task not in self.senders), *self._left_alone()]
         triggers = [self._trigger(task, cut) for task in starts if task not in self.ended]
-        return [*triggers, *self._close_if_complete(cut, now_ms)]
+        return [*triggers, *self._record_if_acknowledged(cut, now_ms)]
 
     def _trigger(self, task: TaskId, cut: OpenCut) -> Trigger:
         patience_ms = self.options.patience_ms if cut.mode is Mode.ALIGNED else None
@@ -480,7 +480,11 @@ class Coordinator:
         last = {t: end.report for t, end in self.ended.items() if end.stands_for(cut.epoch, is_probe=is_probe)}
         return {**last, **cut.reports}
 
-    def _close_if_complete(self, cut: OpenCut, now_ms: int) -> list[Order]:
+    def _record_if_acknowledged(self, cut: OpenCut, now_ms: int) -> list[Order]:
+        """Append the manifest once all tasks have acknowledged or ended; the cut is complete when that is durable.
+
+        A probe has no manifest: what its tasks counted is read at once.
+        """
         if cut.is_being_recorded or cut.epoch not in self.open:
             return []
         reports = self._reports(cut)

@@ -8,6 +8,7 @@
 - A version can be read before its number is returned, so no record can be ahead of what it names.
 - A file is written once, by the first capture that holds the version, and later cuts name that file. Its name has the
   attempt, the name and the number, so it is written for nothing else: a removal that is carried out late cannot hit it.
+- The last `keep` versions stay in memory. A file is removed with the last cut that names it (`CutRemover`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Restores a task according to its plan (rule 8), from the files of the tasks that the cut was taken with.
 
-A task reads only what its plan names, in its own process. This file refuses what the outline of a cut cannot show: a
-log that holds the marker of a round, or state that its class fails to merge and split.
+Of the cut, a task reads only what its plan names, in its own process. This file refuses what the outline of a cut
+cannot show: a log that holds the marker of a round, or state that its class fails to merge and split.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class SnapshotsInMemory:
 def take_back(
     plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
 ) -> TaskRestore:
-    """What the task of a plan restores."""
+    """Read what a plan names: states of operators, logs of channels, and rounds."""
     names = plan.operator_names
     states = {
         name: files.state(state.task, names.get(name, name))

@@ -3,6 +3,7 @@
 - Removing a cut begins with its manifest, so that no half of a cut looks complete.
 - The keyed state of a task may be in a list of files, of which the cut's own is the last (rule 14). A file is removed
   only if no cut that the chain keeps names it.
+- Constants and versions are shared by cuts, and removed with the last one that names them.
 """
 
 from __future__ import annotations
@@ -64,13 +65,13 @@ class CutRemover(CutReader):
         entry = link.entry
         if not isinstance(entry, Manifest):
             return
-        constants = self._constants_of(entry)
+        shared = self._shared_of(entry)
         self._store.remove([link.manifest_name])
         self._drop_files(entry)
         self._drop_last_states(entry)
         with suppress(OSError):  # a full disk, perhaps; the next drop does it
             self._drop_inputs(entry.pipeline)
-            self._drop_constants(entry, constants)
+            self._drop_shared(entry, shared)
             self.answers.remove(self._oldest_restore())
             kept = {CutId(cut.epoch, cut.attempt) for cut in self._kept()}
             self._chain.shorten(lambda cut: CutId(cut.epoch, cut.attempt) in kept and self.keeps(cut))
@@ -107,7 +108,7 @@ class CutRemover(CutReader):
         kept = {entry.epoch for entry in chain if isinstance(entry, Manifest) and self.keeps(entry)}
         self.inputs.remove(lambda epoch, attempt: attempt in attempts and followed(chain, epoch, attempt) not in kept)
 
-    def _constants_of(self, entry: Manifest) -> frozenset[StoredFile] | None:
+    def _shared_of(self, entry: Manifest) -> frozenset[StoredFile] | None:
         """The constants and versions that a cut names; None if its manifest cannot be read."""
         if entry.epoch not in self._named:
             try:
@@ -116,8 +117,8 @@ class CutRemover(CutReader):
                 return None
         return self._named[entry.epoch]
 
-    def _drop_constants(self, entry: Manifest, dropped: frozenset[StoredFile] | None) -> None:
-        """Remove those of a dropped cut's constants that no other cut names, if all of these can be read."""
+    def _drop_shared(self, entry: Manifest, dropped: frozenset[StoredFile] | None) -> None:
+        """Remove the constants and versions of a dropped cut that no other cut names, if all others can be read."""
         self._named.pop(entry.epoch, None)
         last = max((cut.epoch for cut in self._manifests() if cut.pipeline == entry.pipeline), default=entry.epoch)
         if not dropped or dropped <= self._named.get(last, frozenset()):
@@ -125,7 +126,7 @@ class CutRemover(CutReader):
         # Other pipelines may name them, too.
         self._chain.links_by_name()
         kept = self._kept(besides=entry.epoch)
-        others = [self._constants_of(cut) for cut in kept]
+        others = [self._shared_of(cut) for cut in kept]
         self._named = {cut.epoch: self._named[cut.epoch] for cut in kept if cut.epoch in self._named}
         if None not in others:
             self.constants.remove(dropped.difference(*(other for other in others if other is not None)))
@@ -180,14 +181,14 @@ class CutRemover(CutReader):
         errors = [error for of_epoch in found for error in of_epoch]
         if is_first:
             try:
-                self._sweep_constants(sweep)
+                self._sweep_shared(sweep)
             except OSError as error:
                 errors.append(error)
         if errors:
             raise errors[0]
         self._swept = sweep.attempt
 
-    def _sweep_constants(self, sweep: Sweep) -> None:
+    def _sweep_shared(self, sweep: Sweep) -> None:
         """Remove constants of dead runs and versions of dead attempts that no cut names, if all cuts can be read.
 
         A run is dead for good if the run of this attempt has claimed the job after it.
@@ -202,7 +203,7 @@ class CutRemover(CutReader):
         if not (found := self.constants.of(is_dead)):
             return
         self._chain.links_by_name()
-        named = [self._constants_of(cut) for cut in self._kept()]
+        named = [self._shared_of(cut) for cut in self._kept()]
         if None not in named:
             spared = {file.name for of_cut in named for file in of_cut or ()}
             self._store.remove([name for name in found if name not in spared])
