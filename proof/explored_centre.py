@@ -139,7 +139,7 @@ class Centres:
             if isinstance(world.hosts.get(task), Desk)
             for order in (*world.hosts[task].aborts, *world.hosts[task].orders)
         )
-        world.hosts = {task: cast("Host", Desk()) for task in world.hosts}
+        world.hosts.update((task, cast("Host", Desk())) for task in list(world.hosts))
         after = self.number(world)
         changed = tuple(map(self.places.files_number, files)) if event[0] in ("crash", "forget") else None
         return Ruling(after, orders, began, changed, event[0] == "crash", cuts[0] if cuts else None)

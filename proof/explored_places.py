@@ -153,7 +153,8 @@ class Places:
         self._outcomes: dict[tuple[int, Happening, int], Outcome] = {}
         self._pushed: dict[tuple[int, Order], int] = {}
         self._refiled: dict[tuple[int, int], int] = {}
-        scene.hosts, scene.wires, scene.reports, scene.store.files = {}, {}, [], {}
+        scene.hosts.clear()
+        scene.wires, scene.reports, scene.store.files = {}, [], {}
         scene.driver.abandon()
         self.bare = self.number(None, ())
 
@@ -199,9 +200,9 @@ class Places:
             place.granted[self.number_of_channel[channel]] = arrivals.said, arrivals.consumed
 
     def _events(self, host: Host) -> list[Happening]:
-        self.scene.hosts = {host.id: host}
+        self.scene.hosts[host.id] = host
         found = self.scene.enabled()
-        self.scene.hosts = {}
+        self.scene.hosts.clear()
         host.offers = None
         return found
 
@@ -256,7 +257,7 @@ class Places:
         host, files = self._loaded(place)
         if host is None:
             raise LookupError(f"{event} at a place without a process")
-        scene.hosts, scene.store.files = {host.id: host}, dict(files)
+        scene.hosts[host.id], scene.store.files = host, dict(files)
         if item >= 0:
             scene.wires = {event[1]: deque([self.wires.items[item]])}
         try:
@@ -273,7 +274,8 @@ class Places:
             credited = tuple((self.number_of_channel[channel], credit) for channel, credit in scene.credits)
             files = tuple(sorted(scene.store.files.items(), key=_file_order))
         finally:
-            scene.hosts, scene.wires, scene.reports, scene.store.files = {}, {}, [], {}
+            scene.hosts.clear()
+            scene.wires, scene.reports, scene.store.files = {}, [], {}
             scene.credits = []
         return Outcome(self.number(host, files), sent, reported, credited)
 
