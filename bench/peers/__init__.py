@@ -4,6 +4,8 @@
 
 puts the module in `mine.py` in the place of a peer: the first one of the benchmark, or the one that the module names
 with `PEER = "ray"`. What it is given, and what it must do, stands in `bench/workloads.py`.
+
+The programs of `bench losses` are processes of their own, see `conversations.py`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from bench import (
     hop,
     increments,
     loop,
+    losses,
     ours,
     recover,
     rescale,
@@ -35,6 +36,10 @@ LOOPED = Window(seconds=10.1, records_per_s=1.0, hops_per_s=1.0, epochs=10, epoc
 RARE = replace(LOOPED, seconds=30.2, epochs=30)
 OFTEN = replace(RARE, epochs=300)
 CUTS = CutWindow(Window(12.0, 1.0, 0.0, 118, 0), deltas=40, whole=0, rows=10_000)
+LOSSES = losses.Losses(
+    **{"kills": 21, "lost": 0, "ended_twice": 0, "needed": 1_750, "paid": 1_800, "answered_again": 0},
+    **{"running_again": 50, "progress_s": 1.5, "answers_per_s": 1.0, "lines": 20},
+)
 DEATHS = calls.Deaths(needed=1_000, paid=1_050, answered_again=0, running_again=50, left_again=0)
 
 Figures = Mapping[str, Any]
@@ -58,6 +63,7 @@ COMPARE: dict[str, Callable[[Found, Any], Report]] = {
     "calls": lambda found, deaths=DEATHS: calls.compare(
         found["kept"], found["again"], found["kept_ms"], found["again_ms"], {"kept": deaths}
     ),
+    "losses": lambda found, ours=LOSSES: losses.compare({"backedge": ours, "dbos": LOSSES}, 500),
     "increments": lambda found, windows=(CUTS, CUTS), delta_bytes=0.03: increments.compare(
         found, [*windows], delta_bytes, 500.0, 12
     ),
@@ -81,6 +87,7 @@ AT_THE_LIMITS: dict[str, Mapping[str, float]] = {
     "audit": {"small": 1.0, "large": 1.0, "bare": 9.0},
     "restore": {"same": 70.0, "rescaled": 50.0, "bare": 100.0},
     "calls": {"kept": 0.95, "again": 1.0, "kept_ms": 23.0, "again_ms": 3.0},
+    "losses": {},
     "increments": {
         **dict.fromkeys(("whole", "whole_stall", "delta", "delta_stall", "large_capture", "plain", "noted"), 1.0),
         **{"whole_restore": 1.0, "deltas_restore": 1.5, "resume_whole": 1.0, "resume_deltas": 1.5},
@@ -122,6 +129,10 @@ MISSED: list[tuple[str, Figures, Figures, list[str]]] = [
     ("calls", {}, {"deaths": DEATHS._replace(answered_again=1)}, ["answered_again: 1"]),
     ("calls", {}, {"deaths": DEATHS._replace(left_again=1)}, ["left_again: 1"]),
     ("calls", {}, {"deaths": DEATHS._replace(paid=1_060)}, ["paid over needed: 1.060"]),
+    ("losses", {}, {"ours": LOSSES._replace(kills=20)}, ["kills: 20, at least 21"]),
+    ("losses", {}, {"ours": LOSSES._replace(lost=1)}, ["lost: 1"]),
+    ("losses", {}, {"ours": LOSSES._replace(ended_twice=1)}, ["ended_twice: 1"]),
+    ("losses", {}, {"ours": LOSSES._replace(answered_again=1)}, ["answered_again: 1"]),
     ("increments", {"deltas_restore": 1.6}, {}, ["in one process a restore takes 1.60"]),
     ("increments", {"resume_deltas": 1.6}, {}, ["on Ray a restore takes 1.60"]),
     ("increments", {"large_capture": 1.1}, {}, ["a delta of ten times the keys is captured in 1.10"]),
