@@ -24,7 +24,7 @@ from urllib.robotparser import RobotFileParser
 
 import aiohttp
 
-from backedge import Collect, Flow, Items, Parquet, distinct, retry_later, throttle
+from backedge import Collect, Flow, Items, Parquet, Stream, distinct, retry_later, throttle
 from examples.cyclic.small_web import page_at, seeds, served
 
 if TYPE_CHECKING:  # no process of the flow's waits for PySpark
@@ -69,25 +69,33 @@ class Fetch:
         self.rules: dict[str, asyncio.Task[RobotFileParser]] = {}
 
     async def __call__(self, page: Record) -> Record:
-        rules = self.rules.setdefault(page["host"], asyncio.create_task(self.ask_for_rules(page["url"])))
-        if not (await rules).can_fetch(NAME, page["url"]):
+        if page["host"] not in self.rules:
+            self.rules[page["host"]] = asyncio.create_task(self.ask_for_rules(page))
+        if not (await self.rules[page["host"]]).can_fetch(NAME, page["url"]):
             return {**page, "status": "disallowed", "links": []}
         async with self.session.get(page["url"], allow_redirects=False) as response:
             if response.status >= 500:
                 raise ConnectionError(f"status {response.status}")
             if "Location" in response.headers:
                 return {**page, "status": "moved", "links": [response.headers["Location"]]}
-            links = re.findall(r'href="([^"]*)"', await response.text())
-            return {**page, "status": str(response.status), "links": links}
+            return {**page, "status": str(response.status), "links": links_in(await response.text())}
 
-    async def ask_for_rules(self, url: str) -> RobotFileParser:
-        async with self.session.get(urljoin(url, "/robots.txt")) as response:
-            rules = RobotFileParser()
-            rules.parse((await response.text()).splitlines() if response.status == 200 else [])
-            return rules
+    async def ask_for_rules(self, page: Record) -> RobotFileParser:
+        try:
+            async with self.session.get(urljoin(page["url"], "/robots.txt")) as response:
+                rules = RobotFileParser()
+                rules.parse((await response.text()).splitlines() if response.status == 200 else [])
+                return rules
+        except Exception:
+            del self.rules[page["host"]]  # the next try asks again
+            raise
 
     async def close(self) -> None:
         await self.session.close()
+
+
+def links_in(text: str) -> list[str]:
+    return re.findall(r'href="([^"]*)"', text)
 
 
 def links_of(page: Record) -> list[Record]:
@@ -117,6 +125,25 @@ def prepare(spark: SparkSession, inputs: str, size: int, seed: int = 0) -> None:
     )
 
 
+def crawl(
+    flow: Flow, begin: list[str], fetch: type[Fetch], delay_s: float | None = DELAY_S, at_a_time: int = AT_A_TIME
+) -> tuple[Stream[Record], Stream[Record]]:
+    """The loop: the pages, and the links that could not be fetched."""
+    found, finished = flow.loop("found", of=dict), flow.loop("finished", of=dict)
+    start = flow.read(Items([link(url) for url in begin]), name="start")
+    new = distinct(start.merge(found), "url")
+    held = throttle(new, "host", delay=delay_s, in_flight=at_a_time, done=finished)
+    pages = retry_later(held, fetch, tries=4, backoff=0.05, name="fetch")
+    failed = pages.dead_letters.map(lambda letter: letter["record"], name="failed")
+    finished.feed(pages.merge(failed))
+    found.feed(pages.flat_map(links_of, name="links"))
+    return pages, failed
+
+
+def row_of(page: Record) -> Record:
+    return {**page, "links": len(page["links"])}
+
+
 def flow(
     inputs: str,
     size: int = SIZE,
@@ -132,15 +159,8 @@ def flow(
 
     FetchHere.proxy = served(size)[1] if proxy is None else proxy
     flow = Flow("crawler")
-    found, finished = flow.loop("found", of=dict), flow.loop("finished", of=dict)
-    start = flow.read(Items([link(url) for url in begin or seeds()]), name="start")
-    new = distinct(start.merge(found), "url")
-    held = throttle(new, "host", delay=delay_s, in_flight=AT_A_TIME, done=finished)
-    pages = retry_later(held, FetchHere, tries=4, backoff=0.05, concurrency=50, name="fetch")
-    failed = pages.dead_letters.map(lambda letter: letter["record"], name="failed")
-    finished.feed(pages.merge(failed))
-    found.feed(pages.flat_map(links_of, name="links"))
-    rows = pages.map(lambda page: {**page, "links": len(page["links"])}, name="rows")
+    pages, failed = crawl(flow, begin or seeds(), FetchHere, delay_s)
+    rows = pages.map(row_of, name="rows")
     rows.write(Collect(), name="pages")
     failed.write(Collect(), name="not_fetched")
     if results:

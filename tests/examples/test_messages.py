@@ -1,16 +1,21 @@
-"""Counters, token ring, retry queue, agent loop and reachability: what they promise, in the simulator."""
+"""Counters, token ring, retry queue, agent loop, crawler and reachability: what they promise, in the simulator."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 
 from backedge import CutView, simulate
 from examples.cyclic import agent_loop, count_and_print, crawler, reachability, retry_queue, token_ring
+from examples.cyclic.loopback import serve
 
 Record = dict[str, Any]
 
@@ -94,8 +99,35 @@ def test_a_crawl_has_each_page_once_and_none_that_robots_may_not_see():
     assert set(urls.values()) == {1}
     assert Counter(row["status"] for row in outputs["pages"]) == {"200": 6 * (12 + 5), "moved": 6 * 4, "disallowed": 6}
     assert outputs["not_fetched"] == []
-    web, _ = crawler.served(12)
-    assert not [url for url in web.asked if "/private/" in url]
+    small_web, _ = crawler.served(12)
+    assert not [url for url in small_web.asked if "/private/" in url]
+
+
+def test_a_task_of_the_crawler_asks_a_host_for_its_rules_once_and_again_after_a_failure():
+    asked: list[str] = []
+    is_up = threading.Event()
+
+    async def answer(sent: web.BaseRequest) -> web.Response:
+        if is_up.is_set():
+            asked.append(sent.path)
+        elif sent.transport is not None:
+            sent.transport.abort()
+        return web.Response(text="User-agent: *\nDisallow: /private/")
+
+    async def fetch_all() -> list[str]:
+        fetch = crawler.Fetch()
+        fetch.proxy = serve(answer)
+        await fetch.on_start()
+        pages = [crawler.link(f"http://a.example/{path}") for path in ("x", "y", "private/z")]
+        with pytest.raises(aiohttp.ClientError):
+            await fetch(pages[0])
+        is_up.set()
+        fetched = await asyncio.gather(*map(fetch, pages))
+        await fetch.close()
+        return [page["status"] for page in fetched]
+
+    assert asyncio.run(fetch_all()) == ["200", "200", "disallowed"]
+    assert Counter(asked) == {"/robots.txt": 1, "/x": 1, "/y": 1}
 
 
 def reached(*versions: list[tuple[int, int, bool]]) -> list[set[int]]:
