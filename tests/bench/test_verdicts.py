@@ -15,6 +15,7 @@ from bench import (
     audit,
     calls,
     count,
+    crawl,
     hop,
     increments,
     loop,
@@ -41,6 +42,7 @@ LOSSES = losses.Losses(
     **{"running_again": 50, "progress_s": 1.5, "answers_per_s": 1.0, "lines": 20},
 )
 DEATHS = calls.Deaths(needed=1_000, paid=1_050, answered_again=0, running_again=50, left_again=0)
+CRAWLED = crawl.Deaths(kills=20, lost=0, doubled=0, running_again=30, fetched_again=0)
 
 Figures = Mapping[str, Any]
 Found = dict[str, Samples]
@@ -64,6 +66,7 @@ COMPARE: dict[str, Callable[[Found, Any], Report]] = {
         found["kept"], found["again"], found["kept_ms"], found["again_ms"], {"kept": deaths}
     ),
     "losses": lambda found, ours=LOSSES: losses.compare({"backedge": ours, "dbos": LOSSES}, 500),
+    "crawl": lambda found, deaths=CRAWLED: crawl.compare(found, {"ours": deaths}),
     "increments": lambda found, windows=(CUTS, CUTS), delta_bytes=0.03: increments.compare(
         found, [*windows], delta_bytes, 500.0, 12
     ),
@@ -88,6 +91,7 @@ AT_THE_LIMITS: dict[str, Mapping[str, float]] = {
     "restore": {"same": 70.0, "rescaled": 50.0, "bare": 100.0},
     "calls": {"kept": 0.95, "again": 1.0, "kept_ms": 23.0, "again_ms": 3.0},
     "losses": {},
+    "crawl": {"ours": 1.0, "scrapy": 1.0},
     "increments": {
         **dict.fromkeys(("whole", "whole_stall", "delta", "delta_stall", "large_capture", "plain", "noted"), 1.0),
         **{"whole_restore": 1.0, "deltas_restore": 1.5, "resume_whole": 1.0, "resume_deltas": 1.5},
@@ -133,6 +137,10 @@ MISSED: list[tuple[str, Figures, Figures, list[str]]] = [
     ("losses", {}, {"ours": LOSSES._replace(lost=1)}, ["lost: 1"]),
     ("losses", {}, {"ours": LOSSES._replace(ended_twice=1)}, ["ended_twice: 1"]),
     ("losses", {}, {"ours": LOSSES._replace(answered_again=1)}, ["answered_again: 1"]),
+    ("crawl", {"ours": 0.99}, {}, ["ratios.scrapy: 0.99"]),
+    ("crawl", {}, {"deaths": CRAWLED._replace(lost=1)}, ["lost: 1"]),
+    ("crawl", {}, {"deaths": CRAWLED._replace(doubled=1)}, ["doubled: 1"]),
+    ("crawl", {}, {"deaths": CRAWLED._replace(fetched_again=1)}, ["fetched_again: 1"]),
     ("increments", {"deltas_restore": 1.6}, {}, ["in one process a restore takes 1.60"]),
     ("increments", {"resume_deltas": 1.6}, {}, ["on Ray a restore takes 1.60"]),
     ("increments", {"large_capture": 1.1}, {}, ["a delta of ten times the keys is captured in 1.10"]),
@@ -180,6 +188,19 @@ def test_a_run_that_is_not_exact_is_refused():
     for wrong in (*({"outputs": {"done": found}} for found in (lost, doubled, early)), {"hops": workload.hops - 1}):
         with pytest.raises(BenchError):
             loop.check_exact(replace(right, **wrong), workload)
+
+
+def test_pages_that_a_crawl_lost_or_doubled_or_fetched_again_are_counted():
+    wanted = sorted(crawl.pages_of(12))
+    assert len(wanted) == 6 * (12 + 5)
+    doubled = wanted[1]
+    with pytest.raises(BenchError):
+        crawl.rate([1.0, 2.0], 12, [*wanted[1:], doubled])
+    assert crawl.rate([1.0, 3.0], 12, wanted) == len(wanted) / 2
+    left, running, kept = map(crawl.number_of, wanted[:3])
+    served = {left: [(1, 0.0), (2, 2.0)], running: [(1, 0.0), (2, 2.0)], kept: [(3, 0.0), (3, 2.0)]}
+    found = crawl.cost(served, 12, [*wanted[1:], doubled], 1, [(0.5, left)], {1: 1.0})
+    assert found == crawl.Deaths(kills=1, lost=1, doubled=1, running_again=1, fetched_again=2)
 
 
 class FakeJob:

@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "backedge": EVERYTHING - {"proof"},
     "proof": EVERYTHING - {"engine/on_ray", "engine/callees"},
     "examples": {"backedge"},
-    "bench": EVERYTHING,
+    "bench": EVERYTHING | {"examples"},
     "tests": EVERYTHING | {"examples", "bench"},
 }
 """For each folder of ours, with what is below it, the others that it may import. Examples show what users have."""
