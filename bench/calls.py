@@ -228,16 +228,15 @@ def rounds(url: str, records: int, notes: str, answers: str) -> Flow:
 def kill_some(job: Job, rng: random.Random) -> dict[int, float]:
     """Kill a process at a time, some seconds after the run goes on again. Returns when each task's process died."""
     deaths: dict[int, float] = {}
-    for attempt in range(KILLS):
-        story = running(job, attempt)
+    story = running(job, 0)
+    for kills in range(1, KILLS + 1):
         time.sleep(rng.uniform(*PAUSE_S))
         supervisor = cluster.get(job._supervisor.__ray_call__.remote(lambda _: os.getpid()))
-        pid = rng.choice(sorted({*story.pids.values(), supervisor}))
-        os.kill(pid, signal.SIGKILL)
-        # Ray ends all tasks of a supervisor that dies.
-        died = story.pids.values() if pid == supervisor else (pid,)
-        deaths |= dict.fromkeys(died, time.monotonic())
-    running(job, KILLS)
+        os.kill(rng.choice(sorted({*story.pids.values(), supervisor})), signal.SIGKILL)
+        at_s = time.monotonic()
+        before, story = story, running(job, kills)
+        # A supervisor that dies may take tasks with it.
+        deaths |= dict.fromkeys({*before.pids.values()} - {*story.pids.values()}, at_s)
     return deaths
 
 
