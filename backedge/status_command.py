@@ -67,6 +67,8 @@ def _print_status(status: RunStatus, now_s: float) -> None:
         heads = ("operator", "tasks", "in", "out", "in/s", "out/s", "busy", "held")
         print_table([heads, *map(_operator_row, status.operators)])
     counts = [row for operator in status.operators for row in _counted_rows(operator)]
+    if not status.is_over:
+        counts = [row for operator in status.operators for row in _call_rows(operator)] + counts
     if counts:
         print()
         print_table([("operator", "counts of the latest attempt", "total", "mean"), *counts])
@@ -117,8 +119,15 @@ def _operator_row(operator: OperatorStatus) -> Sequence[str]:
     )
 
 
+def _call_rows(operator: OperatorStatus) -> Iterator[Sequence[str]]:
+    """The calls of a chain that have no answer."""
+    running, waiting = sum(task.calls_running for task in operator.tasks), sum(t.calls_waiting for t in operator.tasks)
+    if running or waiting:
+        yield " > ".join(operator.operators), "calls running + waiting", f"{running:,} + {waiting:,}", "-"
+
+
 def _counted_rows(operator: OperatorStatus) -> Iterator[Sequence[str]]:
-    """What process classes have counted in this attempt; of what they have observed the number and the mean."""
+    """What the operators of a chain have counted in this attempt; of what was observed the number and the mean."""
     for name, by_class in operator.counted.items():
         for counter, total in by_class.counters.items():
             yield name, counter, amount(total), "-"

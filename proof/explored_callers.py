@@ -188,6 +188,9 @@ class Caller:
     def call(self, record: int) -> Question:
         return self.asked()[record]
 
+    def count(self, record: int, what: str) -> None:
+        """Nothing is counted."""
+
     def has_answer(self, record: int) -> bool:
         return self.questions.has_answer(self.call(record))
 
@@ -230,15 +233,16 @@ class Caller:
     def _keep(self, task: TaskId, answers: Sequence[KeptAnswer]) -> None:
         self.on_the_way.update(answers)
 
-    def _call(self, task: TaskId, record: int, question: Question) -> None:
+    def _call(self, task: TaskId, record: int, question: Question) -> bool:
         """A call begins, or joins one of an earlier attempt that runs or has just ended."""
         if question in self.in_flight or question in self.arrived:
             self.joins = True
-            return
+            return False
         if question in self.heard:
             self.wrong = f"question {question} is asked again, and the process knows the answer"
         self.in_flight.add(question)
         self.begun = question
+        return True
 
 
 def _question(words: Sequence[str]) -> Question:

@@ -79,6 +79,7 @@ class TinyRuntime:
     next_timer_ms = None
     waits = False
     open_calls = 0
+    unanswered = ()
     transactions: tuple[Transaction, ...] = ()
 
     def __init__(self, task: Task, deployment: Deployment, services: Any, seed: int, keyed_state: type) -> None:

@@ -18,7 +18,6 @@ from backedge.engine.batches.batch import Hops, spread
 from backedge.engine.operators.async_calls import Call, SetAsideError, in_event_loop
 from backedge.engine.operators.base import Place
 from backedge.engine.operators.map_async import RECORD, MapAsyncOperator
-from backedge.engine.operators.meters import Meters
 from backedge.engine.operators.sending import TakeRecords, key_function
 from backedge.engine.state.capture import OperatorCapture, dump, load
 from backedge.engine.state.keyed_state import keyed_entries
@@ -66,7 +65,6 @@ def _of_one_type(key: Any) -> Any:
 class KeptAnswersOperator(MapAsyncOperator):
     """Keeps the records whose answers are not sent, and the answers.
 
-    - made: the calls of this attempt that are open. The other ones take answers that were known.
     - unpaid: what was raised for the cost of an answer. It ends the run when the journal has that answer.
     """
 
@@ -82,10 +80,8 @@ class KeptAnswersOperator(MapAsyncOperator):
         self._questions = self.questions_class(self._state, Epoch(0))
         self._asked: dict[int, Question] = {}
         self._calls: dict[Question, int] = {}
-        self._made: set[int] = set()
         self._running = 0
         self._unpaid: TaskError | None = None
-        self._meters = self.meters = Meters(self.name)
 
     # -- restore and capture -------------------------------------------------------------------------------------------
 
@@ -151,7 +147,6 @@ class KeptAnswersOperator(MapAsyncOperator):
         return self._asked[call_id]
 
     def call(self, call_id: int) -> Call:
-        self._made.add(call_id)
         return super().call(call_id)._replace(question=self._asked[call_id])
 
     # -- the instance of a class ---------------------------------------------------------------------------------------
@@ -212,7 +207,12 @@ class KeptAnswersOperator(MapAsyncOperator):
             return None
         answer = SET_ASIDE if error is not None else dump(self.name, ANSWER, result)
         if (entry := self._questions.on_answer(question, answer)) is not None:
+            self._meters.counter("answered").add()
+            if question not in self._calls:
+                self._meters.counter("spare").add()
             try:
+                if self._kind.cost is not None and error is None:
+                    self._meters.counter("cost").add(self._cost_of(result))
                 self._pay(question)
             except TaskError as failure:
                 self._unpaid = failure
@@ -222,20 +222,7 @@ class KeptAnswersOperator(MapAsyncOperator):
 
     def is_over_budget(self, call_id: int) -> bool:
         budget = self._kind.budget
-        is_over = budget is not None and self._questions.spent(self._payer(self.waiting[call_id])) >= budget
-        if is_over:
-            self._meters.counter("over_budget").add()
-        return is_over
-
-    def _count(self, call_id: int, result: Any, error: BaseException | None) -> None:
-        """Count for the status what a call has brought, or that it was not necessary."""
-        if call_id in self._made:
-            self._made.remove(call_id)
-            self._meters.counter("answered").add()
-            if self._kind.cost is not None and error is None:
-                self._meters.counter("cost").add(self._cost_of(result))
-        elif self._questions.has_answer(self._asked[call_id]):
-            self._meters.counter("answered_before").add()
+        return budget is not None and self._questions.spent(self._payer(self.waiting[call_id])) >= budget
 
     def _pay(self, question: Question) -> None:
         """An answer has become known, or a record has asked for one that was: both are state, so this happens once."""
@@ -279,7 +266,6 @@ class KeptAnswersOperator(MapAsyncOperator):
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         question = self._asked[call_id]
         super().on_answer(call_id, result, error)
-        self._count(call_id, result, error)
         del self._asked[call_id], self._calls[question]
         self._questions.on_sent(question)
 

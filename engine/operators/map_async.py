@@ -10,6 +10,7 @@ from typing import Any
 from backedge.engine.batches.batch import Hops, spread
 from backedge.engine.operators.async_calls import Call, in_event_loop
 from backedge.engine.operators.base import CallingRuntime, Place
+from backedge.engine.operators.meters import Meters
 from backedge.engine.operators.sending import TakeRecords
 from backedge.engine.state.capture import OperatorCapture, dump, load
 from backedge.engine.state.keyed_state import KeyedState, keyed_entries
@@ -40,6 +41,7 @@ class MapAsyncOperator(CallingRuntime):
         self._send = self.send_to("out")
         self._kept: KeyedState | None = None
         self.waiting: dict[int, bytes] = {}
+        self._meters = self.meters = Meters(self.name)
 
     def accept(self, edge: Edge) -> TakeRecords:
         return self._wait

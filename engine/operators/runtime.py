@@ -244,6 +244,11 @@ class TaskRuntime:
         """Whether the record is set aside instead of a call."""
         return self._caller(call_id).is_over_budget(call_id)
 
+    def count(self, call_id: int, what: str) -> None:
+        """Count for the status what became of a call."""
+        if (meters := self._caller(call_id).meters) is not None:
+            meters.counter(what).add()
+
     def has_answer(self, call_id: int) -> bool:
         """Whether the answer is known, so that no call is made."""
         return self._caller(call_id).has_answer(call_id)

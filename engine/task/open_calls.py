@@ -18,6 +18,7 @@ class OpenCalls:
 
     - most: how many there may be; 0 if no operator calls outside.
     - running: those that were made and have no answer yet. written: those whose answer the journal does not have yet.
+    - restored: those whose records were in the restored cut, and which were not made since.
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class OpenCalls:
         self.most = most
         self.running: set[int] = set()
         self.written: set[int] = set()
+        self.restored = set(runtime.unanswered)
         self._task = task
         self._runtime = runtime
         self._ports = ports
@@ -53,11 +55,16 @@ class OpenCalls:
         if self._runtime.has_answer(call_id):
             self._send_kept(call_id)
         elif self._runtime.is_over_budget(call_id):
+            self._runtime.count(call_id, "over_budget")
             self._ports.observer.on_run(self._task, "set_aside", None, None, call_id)
             self._emit(self._runtime.on_answer(call_id, None, SetAsideError()))
         else:
             self.running.add(call_id)
-            self._ports.calls.call(self._task, call_id, self._runtime.call(call_id))
+            if not self._ports.calls.call(self._task, call_id, self._runtime.call(call_id)):
+                self._runtime.count(call_id, "joined")
+            elif call_id in self.restored:
+                self._runtime.count(call_id, "asked_again")
+        self.restored.discard(call_id)
 
     def on_start(self) -> None:
         """All tasks of the attempt are restored."""
@@ -73,6 +80,7 @@ class OpenCalls:
             self.written.add(call_id)
             self._ports.calls.keep(self._task, [kept])
         else:
+            self._runtime.count(call_id, "answered")
             self._send(call_id, result, error)
 
     def on_kept(self, answers: Iterable[KeptAnswer]) -> None:
@@ -88,6 +96,8 @@ class OpenCalls:
 
     def _send_kept(self, call_id: int) -> None:
         if (answer := self._runtime.sendable(call_id)) is not None:
+            if call_id not in self.running and call_id not in self.written:
+                self._runtime.count(call_id, "answered_before")
             self._send(call_id, *answer)
 
     def _send(self, call_id: int, result: Any, error: BaseException | None) -> None:

@@ -94,8 +94,8 @@ class Reporter(Protocol):
 class OutsideCalls(Protocol):
     """Makes the calls of `map_async`, and keeps their answers."""
 
-    def call(self, task: TaskId, call_id: int, call: Call) -> None:
-        """Make the call; then call the driver's `on_answer`."""
+    def call(self, task: TaskId, call_id: int, call: Call) -> bool:
+        """Make the call, or join one of an earlier attempt, and return which; then call the driver's `on_answer`."""
         ...
 
     def keep(self, task: TaskId, answers: Sequence[KeptAnswer]) -> None:

@@ -180,12 +180,13 @@ def alive(monkeypatch: MonkeyPatch, store: CutStore, **changed: Any) -> RunStatu
 def test_the_status_shows_operators_loops_epochs_and_failures(
     store: CutStore, tmp_path: Path, call: Call, monkeypatch: MonkeyPatch
 ):
+    task = TaskStatus(0, "a", 12_000, 5, 30.0, 1, 0.5, 0, calls_running=8, calls_waiting=30)
     alive(
         monkeypatch,
         store,
         operators=(
             OperatorStatus(
-                *("rank", ("rank", "counts"), False, False, (TaskStatus(0, "a", 12_000, 5, 30.0, 1, 0.5, 0),)),
+                *("rank", ("rank", "counts"), False, False, (task,)),
                 counted={"counts": CountedStatus({"words": 1_500}, {"seconds": HistogramStatus(4, 3.0)})},
             ),
         ),
@@ -198,8 +199,10 @@ def test_the_status_shows_operators_loops_epochs_and_failures(
     )
     code, out, _ = call("status", "job")
     assert code == 0
-    rows = {line.split("  ")[0]: line.split() for line in out.splitlines() if line}
+    rows = {line.split("  ")[0]: line.split() for line in reversed(out.splitlines()) if line}
     assert rows["rank > counts"][3:] == ["1", "12,000", "5", "30", "1", "50", "%", "0", "%"]
+    (calls,) = (line for line in out.splitlines() if "calls running" in line)
+    assert " ".join(calls.split()) == "rank > counts calls running + waiting 8 + 30 -"
     counts = [line.split() for line in out.splitlines() if line.startswith("counts")]
     assert counts == [["counts", "words", "1,500", "-"], ["counts", "seconds", "4", "0.75"]]
     assert rows["again"][:5] == ["again", "1,234", "5.6", "kB", "2.5"]

@@ -181,8 +181,9 @@ class Calling(Around):
         super().__init__()
         self.calls: list[int] = []
 
-    def call(self, task: Any, call_id: int, call: Any) -> None:
+    def call(self, task: Any, call_id: int, call: Any) -> bool:
         self.calls.append(call_id)
+        return True
 
     def keep(self, task: Any, answers: Any) -> None:
         """They never become durable."""

@@ -5,7 +5,7 @@ And when its output leaves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.questions import WHOLE_RECORD
 from backedge.graphs.routing import tasks_of_keys
+from backedge.recovery.cut.cut import OperatorState
 from backedge.recovery.protocol.answers import Question
 from backedge.recovery.protocol.messages import Barrier, Data, Marker, Mode, encode_marker
 from backedge.recovery.protocol.task import TaskCore
@@ -71,12 +72,14 @@ class Around(Observer):
         return Arrivals(None, is_back=True, window_max=UNBOUNDED, inputs=1, memory_bytes_max=0)
 
 
-def first_task_of(operator: str, flow: Flow, around: Around) -> TaskDriver:
+def first_task_of(
+    operator: str, flow: Flow, around: Around, restored: Mapping[str, OperatorState] | None = None
+) -> TaskDriver:
     """The first of two tasks of an operator; what it sends ends up in `around.outs`, by channel."""
     deployment = expand(flow.plan(), 2, "slice")
     task = deployment.tasks[TaskId(operator, 0)]
     core, runtime = TaskCore(task, ATTEMPT, encode), TaskRuntime(task, deployment, MemoryServices({}))
-    runtime.open(None)
+    runtime.open(restored)
     ports: Any = Ports(*[around] * 7)  # type: ignore[arg-type]
     driver = TaskDriver(core, runtime, ports, FlowLimits(), deployment.plan)
     driver.connect()
@@ -159,10 +162,12 @@ class Caller(Around):
         super().__init__()
         self.made: list[tuple[int, Question]] = []
         self.unwritten: list[KeptAnswer] = []
+        self.goes_on: set[Question] = set()
 
-    def call(self, task: TaskId, call_id: int, call: Call) -> None:
+    def call(self, task: TaskId, call_id: int, call: Call) -> bool:
         assert call.question is not None
         self.made.append((call_id, call.question))
+        return call.question not in self.goes_on
 
     def keep(self, task: TaskId, answers: Sequence[KeptAnswer]) -> None:
         self.unwritten += answers
@@ -174,13 +179,17 @@ class Caller(Around):
         return [record for batch in batches for record in batch.records]
 
 
+def asking_for_text() -> Flow:
+    flow = Flow()
+    flow.read(Items([])).map_async(str, name="ask").rebalance().write(Collect(), name="answers")
+    return flow
+
+
 @pytest.fixture
 def asked() -> tuple[Caller, TaskDriver]:
     """A task that has made one call, whose answer is kept."""
-    flow, around = Flow(), Caller()
-    answers = flow.read(Items([])).map_async(str, name="ask")
-    answers.rebalance().write(Collect(), name="answers")
-    driver = first_task_of("ask", flow, around)
+    around = Caller()
+    driver = first_task_of("ask", asking_for_text(), around)
     # The first of two tasks is asked what its key groups have.
     record = next(n for n in range(99) if tasks_of_keys([WHOLE_RECORD(n)], 2)[0] == 0)
     driver.receive(driver.core.task.inputs[0].id, ATTEMPT, Data(1, encode(Batch([record], 0))))
@@ -233,4 +242,20 @@ def test_what_calls_bring_cost_and_save_is_counted():
     assert len(around.made) == 1
     assert around.sent == ["7", "77", 8]
     counted = driver.runtime.counted()["ask"].counters
-    assert counted == {"answered": 1, "cost": 1, "answered_before": 1, "over_budget": 1}
+    assert counted == {"answered": 2, "cost": 3, "spare": 1, "answered_before": 1, "over_budget": 1}
+
+
+def test_of_the_records_in_a_cut_it_is_counted_which_calls_are_made_again_and_which_are_joined(
+    asked: tuple[Caller, TaskDriver],
+):
+    around, driver = asked
+    ((_, question),) = around.made
+    capture = driver.runtime.capture(Epoch(1), ATTEMPT)
+    capture.encode_some()
+    counted: list[Any] = []
+    for goes_on in ({question}, set[Question]()):
+        around.goes_on = goes_on
+        restored = first_task_of("ask", asking_for_text(), around, capture.states)
+        restored.turn(taken_max=1, read_max=1, until_ns=SLICE_NS)
+        counted.append(restored.runtime.counted()["ask"].counters)
+    assert counted == [{"joined": 1}, {"asked_again": 1}]

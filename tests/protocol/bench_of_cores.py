@@ -123,6 +123,7 @@ class BenchRuntime:
     records_read = 0
     next_timer_ms = None
     open_calls = 0
+    unanswered = ()
     transactions: tuple[Any, ...] = ()
 
     def __init__(self, bench: Bench, task: Task) -> None:

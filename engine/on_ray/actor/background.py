@@ -166,18 +166,22 @@ class Background:
             compacted = Compacted(order.task, order.epoch, None, failure=describe(error))
         self._finish(compacted)
 
-    def call(self, task: TaskId, call_id: int, call: Call) -> None:
-        """Make an external call; the answer arrives in `done`. A call that takes too long goes on, but is ignored."""
+    def call(self, task: TaskId, call_id: int, call: Call) -> bool:
+        """Make an external call; the answer arrives in `done`. A call that takes too long goes on, but is ignored.
+
+        Returns False if the call of an earlier attempt goes on, and is joined.
+        """
         if self._spans is not None:
             self._spans.on_call(task, call_id, call.operator)
         call, caller = call._replace(job=self._job), Caller(self, task, call_id)
         if call.question is not None and not _lasting.begins(call, caller):
-            return  # the call of an earlier attempt goes on
+            return False
         awaited = self._awaited if call.question is None else _lasting.awaited
         if is_async(call.function):
             awaited.run(_ask(awaited, call, caller))
         else:
             _threads_of(task, call.operator).run(lambda: self._begin(awaited, call, caller), call.threads_max)
+        return True
 
     def _begin(self, awaited: Awaited, call: Call, caller: Caller) -> Callable[[], object]:
         """Call a function that may block. Returns what passes its answer on: the place of the call is free by then."""

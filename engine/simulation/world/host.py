@@ -42,7 +42,7 @@ class CallsAround(Protocol):
 
     def answer(self, call: Call) -> Answer: ...
 
-    def begin(self, host: Host, call_id: int) -> None: ...
+    def begin(self, host: Host, call_id: int) -> bool: ...
 
     def on_answers(self, host: Host, answers: Sequence[KeptAnswer]) -> None: ...
 
@@ -259,10 +259,9 @@ class Host(Observer):
     def report(self, task: TaskId, effect: Effect, files: Any = None) -> None:
         self.around.report(self.attempt, task, effect)
 
-    def call(self, task: TaskId, call_id: int, call: Call) -> None:
+    def call(self, task: TaskId, call_id: int, call: Call) -> bool:
         """Answer a call when the schedule says so."""
-        if call.question is not None:
-            self.around.calls.begin(self, call_id)
+        return call.question is None or self.around.calls.begin(self, call_id)
 
     def keep(self, task: TaskId, answers: Sequence[KeptAnswer]) -> None:
         """Write answers when the schedule says so."""

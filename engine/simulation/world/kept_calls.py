@@ -83,19 +83,20 @@ class KeptCalls(Calls):
 
         host.runtime.load_answers(read, self.segments.at_start(self.begun, self.restored))
 
-    def begin(self, host: Host, call_id: int) -> None:
-        """A call is made, or joins one that goes on in the same process. No finished call may be made again."""
+    def begin(self, host: Host, call_id: int) -> bool:
+        """Whether a call is made; else it joins one that goes on in the process. No finished call may be made again."""
         asked = operator, question = host.question(call_id)
         mine = next((one for one in self.outlived if (one.actor, one.asked) == (host.core.task.actor, asked)), None)
         if mine is not None:
             self.outlived.remove(mine)
             self.counts["calls_joined"] += 1
-            return
+            return False
         known = self.known.get(asked, NOWHERE)
         if known is None or (known is not NOWHERE and self.hosts.get(known.id) is known):
             raise ProtocolError(f"operator {operator!r} asks question {question} again, which was answered")
         self.counts["calls" if asked not in self.called else "calls_again"] += 1
         self.called.add(asked)
+        return True
 
     def on_answers(self, host: Host, answers: Sequence[KeptAnswer]) -> None:
         """A process has answers, which are not durable yet."""
