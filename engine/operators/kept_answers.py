@@ -7,7 +7,7 @@ What waits, and what is known of its answers, is kept by key, and moves with its
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from inspect import isawaitable
 from numbers import Number
 from typing import Any, cast
@@ -34,6 +34,9 @@ from backedge.recovery.protocol.answers import SPENT, Known, Question, Questions
 ANSWER = "an answer"
 SET_ASIDE = b""
 """The answer to a record that goes to the dead letters."""
+
+PAID = ("answers", "cost", "used", "cost_used")
+"""What is counted of answers that are paid for."""
 
 IDLE_LOOK_S = 0.1
 NUMBERS: Any = (Number, np.bool_)
@@ -65,6 +68,7 @@ def _of_one_type(key: Any) -> Any:
 class KeptAnswersOperator(MapAsyncOperator):
     """Keeps the records whose answers are not sent, and the answers.
 
+    - paid: the answers that calls have brought, in all attempts up to now, and those that were sent; by `PAID`.
     - unpaid: what was raised for the cost of an answer. It ends the run when the journal has that answer.
     """
 
@@ -81,6 +85,7 @@ class KeptAnswersOperator(MapAsyncOperator):
         self._asked: dict[int, Question] = {}
         self._calls: dict[Question, int] = {}
         self._running = 0
+        self._paid: dict[str, float] = dict.fromkeys(PAID, 0)
         self._unpaid: TaskError | None = None
 
     # -- restore and capture -------------------------------------------------------------------------------------------
@@ -89,6 +94,7 @@ class KeptAnswersOperator(MapAsyncOperator):
         if state is not None:
             self._state.restore(keyed_entries(state).values)
         self._questions = self.questions_class(self._state, Epoch(0), whole.get("first_number", 0))
+        self._paid.update(whole.get("paid", {}))
         for question, record in self._questions.waiting():
             self._wait_for(question, record)
         for payload in () if state is None else state.pending:  # of a run whose answers were not kept
@@ -100,6 +106,7 @@ class KeptAnswersOperator(MapAsyncOperator):
         self._questions.segment = segment
         for of, entry in entries:
             if self._questions.load(entry, of):
+                self._add("answers", "cost", entry.cost or 0)
                 self._pay(entry.question)
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
@@ -108,6 +115,8 @@ class KeptAnswersOperator(MapAsyncOperator):
         capture = OperatorCapture(values=self._state.capture(epoch, base))
         if self._questions.first:
             capture.whole["first_number"] = self._questions.first
+        if self._paid["answers"]:
+            capture.whole["paid"] = dict(self._paid)
         return capture
 
     # -- questions -----------------------------------------------------------------------------------------------------
@@ -206,17 +215,21 @@ class KeptAnswersOperator(MapAsyncOperator):
         if error is not None and not self.sets_aside:
             return None
         answer = SET_ASIDE if error is not None else dump(self.name, ANSWER, result)
-        if (entry := self._questions.on_answer(question, answer)) is not None:
-            self._meters.counter("answered").add()
-            if question not in self._calls:
-                self._meters.counter("spare").add()
-            try:
-                if self._kind.cost is not None and error is None:
-                    self._meters.counter("cost").add(self._cost_of(result))
-                self._pay(question)
-            except TaskError as failure:
-                self._unpaid = failure
-        return entry
+        if (entry := self._questions.on_answer(question, answer)) is None:
+            return None
+        self._meters.counter("answered").add()
+        if question not in self._calls:
+            self._meters.counter("spare").add()
+        cost: float = 0
+        try:
+            cost = self._cost_of(result, error)
+            self._pay(question)
+        except TaskError as failure:
+            self._unpaid = failure
+        self._add("answers", "cost", cost)
+        if self._kind.cost is not None:
+            self._meters.counter("cost").add(cost)
+        return entry._replace(cost=cost)
 
     # -- costs ---------------------------------------------------------------------------------------------------------
 
@@ -230,7 +243,11 @@ class KeptAnswersOperator(MapAsyncOperator):
             return
         call_id, answer = self._calls.get(question), self._questions.answer(question)
         if call_id is not None and answer is not None and answer != SET_ASIDE:
-            self._questions.spend(self._payer(self.waiting[call_id]), self._cost_of(opened(self.name, answer)[0]))
+            self._questions.spend(self._payer(self.waiting[call_id]), self._cost_of(*opened(self.name, answer)))
+
+    def _add(self, answers: str, costs: str, cost: float) -> None:
+        self._paid[answers] += 1
+        self._paid[costs] += cost
 
     def _payer(self, payload: bytes) -> int:
         """What the costs of a record's key are kept under."""
@@ -238,10 +255,12 @@ class KeptAnswersOperator(MapAsyncOperator):
         key = canonical_key(self._key(record))
         return key_in_group(key_group(key), int(digest_of((_of_one_type(key), SPENT)), 16) & WITHIN_GROUP)
 
-    def _cost_of(self, answer: Any) -> float:
+    def _cost_of(self, answer: Any, error: BaseException | None) -> float:
         cost = self._kind.cost
+        if cost is None or error is not None:
+            return 0
         try:
-            found: Any = answer[cost] if isinstance(cost, str) else cast("Callable[[Any], Any]", cost)(answer)
+            found: Any = answer[cost] if isinstance(cost, str) else cost(answer)
         except USER_RAISED as error:
             raise user_error(self.name, error, answer, hook="cost", can_set_aside=False) from error
         if isinstance(found, bool) or not isinstance(found, int | float) or not found >= 0:
@@ -265,6 +284,8 @@ class KeptAnswersOperator(MapAsyncOperator):
 
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         question = self._asked[call_id]
+        if self._questions.has_answer(question):
+            self._add("used", "cost_used", self._cost_of(result, error))
         super().on_answer(call_id, result, error)
         del self._asked[call_id], self._calls[question]
         self._questions.on_sent(question)

@@ -1,8 +1,8 @@
 """Converts the tasks' own part of an operator's state to another number of tasks.
 
 Random numbers restart and round-robin turns begin at the first task again; the highest hop count, the latest time, the
-first number of a question and the round are the same for all tasks. State that a class captured itself is merged and
-split by the class.
+first number of a question and the round are the same for all tasks. What was paid for answers is added up. State that a
+class captured itself is merged and split by the class.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ def move_whole(operator: Operator, wholes: Sequence[bytes | None], parallelism: 
         if "round" in part:
             common["round"] = part["round"]
     moved: list[dict[str, Any]] = [dict(common) for _ in range(parallelism)]
+    paid = [part["paid"] for part in parts if "paid" in part]
+    if paid:
+        moved[0]["paid"] = {name: sum(each[name] for each in paid) for name in paid[0]}
     own = [part["own"] for part in parts if "own" in part]
     if own:
         for part, state in zip(moved, _split_anew(operator, own, parallelism), strict=True):

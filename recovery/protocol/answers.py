@@ -50,10 +50,14 @@ class Question(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What the journal keeps of a call: its question, and the encoded answer."""
+    """What the journal keeps of a call: its question, the encoded answer, and what the call has cost.
+
+    `cost` is None for an answer that was known from a cut, and is written to the journal again: no call was made.
+    """
 
     question: Question
     answer: bytes
+    cost: float | None = None
 
 
 class Segments:
@@ -271,7 +275,7 @@ class Questions:
 
     def _know(self, entry: Known) -> bool:
         """Note an answer; False if it is known, was sent, or its question is forgotten."""
-        (key, identity, number), answer = entry
+        (key, identity, number), answer, _ = entry
         equals = self._equals(key, identity)
         is_over = equals.is_taken(number) and not equals.waits(number)
         if is_over or equals.answer(number) is not None:

@@ -10,21 +10,53 @@ said in `recovery/protocol/answers.py`.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
+from typing import NamedTuple
 
 import msgspec
 
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.answers import Known, Question, Segments
-from backedge.recovery.stores.documents import opened, sealed, sha256
-from backedge.recovery.stores.names import ANSWERS, answer_group, answer_groups_of, epoch_folder, number_in, path_of
+from backedge.recovery.stores.documents import opened_content, sealed_content
+from backedge.recovery.stores.names import (
+    ANSWERS,
+    answer_group,
+    answer_groups_of,
+    attempt_of_group,
+    epoch_folder,
+    number_in,
+    path_of,
+)
 from backedge.recovery.stores.schema import ANSWER_GROUP
 from backedge.recovery.stores.store_calls import each, full_name, remove_below
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
 from backedge.recovery.stores.store_protocol import Store
 
 WRITER_BYTES = 6
+
+
+class AnswerGroup(NamedTuple):
+    """A verified group. `content`: what the store has under its name."""
+
+    name: str
+    segment: Epoch
+    operator: str
+    attempt: Attempt
+    content: bytes
+
+    def answers(self) -> Iterator[Known]:
+        return answers_in(self.content)
+
+
+def answers_in(content: bytes) -> Iterator[Known]:
+    """The answers in a group whose bytes were verified."""
+    _, _, data = content.partition(b"\n")
+    for key, identity, number, answer, cost in msgspec.msgpack.decode(data, type=list[_Entry]):
+        yield Known(Question(key, identity, number), answer, cost)
+
+
+_Entry = tuple[int, str, int, bytes, float | None]
 
 
 class AnswerJournal:
@@ -42,35 +74,41 @@ class AnswerJournal:
     def write(self, segment: Epoch, attempt: Attempt, operator: str, answers: Sequence[Known]) -> None:
         """Write answers of an operator as one group, durably."""
         name = path_of(answer_group(segment, operator, f"{attempt}-{self._writer}-{next(self._numbers)}"))
-        data = msgspec.msgpack.encode([(*known.question, known.answer) for known in answers])
-        document = {"job_id": self.job_id, "name": name, "operator": operator, "sha256": sha256(data)}
-        self._store.create(name, sealed(document, self._key, ANSWER_GROUP) + data)
+        data = msgspec.msgpack.encode([(*known.question, known.answer, known.cost) for known in answers])
+        document = {"job_id": self.job_id, "name": name, "operator": operator}
+        self._store.create(name, sealed_content(document, data, self._key, ANSWER_GROUP))
 
     def read(self, operator: str, restored: Epoch) -> Iterator[tuple[Epoch, Known]]:
         """The answers of an operator that a restore of this cut reads, each with its segment."""
+        for group in self.groups(restored, operator):
+            for known in group.answers():
+                yield group.segment, known
+
+    def groups(self, restored: Epoch, operator: str | None = None) -> Iterator[AnswerGroup]:
+        """The groups that a restore of this cut reads, of one operator or of all."""
         found = [
             (name, segment)
             for segment in self._segments()
             if self.segments.are_read(segment, restored)
             for name in self._store.list(f"{ANSWERS}/{epoch_folder(segment)}")
-            if answer_groups_of(operator, name)
+            if operator is None or answer_groups_of(operator, name)
         ]
-        for segment, group in each(self._store.reads_at_once, lambda one: self._group(*one, operator), sorted(found)):
-            for key, identity, number, answer in group:
-                yield segment, Known(Question(key, identity, number), answer)
+        groups: Iterable[AnswerGroup | None] = each(
+            self._store.reads_at_once, lambda one: self._group(*one), sorted(found)
+        )
+        yield from (group for group in groups if group is not None)
 
-    def _group(self, name: str, segment: Epoch, operator: str) -> tuple[Epoch, list[tuple[int, str, int, bytes]]]:
-        try:
-            line, end, data = self._store.read(name).partition(b"\n")
-        except FileNotFoundError:  # listed, and removed since: no cut that may be restored needs it
-            return segment, []
+    def _group(self, name: str, segment: Epoch) -> AnswerGroup | None:
         path = full_name(self._store, name)
-        document = opened(line + end, self._key, path, ANSWER_GROUP)
-        if (document["job_id"], document["name"], document["operator"]) != (self.job_id, name, operator):
+        try:
+            content = self._store.read(name)
+        except FileNotFoundError:  # listed, and removed since: no cut that may be restored needs it
+            return None
+        document, _ = opened_content(content, self._key, path, ANSWER_GROUP)
+        operator: str = document["operator"]
+        if (document["job_id"], document["name"]) != (self.job_id, name) or not answer_groups_of(operator, name):
             raise SnapshotCorruptError(f"{path} was written as another group of answers: restore the original file")
-        if sha256(data) != document["sha256"]:
-            raise SnapshotCorruptError(f"{path} was changed: its SHA-256 is another one; restore it from a backup")
-        return segment, msgspec.msgpack.decode(data, type=list[tuple[int, str, int, bytes]])
+        return AnswerGroup(name, segment, operator, attempt_of_group(name), content)
 
     def remove(self, oldest: Epoch) -> None:
         """Remove the segments that no restore will read, if this is the oldest cut that may be restored."""

@@ -91,6 +91,26 @@ def opened(data: bytes, key: bytes | None, path: str, shape: Shape) -> Document:
     return body
 
 
+def sealed_content(document: Document, data: bytes, key: bytes | None, shape: Shape) -> bytes:
+    """A document of one line that names the SHA-256 of the bytes behind it."""
+    return sealed({**document, "sha256": sha256(data)}, key, shape) + data
+
+
+def opened_content(content: bytes, key: bytes | None, path: str, shape: Shape) -> tuple[Document, bytes]:
+    """Such a document, and the bytes behind it: neither is decoded before it is verified."""
+    line, end, data = content.partition(b"\n")
+    document = opened(line + end, key, path, shape)
+    check_content(data, document["sha256"], path)
+    return document, data
+
+
+def check_content(data: bytes, digest: str, path: str) -> None:
+    if sha256(data) != digest:
+        raise SnapshotCorruptError(
+            f"{path} was changed: its SHA-256 is another one, so nothing of it is decoded; restore it from a backup"
+        )
+
+
 def sha256(data: bytes) -> str:
     """SHA-256 of some bytes, as hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.stores.documents import opened, sealed, sha256
+from backedge.recovery.stores.documents import check_content, opened_content, sealed_content, sha256
 from backedge.recovery.stores.names import (
     INPUTS,
     attempt_folder,
@@ -84,8 +84,7 @@ class InputPieces:
                 f"{full_name(self._store, name)} is missing, the flow of a run that kept inputs: restore it from a "
                 "backup"
             ) from error
-        if sha256(data) != digest:
-            raise self._changed(name)
+        check_content(data, digest, full_name(self._store, name))
         return data
 
     def write(self, id: PieceId, flow: str, data: bytes) -> None:
@@ -96,9 +95,8 @@ class InputPieces:
             "epoch": id.epoch,
             "number": id.number,
             "flow": flow,
-            "sha256": sha256(data),
         }
-        self._store.write({id.name: sealed(document, self._key, INPUT_PIECE) + data})
+        self._store.write({id.name: sealed_content(document, data, self._key, INPUT_PIECE)})
 
     def read(self, id: PieceId) -> Piece | None:
         """Read a piece; None if there is none."""
@@ -108,16 +106,13 @@ class InputPieces:
             return None
 
     def _opened(self, name: str) -> Piece:
-        line, end, data = self._store.read(name).partition(b"\n")
         path = full_name(self._store, name)
-        document = opened(line + end, self._key, path, INPUT_PIECE)
+        document, data = opened_content(self._store.read(name), self._key, path, INPUT_PIECE)
         id = PieceId(
             TaskId(*document["task"]), Attempt(document["attempt"]), Epoch(document["epoch"]), document["number"]
         )
         if (document["job_id"], id.name) != (self._job_id, name):
             raise SnapshotCorruptError(f"{path} was written as another piece of inputs: restore the original file")
-        if sha256(data) != document["sha256"]:
-            raise self._changed(name)
         return Piece(id, document["flow"], data)
 
     def first_after(self, epoch: Epoch) -> Iterator[Piece]:
@@ -142,9 +137,3 @@ class InputPieces:
     def _attempts(self, folder: str) -> list[Attempt]:
         numbers = [number_in(name, "attempt") for name in self._store.folders(f"{INPUTS}/{folder}")]
         return sorted(Attempt(number) for number in numbers if number is not None)
-
-    def _changed(self, name: str) -> SnapshotCorruptError:
-        return SnapshotCorruptError(
-            f"{full_name(self._store, name)} was changed: its SHA-256 is another one, so nothing of it is decoded; "
-            "restore it from a backup, or replay from another cut"
-        )

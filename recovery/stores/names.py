@@ -189,6 +189,15 @@ def answer_groups_of(operator: str, name: str) -> bool:
     return name.rpartition("/")[2].rsplit(".", 2)[0] == encoded(operator)
 
 
+def attempt_of_group(name: str) -> Attempt:
+    """The attempt that has written a group of answers.
+
+    >>> attempt_of_group("answers/epoch=7/ask.2-1f0c9a-3.answers")
+    2
+    """
+    return Attempt(int(name.rsplit(".", 2)[1].partition("-")[0]))
+
+
 def kept_flow(digest: str) -> Parts:
     """The flow that attempts ran whose inputs are kept."""
     return (INPUTS, f"flow-{digest}.pickle")

@@ -15,6 +15,7 @@ from backedge.engine.batches.batch import Batch, decode, encode
 from backedge.engine.io.memory import MemoryServices
 from backedge.engine.operators.async_calls import Call
 from backedge.engine.operators.runtime import KeptAnswer, TaskRuntime
+from backedge.engine.state.capture import load_whole
 from backedge.engine.task.channel_ends import Arrivals
 from backedge.engine.task.driver import UNBOUNDED, TaskDriver
 from backedge.engine.task.pacing import SLICE_NS
@@ -25,7 +26,7 @@ from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.questions import WHOLE_RECORD
 from backedge.graphs.routing import tasks_of_keys
 from backedge.recovery.cut.cut import OperatorState
-from backedge.recovery.protocol.answers import Question
+from backedge.recovery.protocol.answers import Known, Question
 from backedge.recovery.protocol.messages import Barrier, Data, Marker, Mode, encode_marker
 from backedge.recovery.protocol.task import TaskCore
 from tests.on_ray.flows import trips
@@ -245,17 +246,47 @@ def test_what_calls_bring_cost_and_save_is_counted():
     assert counted == {"answered": 2, "cost": 3, "spare": 1, "answered_before": 1, "over_budget": 1}
 
 
+def test_what_was_paid_for_is_state_and_an_answer_counts_once_whether_cut_or_journal_has_it():
+    flow, around = Flow(), Caller()
+    asked = flow.read(Items([])).key_by(lambda _: 0).map_async(str, cost=len, name="ask")
+    asked.rebalance().write(Collect(), name="answers")
+    driver = first_task_of("ask", flow, around)
+    driver.receive(driver.core.task.inputs[0].id, ATTEMPT, Data(1, encode(Batch([7], 0))))
+    driver.turn(taken_max=1, read_max=1, until_ns=SLICE_NS)
+    ((call_id, question),) = around.made
+    driver.calls.on_answer(call_id, "7", None)
+    driver.calls.on_kept(around.unwritten)
+    driver.calls.on_outlived("ask", question._replace(number=1), "77", None)
+    known = [kept.known for kept in around.unwritten]
+    states = captured(driver)
+    assert paid_in(states) == {"answers": 2, "cost": 3, "used": 1, "cost_used": 1}
+    again = first_task_of("ask", flow, around, states)
+    more = Known(question._replace(number=2), known[0].answer, 5)
+    written_again = Known(question._replace(number=3), known[0].answer)
+    again.runtime.load_answers(lambda _: [(Epoch(1), one) for one in (*known, more, written_again)], Epoch(1))
+    assert paid_in(captured(again)) == {"answers": 4, "cost": 8, "used": 1, "cost_used": 1}
+
+
+def captured(driver: TaskDriver) -> Mapping[str, OperatorState]:
+    capture = driver.runtime.capture(Epoch(1), ATTEMPT)
+    capture.encode_some()
+    return capture.states
+
+
+def paid_in(states: Mapping[str, OperatorState]) -> Any:
+    return load_whole("ask", states["ask"])["paid"]
+
+
 def test_of_the_records_in_a_cut_it_is_counted_which_calls_are_made_again_and_which_are_joined(
     asked: tuple[Caller, TaskDriver],
 ):
     around, driver = asked
     ((_, question),) = around.made
-    capture = driver.runtime.capture(Epoch(1), ATTEMPT)
-    capture.encode_some()
+    states = captured(driver)
     counted: list[Any] = []
     for goes_on in ({question}, set[Question]()):
         around.goes_on = goes_on
-        restored = first_task_of("ask", asking_for_text(), around, capture.states)
+        restored = first_task_of("ask", asking_for_text(), around, states)
         restored.turn(taken_max=1, read_max=1, until_ns=SLICE_NS)
         counted.append(restored.runtime.counted()["ask"].counters)
     assert counted == [{"joined": 1}, {"asked_again": 1}]

@@ -292,6 +292,14 @@ def test_own_state_moves_to_another_number_of_tasks_by_split_and_merge():
     assert [whole["hops_max"] for whole in wholes] == [3, 3, 3]
 
 
+def test_what_tasks_have_paid_for_answers_is_added_up_for_another_number_of_tasks():
+    operator = Tasks(flow_of(lambda s: s.map_async(abs, name="op"))).deployment.plan.operators["op"]
+    wholes = [pickle.dumps({"paid": {"answers": number, "cost": 0.5}}) for number in (1, 2)]
+    assert move_whole(operator, wholes, 3)[1:] == [None, None]
+    (first, *_) = move_whole(operator, wholes, 3)
+    assert pickle.loads(first or b"") == {"paid": {"answers": 3, "cost": 1.0}}
+
+
 def test_a_split_that_gives_the_wrong_number_of_states_is_refused():
     class Halved(Median):
         @staticmethod
