@@ -26,6 +26,7 @@ BENCHES = {
     "rescale": "a second task for a loop under load on Ray, beside the start of an actor",
     "restore": "2 GB of state taken back on Ray, beside two processes that read the same files",
     "calls": "calls outside with a journal of answers and without, and what is asked again after twenty deaths",
+    "versions": "20 MB of weights in each round of a loop on Ray, beside shared memory by hand",
     "losses": "conversations that are killed twenty times, beside LangGraph, DBOS, Ray Data and a loop by hand",
     "crawl": "a crawl of 5,000 pages, beside Scrapy, and what is lost and fetched again when processes die",
     "audit": "the audit of cuts of 1 and 10 million rows by Spark, beside one process that decodes them",

@@ -225,6 +225,16 @@ class RoundWorkload:
 
 
 @dataclass(frozen=True)
+class VersionsWorkload:
+    """Unit: ms a round. In each, a learner adds 1 to `values` floats and publishes them, and every worker sums them."""
+
+    values: int = 2_500_000
+    workers: int = 4
+    seconds: float = 5.0
+    warm_up_rounds: int = 10
+
+
+@dataclass(frozen=True)
 class RankWorkload:
     """Unit: millions of edges a second. Read the graph of `folder` with `graph_input.read_graph`, let every page have
     rank 1, and compute `warm_up_rounds` rounds, which are not timed, then `rounds`. `result(name)` is the file for the
