@@ -67,7 +67,7 @@ def measured(workload: VersionsWorkload, values: int) -> tuple[float, float]:
 def make_flow(workload: VersionsWorkload, values: int) -> Flow:
     flow = Flow("versions")
     weights = flow.versions("weights", keep=KEEP)
-    back = flow.loop("back", of=tuple)
+    back: Any = flow.loop("back", of=tuple)
 
     class Learn(Process[Any, Any]):
         """Publishes when all workers have read what was published before."""
@@ -75,7 +75,7 @@ def make_flow(workload: VersionsWorkload, values: int) -> Flow:
         def __init__(self) -> None:
             self.weights = np.zeros(values)
 
-        def on_record(self, ctx: Context[Any], read: tuple[int, float, float]) -> None:
+        def on_record(self, ctx: Context[Any], value: Any) -> None:
             waiting, rounds, began_s = ctx.state.get((0, -workload.warm_up_rounds, 0.0))
             if waiting > 1:
                 ctx.state.set((waiting - 1, rounds, began_s))

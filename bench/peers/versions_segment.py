@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
+from typing import Any
 
 import numpy as np
 
@@ -41,12 +42,12 @@ def run(workload: VersionsWorkload) -> float:
 
 def learn(workers: Sequence[Connection], segments: Sequence[SharedMemory], workload: VersionsWorkload) -> float:
     """Publish until time is up."""
-    places = [np.frombuffer(segment.buf, float) for segment in segments]
+    places: list[Any] = [_array(segment, workload.values) for segment in segments]
     weights = np.zeros(workload.values)
     rounds, began_s, now_s = -workload.warm_up_rounds, 0.0, 0.0
     while rounds < 1 or now_s - began_s < workload.seconds:
         weights += 1
-        places[rounds % KEEP][: workload.values] = weights
+        places[rounds % KEEP][:] = weights
         for worker in workers:
             worker.send(rounds % KEEP)
         for worker in workers:
@@ -62,9 +63,13 @@ def learn(workers: Sequence[Connection], segments: Sequence[SharedMemory], workl
 def work(learner: Connection, names: Sequence[str], values: int) -> None:
     """Sum what the learner names."""
     segments = [SharedMemory(name) for name in names]
-    places = [np.frombuffer(segment.buf, float, values) for segment in segments]
+    places = [_array(segment, values) for segment in segments]
     while (number := learner.recv()) >= 0:
         learner.send(float(places[number].sum()))
     del places
     for segment in segments:
         segment.close()
+
+
+def _array(segment: SharedMemory, values: int) -> Any:
+    return np.ndarray(values, buffer=segment.buf)

@@ -9,7 +9,7 @@ has arrays that are views of them. They cannot be written to.
 from __future__ import annotations
 
 import pickle
-from itertools import accumulate
+from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
@@ -19,23 +19,29 @@ ALIGNED = 64
 """What Arrow and vector instructions expect of the place of an array."""
 
 
-def constant_bytes(value: Any) -> bytearray:
+def constant_pieces(value: Any) -> list[memoryview]:
+    """The bytes of a constant in pieces that follow one another. The arrays of the value are not copied."""
+    taken: list[pickle.PickleBuffer] = []
+    head: bytes = cloudpickle.dumps(value, 5, taken.append)  # pyright: ignore[reportUnknownMemberType]
+    buffers = [memoryview(head), *(buffer.raw() for buffer in taken)]
+    sizes = memoryview(np.array([len(buffers), *map(len, buffers)], "<i8").tobytes())
+    return [piece for part in (sizes, *buffers) for piece in (part, memoryview(bytes(_padding(len(part)))))]
+
+
+def constant_bytes(value: Any) -> bytes:
     """Encode the value of a constant.
 
     >>> value = {"names": ["a", "b"], "prices": np.arange(3.0)}
     >>> constant_in(memoryview(constant_bytes(value)))["prices"]
     array([0., 1., 2.])
     """
-    taken: list[pickle.PickleBuffer] = []
-    head: bytes = cloudpickle.dumps(value, 5, taken.append)  # pyright: ignore[reportUnknownMemberType]
-    buffers = [memoryview(head), *(buffer.raw() for buffer in taken)]
-    sizes = np.array([len(buffers), *map(len, buffers)], "<i8").tobytes()
-    starts = _starts(len(sizes), [len(buffer) for buffer in buffers])
-    data = bytearray(starts[-1])
-    data[: len(sizes)] = sizes
-    for start, buffer in zip(starts, buffers, strict=False):
-        data[start : start + len(buffer)] = buffer
-    return data
+    return b"".join(constant_pieces(value))
+
+
+def constant_of(pieces: Sequence[Any]) -> Any:
+    """Decode a constant of the pieces that `constant_pieces` has made. Its arrays are views of them."""
+    head, *buffers = (memoryview(piece).toreadonly() for piece in pieces[2::2])
+    return pickle.loads(head, buffers=buffers)
 
 
 def constant_in(data: memoryview) -> Any:
@@ -43,12 +49,14 @@ def constant_in(data: memoryview) -> Any:
     data = data.toreadonly()
     count = int(np.frombuffer(data, "<i8", 1)[0])
     sizes = np.frombuffer(data, "<i8", count, 8).tolist()
-    starts = _starts(8 * (count + 1), sizes)
-    head, *buffers = (data[start : start + size] for start, size in zip(starts, sizes, strict=False))
-    return pickle.loads(head, buffers=buffers)
+    position, buffers = 8 * (count + 1), list[memoryview]()
+    for size in sizes:
+        position += _padding(position)
+        buffers.append(data[position : position + size])
+        position += size
+    return pickle.loads(buffers[0], buffers=buffers[1:])
 
 
-def _starts(position: int, sizes: list[int]) -> list[int]:
-    """Where each buffer starts, and where another one would."""
-    aligned = [-(-size // ALIGNED) * ALIGNED for size in (position, *sizes)]
-    return list(accumulate(aligned))
+def _padding(size: int) -> int:
+    """How many bytes follow so many, so that the next ones are aligned."""
+    return -size % ALIGNED

@@ -7,34 +7,39 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from backedge.engine.batches.constant_bytes import constant_bytes
+from backedge.engine.batches.constant_bytes import constant_pieces
 from backedge.engine.operators.base import Place
 from backedge.graphs.ids import Attempt
 from backedge.graphs.task_errors import MisuseError, describe, show
 from backedge.graphs.versions import Versions, source_of
 from backedge.recovery.cut.cut import Version
 from backedge.recovery.protocol.versions import PublishedTwiceError, are_kept
-from backedge.recovery.stores.digests import digest_of_task_file
+from backedge.recovery.stores.digests import TaskFileHash
 from backedge.recovery.stores.names import path_of, version_file
 
 
 def made_version(
     attempt: Attempt, versions: Versions, number: int, value: Any, kept: Iterable[Version]
-) -> tuple[Version, bytearray]:
-    """A version to publish, and its bytes. If the task keeps one of the same content, both are in one file."""
+) -> tuple[Version, list[memoryview]]:
+    """A version to publish, and its bytes in pieces, some of which are the memory of the value.
+
+    If the task keeps one of the same content, both are in one file.
+    """
     try:
-        data = constant_bytes(value)
+        pieces = constant_pieces(value)
     except Exception as error:
         raise MisuseError(
             f"ctx.publish: a value for {versions!r} does not pickle ({describe(error)}): make it of arrays, tables and "
             "plain values"
         ) from error
-    digest = digest_of_task_file(data)
+    hashed = TaskFileHash()
+    for piece in pieces:
+        hashed.update(piece)
     for same in kept:
-        if same.digest == digest:
-            return replace(same, number=number), data
-    file = path_of(version_file(digest, attempt, versions.name, number))
-    return Version(versions.name, number, file, len(data), digest, data), data
+        if same.digest == hashed.digest:
+            return replace(same, number=number), pieces
+    file = path_of(version_file(hashed.digest, attempt, versions.name, number))
+    return Version(versions.name, number, file, sum(map(len, pieces)), hashed.digest, pieces), pieces
 
 
 class Published:

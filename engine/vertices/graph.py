@@ -261,7 +261,7 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         """File arrays as bytes, which a store writes as they are. Those of objects are pickled and read back."""
         values: Mapping[str, Array] = {} if self._vertices is None else self._vertices.values
         has_objects = any(array.dtype.hasobject for array in values.values())
-        self._state.replace(key, filed if has_objects else bytes(constant_bytes(filed)))
+        self._state.replace(key, filed if has_objects else constant_bytes(filed))
 
     def _filed(self, part: int) -> dict[int, Any]:
         """What the state holds of this part, by key group."""

@@ -30,7 +30,7 @@ class Transaction(Struct, frozen=True):
 class Version(Struct, frozen=True):
     """A value that an operator has published as the version `number` of `of` (rule 17), and the file it is kept in.
 
-    `data`: its bytes; None once it was restored, because its file exists.
+    `data`: its bytes, in pieces; None once it was restored, because its file exists.
     """
 
     of: str

@@ -54,7 +54,7 @@ class StoredConstants:
         known = len(self._written)
         for version in versions:
             if version.data is not None and version.file not in self._written:
-                self._store.write({version.file: bytes(version.data)})
+                self._store.write({version.file: b"".join(version.data)})
                 self._store.make_durable([version.file])
                 self._written.add(version.file)
         return len(self._written) > known

@@ -35,7 +35,7 @@ class TaskFileHash:
     def __init__(self) -> None:
         self._hash = blake3()
 
-    def update(self, piece: bytes) -> None:
+    def update(self, piece: bytes | memoryview) -> None:
         self._hash.update(piece)
 
     @property

@@ -104,7 +104,7 @@ def flow_with_constants(prices: int = 1) -> Flow:
 def test_constants_that_differ_from_those_of_a_cut_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     store = CutStore(str(tmp_path), "job")
     begin(store)
-    prices, paths = store.constants.keep([bytes(constant_bytes(1)), b"of roads"], "77aa")
+    prices, paths = store.constants.keep([constant_bytes(1), b"of roads"], "77aa")
     store.describe_graph(DEPLOYMENT.plan.hash, describe_plan(DEPLOYMENT.plan))
     store.create(2, manifest_for({}, 1), {}, DEPLOYMENT, {"prices": prices, "paths": paths})
 

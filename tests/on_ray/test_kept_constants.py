@@ -35,7 +35,7 @@ def plan_with(name: str = "prices", **given: Any) -> Plan:
 
 
 def file_of(value: Any) -> StoredFile:
-    data = bytes(constant_bytes(value))
+    data = constant_bytes(value)
     return StoredFile("constants/x-1.constant", len(data), digest_of_constant(data), None)
 
 

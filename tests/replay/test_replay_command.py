@@ -366,7 +366,7 @@ class Prices:
         priced.write(Collect(), name="done")
         cuts = CutStore(str(root), "job")
         self.calls = 0
-        data = bytes(constant_bytes(np.array([3, 5])))
+        data = constant_bytes(np.array([3, 5]))
         (self.file,) = cuts.constants.keep([data], "77aa")
         self.path = Path(cuts.path) / self.file.name
         ran_by_hand(root, self.flow, "step", [[0, 1], [1]], constants={"prices": self.file})

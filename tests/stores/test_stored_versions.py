@@ -24,7 +24,7 @@ LEARN = TaskId("learn", 0)
 def version(number: int, attempt: int = 1, data: bytes | None = None) -> Version:
     data = b"%d of %d" % (number, attempt) if data is None else data
     digest = digest_of_task_file(data)
-    return Version("w", number, path_of(version_file(digest, Attempt(attempt), "w", number)), len(data), digest, data)
+    return Version("w", number, path_of(version_file(digest, Attempt(attempt), "w", number)), len(data), digest, [data])
 
 
 def written(store: CutStore, epoch: int, *versions: Version, attempt: int = 1) -> Mapping[TaskId, TaskFiles]:
@@ -56,7 +56,9 @@ def test_each_is_written_once_and_restored_and_removed_with_the_last_cut_that_na
     assert described.size == sum(file.size for file in described.of_tasks) + second.size + third.size
     (state,) = store.cut(Epoch(2)).snapshots[LEARN].operators.values()
     assert state.versions == (replace(second, data=None), replace(third, data=None))
-    assert [store.constants.read_version(each) for each in described.versions] == [second.data, third.data]
+    assert [store.constants.read_version(each) for each in described.versions] == [
+        b"".join(each.data) for each in (second, third)
+    ]
     store.drop(Epoch(1))
     assert there(tmp_path) == [2, 3]
     begin(store, 2, restored=2)

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from backedge.engine.batches.constant_bytes import constant_in
+from backedge.engine.batches.constant_bytes import constant_in, constant_of
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.job_store import TasksInFolder
 from backedge.engine.operators.published import made_version
@@ -49,31 +49,31 @@ class SharedVersions:
         with self._lock:
             known = self._values.get(versions.name, {})
             if number not in known:
-                data = self._bytes_of(versions, number)
-                known = {**known, number: constant_in(memoryview(data))}
+                known = {**known, number: self._value_of(versions, number)}
                 value = known[number]
                 self._values[versions.name] = {kept: known[kept] for kept in are_kept(known, versions.keep)}
                 return value
             return known[number]
 
     def publish(self, versions: Versions, number: int, value: Any, kept: Sequence[Version]) -> Version:
-        version, data = made_version(self._attempt, versions, number, value, kept)
-        reference = cluster.put(data)
+        version, pieces = made_version(self._attempt, versions, number, value, kept)
+        reference = cluster.put_pieces(pieces)
         if not self._ask("publish", (versions.name, number), versions.keep, [reference]):
             raise AttemptOverError
         # The bytes that wait for a cut are those that everyone maps.
-        return version if version.data is not data else replace(version, data=self._get(reference))
+        return version if version.data is not pieces else replace(version, data=self._get(reference))
 
-    def _bytes_of(self, versions: Versions, number: int) -> Any:
+    def _value_of(self, versions: Versions, number: int) -> Any:
         name = (versions.name, number)
         found: Found[Any] | None = self._ask("find", name)
         if found is not None and isinstance(found.where, VersionFile):
-            found = self._ask("loaded", name, found.where, [cluster.put(self._stored(found.where))])
+            found = self._ask("loaded", name, found.where, [cluster.put_pieces([self._stored(found.where)])])
         if found is None:
             raise AttemptOverError(f"attempt {self._attempt} is over")
         if found.where is None:
             raise versions.not_kept(number, found.kept)
-        return self._get(found.where[0])
+        pieces = self._get(found.where[0])
+        return constant_of(pieces) if len(pieces) > 1 else constant_in(memoryview(pieces[0]))
 
     def _stored(self, version: VersionFile) -> bytes:
         if self._store is None:

@@ -80,7 +80,7 @@ def _encoded(constant: Constant[Any]) -> bytes:
         error.add_note(f"raised by load= of {what}")
         raise
     try:
-        return bytes(constant_bytes(value))
+        return constant_bytes(value)
     except Exception as error:
         raise BadOptionError(
             f"{what} cannot travel to another process, because its value does not pickle ({describe(error)}): make it "

@@ -97,9 +97,9 @@ class SimulatedStore:
         cut = self.cut(self.manifest(epoch))
         return SimulatedCut(cut, outline_of(cut), cut.attempt)
 
-    def read_version(self, version: Version) -> bytes | bytearray:
+    def read_version(self, version: Version) -> bytes:
         """The bytes of a version that a complete cut names."""
-        return version.data
+        return b"".join(version.data)
 
     def make_reliable(self) -> None:
         """Let nothing fail from now on that has not failed yet."""

@@ -11,7 +11,6 @@ from backedge.engine.operators.runtime import TaskRuntime
 from backedge.engine.run.driver import RunDriver, StoreRetries
 from backedge.engine.simulation.world.placement import PlanRestore, TakeBack
 from backedge.engine.simulation.world.simulated_store import SimulatedStore
-from backedge.engine.simulation.world.simulated_versions import Bytes
 from backedge.engine.state.compaction import put_together
 from backedge.engine.state.keyed_state import KeyedState
 from backedge.engine.task.driver import TaskDriver
@@ -59,7 +58,7 @@ class Parts:
     line_end: type[LineEnd] = LineEnd
     segments: type[Segments] = Segments
     store: Callable[[Counter[str]], SimulatedStore] = SimulatedStore
-    versions: Callable[[], VersionDirectory[Bytes]] = VersionDirectory
+    versions: Callable[[], VersionDirectory[bytes]] = VersionDirectory
 
 
 @dataclass

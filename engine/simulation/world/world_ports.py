@@ -24,7 +24,7 @@ from backedge.engine.simulation.world.kept_calls import KeptCalls
 from backedge.engine.simulation.world.placement import Placement
 from backedge.engine.simulation.world.rehearsal import SimulatedServices
 from backedge.engine.simulation.world.simulated_store import SimulatedCut
-from backedge.engine.simulation.world.simulated_versions import Bytes, SimulatedVersions
+from backedge.engine.simulation.world.simulated_versions import SimulatedVersions
 from backedge.engine.simulation.world.world_options import Parts, WorldOptions
 from backedge.engine.task.channel_ends import Arrivals
 from backedge.graphs.deployment import Deployment, Task
@@ -337,7 +337,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
 
     def _begin_versions(self, attempt: Attempt, placed: Placed, cut: Cut | None) -> None:
         """Let the tasks of an attempt read the versions that it restores."""
-        found: dict[tuple[str, int], Bytes] = {}
+        found: dict[tuple[str, int], bytes] = {}
         if cut is not None:
             for task, operator in kept_states(placed.restores.values()):
                 for version in cut.snapshots[task].operators[operator].versions:
