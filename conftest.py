@@ -147,7 +147,7 @@ def _place(known: set[str], is_before: bool) -> int:
 def own_home_and_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     home = tmp_path_factory.mktemp("home")
     # A short path: Ray makes sockets in it, whose paths may have 107 bytes.
-    temporary = tempfile.mkdtemp(prefix="backedge-tests-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT", "/tmp"))
+    temporary = tempfile.mkdtemp(prefix="tests-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT", "/tmp"))
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("HOME", str(home))
         for variable in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
