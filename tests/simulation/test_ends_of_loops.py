@@ -36,7 +36,7 @@ def counting() -> Flow:
 
 @pytest.mark.slow
 def test_what_on_end_sends_out_of_its_loop_arrives():
-    assert simulate(counting(), seeds=range(50)).outputs["done"] == [-1]
+    assert simulate(counting(), seeds=range(12)).outputs["done"] == [-1]
 
 
 def test_what_on_end_sends_back_into_its_own_loop_is_refused(monkeypatch: pytest.MonkeyPatch):
@@ -78,4 +78,4 @@ def test_after_the_last_round_a_timer_may_emit_what_leaves_the_iteration():
         return woken.filter(lambda number: number > 0, name="others")
 
     flow.iterate(start, body, rounds=1).write(Collect(), name="out")
-    assert simulate(flow, seeds=range(20), parallelism=1).outputs["late"] == [0]
+    assert simulate(flow, seeds=range(8), parallelism=1).outputs["late"] == [0]

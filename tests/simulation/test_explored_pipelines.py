@@ -7,9 +7,12 @@ import pytest
 from backedge.engine.simulation.breaks.broken_pipelines import PIPELINES
 from proof.explored_pipelines import GIVEN_UP, WALKS, explore_pipelines
 
+LONG = ("two pipelines, a predecessor that wakes", GIVEN_UP)
+"""Thousands of states, which `python -m proof explore` visits too."""
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WALKS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in WALKS])
 def test_no_schedule_of_two_pipelines_loses_the_job_or_mixes_them(name: str):
     found = explore_pipelines(name)
     assert found.complete

@@ -16,8 +16,8 @@ from backedge.recovery.protocol.supervisor import Stage
 from tests.simulation.driven import STEPS_MAX, go_on, world_of
 
 ASKED_AT = 60
-STRIDE = 9
-"""Processes die at every ninth step: at dozens of moments of a rescale."""
+STRIDE = 19
+"""Processes die at every nineteenth step."""
 
 
 def rescale(world: World, tasks: int) -> None:
@@ -42,7 +42,7 @@ def end_well(world: World, *hint: object) -> None:
 def test_a_run_is_rescaled_at_any_step(topology: str):
     """From 2 tasks to 3 and from 3 to 1: the requests may meet, and may come when the run is nearly over."""
     carried_out: set[tuple[int, ...]] = set()
-    for step in range(0, STEPS_MAX, 20):
+    for step in range(0, STEPS_MAX, 35):
         world = world_of(topology, 2, interval_ms=20)
         go_on(world, step)
         if world.is_over:

@@ -11,19 +11,19 @@ from proof.two_pipelines import run_pipelines
 
 @pytest.fixture(scope="module")
 def summary() -> Summary:
-    return run_seeds(range(20_000, 20_025), crashes=3, only_pipelines=True)
+    return run_seeds(range(20_000, 20_012), crashes=3, only_pipelines=True)
 
 
 @pytest.mark.slow
 def test_no_schedule_of_two_pipelines_violates_anything(summary: Summary):
     assert summary.failed == []
-    assert summary.counts["schedules_of_pipelines"] == 25
+    assert summary.counts["schedules_of_pipelines"] == 12
 
 
 @pytest.mark.slow
 def test_one_pipeline_is_restored_while_the_other_goes_on(summary: Summary):
-    assert summary.counts["pipelines_apart"] > 25
-    assert summary.happened["takeovers"] > 5, "and both when their supervisor dies"
+    assert summary.counts["pipelines_apart"] > 12
+    assert summary.happened["takeovers"] > 2, "and both when their supervisor dies"
 
 
 @pytest.mark.slow

@@ -75,5 +75,5 @@ def test_a_round_waits_for_what_its_records_or_its_end_have_started_also_once_it
     flow = Flow("waiting")
     numbers = flow.read(Items(NUMBERS), name="numbers")
     flow.iterate(numbers, body, rounds=ROUNDS, name="iterate").write(Collect(), name="done")
-    result = simulate(flow, seeds=range(20), crashes=3, parallelism=(1, 2), policy=policy)
+    result = simulate(flow, seeds=range(6), crashes=3, parallelism=(1, 2), policy=policy)
     assert sorted(result.outputs["done"]) == done

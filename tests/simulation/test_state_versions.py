@@ -36,16 +36,16 @@ def run_seeds(
 
 @pytest.mark.slow
 def test_every_value_is_upgraded_exactly_once_also_when_the_run_dies_before_its_first_cut():
-    wrong, counts = run_seeds(range(150))
+    wrong, counts = run_seeds(range(50))
     assert not wrong, wrong[0]
-    assert counts["changed"] > 30
-    assert counts["changed_again"] > 30
-    assert counts["restored_from_deltas"] > 50
+    assert counts["changed"] > 10
+    assert counts["changed_again"] > 10
+    assert counts["restored_from_deltas"] > 16
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("versions", [DROPPED, DROPPED_ALONE], ids=["in a chain", "in a task of its own"])
 def test_every_record_on_its_way_to_an_operator_arrives_although_its_state_is_dropped(versions: Versions):
-    wrong, counts = run_seeds(range(60), versions=versions)
+    wrong, counts = run_seeds(range(25), versions=versions)
     assert not wrong, wrong[0]
-    assert counts["changed_with_logs"] > 10
+    assert counts["changed_with_logs"] > 4

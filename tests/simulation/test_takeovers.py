@@ -50,9 +50,9 @@ def test_a_supervisor_that_dies_at_any_step_is_replaced_and_the_run_ends_once():
 @pytest.mark.slow
 @pytest.mark.parametrize(("wakes_late", "has_lost_tasks"), [(False, False), (True, False), (True, True)])
 def test_a_supervisor_that_sleeps_through_a_takeover_harms_nothing(wakes_late: bool, has_lost_tasks: bool):
-    """It is taken for dead at any step, and wakes up before its successor has claimed the job, or much later."""
+    """It is taken for dead at every third step, and wakes up before its successor has the job, or much later."""
     fenced = 0
-    for step in range(STEPS_MAX):
+    for step in range(0, STEPS_MAX, 3):
         world = world_of()
         go_on(world, step)
         if world.is_over:
@@ -71,7 +71,7 @@ def test_a_supervisor_that_sleeps_through_a_takeover_harms_nothing(wakes_late: b
         assert world.is_finished and list(check(world.record)) == [], step
         assert not world.sleepers, step
         fenced += world.counts["woken_and_fenced"]
-    assert fenced > 60
+    assert fenced > 20
 
 
 def test_a_supervisor_that_was_taken_for_dead_completes_cuts_until_its_successor_claims_the_job():
