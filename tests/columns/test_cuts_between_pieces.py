@@ -115,7 +115,7 @@ class Interrupted(Tasks):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(8, 20))])
 def test_values_on_a_changing_graph_survive_cuts_between_all_pieces(seed: int, monkeypatch: pytest.MonkeyPatch):
     drawn, random_ = random.Random(seed), np.random.default_rng(seed)
     monkeypatch.setattr(changing_values, "WORK_MAX", drawn.choice([1, 1_001, 3_000, 100_000]))
@@ -215,7 +215,7 @@ class Spreading:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12, 40))])
 def test_values_that_spread_survive_cuts_between_all_pieces(seed: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(vertex_edges, "FEW", random.Random(seed).choice([1, 8, 1_000]))
     monkeypatch.setattr(spreading_values, "SENT_SHARE", random.Random(seed).choice([2, 8]))

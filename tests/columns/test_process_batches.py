@@ -235,7 +235,7 @@ def test_keys_of_batches_are_refused():
 
 @pytest.mark.slow
 def test_columns_and_records_give_the_same_in_rounds_under_crashes():
-    ours = simulate(handing(Hand), seeds=range(20), parallelism=(1, 2))
+    ours = simulate(handing(Hand), seeds=range(8), parallelism=(1, 2))
     records = simulate(handing(HandRecords, None), seeds=range(2))
     assert ours.crashes > 5
     assert ours.rescaled

@@ -185,23 +185,32 @@ RESULTS: dict[str, tuple[Flow, str, Any]] = {
 }
 
 
+KINDS = ("shortest", "free-running best way", "ranks that rest", "labels")
+"""A program of each kind; `test_vertices_that_wait_...` has best values in rounds."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("schedules", [4, pytest.param(12, marks=pytest.mark.long)])
-@pytest.mark.parametrize(("flow", "value", "expected"), RESULTS.values(), ids=RESULTS)
-def test_a_program_gives_its_result_under_crashes_and_other_numbers_of_tasks(
-    flow: Flow, value: str, expected: Any, schedules: int
-):
+@pytest.mark.parametrize(
+    ("name", "schedules"),
+    [
+        *((name, 4 if name in KINDS else 0) for name in RESULTS),
+        *(pytest.param(name, 12, marks=pytest.mark.long) for name in RESULTS),
+    ],
+)
+def test_a_program_gives_its_result_also_under_crashes_and_other_numbers_of_tasks(name: str, schedules: int):
+    flow, value, expected = RESULTS[name]
     result = simulate(flow, seeds=range(schedules), parallelism=(1, 2, 3))
     rows = result.outputs["out"]
     assert {row["vertex"]: row[value] for row in rows} == expected
     assert len(rows) == len(expected)
-    assert result.crashes > schedules / 2
-    assert result.restores
-    assert result.rescaled
+    if schedules:
+        assert result.crashes > schedules / 2
+        assert result.restores
+        assert result.rescaled
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedules", [8, pytest.param(24, marks=pytest.mark.long)])
+@pytest.mark.parametrize("schedules", [5, pytest.param(24, marks=pytest.mark.long)])
 def test_vertices_that_wait_for_a_later_round_survive_crashes_and_other_numbers_of_tasks(
     monkeypatch: pytest.MonkeyPatch, schedules: int
 ):
@@ -210,7 +219,7 @@ def test_vertices_that_wait_for_a_later_round_survive_crashes_and_other_numbers_
     monkeypatch.setattr(vertex_edges, "FEW", 1)
     result = simulate(flow_of(BestWay, weight="weight"), seeds=range(schedules), parallelism=(1, 2, 3))
     assert {row["vertex"]: row["lowest"] for row in result.outputs["out"]} == shortest_by_hand()
-    assert result.restores > 2
+    assert result.restores > schedules / 4
 
 
 def messages_of(flow: Flow, rounds: int, edges: Any = EDGES) -> list[list[Columns]]:

@@ -106,7 +106,7 @@ def judge(sink: Any, schedules: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedules", [8, pytest.param(15, marks=pytest.mark.long)])
+@pytest.mark.parametrize("schedules", [4, pytest.param(15, marks=pytest.mark.long)])
 @pytest.mark.parametrize("prepared", [False, True])
 def test_each_row_is_in_postgres_once_under_every_schedule(
     rehearsed: RehearsedPostgres, prepared: bool, schedules: int
@@ -115,6 +115,6 @@ def test_each_row_is_in_postgres_once_under_every_schedule(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedules", [20, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("schedules", [8, pytest.param(60, marks=pytest.mark.long)])
 def test_each_row_is_in_sqlite_once_under_every_schedule(schedules: int):
     judge(RehearsedSqlite("rehearsed.db", "rows"), schedules)

@@ -133,7 +133,7 @@ def test_a_table_without_row_ids_or_whose_columns_have_all_their_names_is_refuse
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedules", [20, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("schedules", [6, pytest.param(60, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 def test_rows_are_read_once_under_every_schedule(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str, schedules: int

@@ -60,7 +60,7 @@ def test_the_page_on_extending_shows_the_code_that_is_tested():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedules", [12, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("schedules", [6, pytest.param(300, marks=pytest.mark.long)])
 def test_every_schedule_writes_each_record_once(tmp_path: Path, schedules: int):
     source = SqliteTable(table_of(tmp_path / "in.db", range(1, 51)), "numbers")
     flow = halving(source, SqliteSink(str(tmp_path / "out.db")))

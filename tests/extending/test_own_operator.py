@@ -46,7 +46,7 @@ def expected(count: int) -> tuple[set[int], int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedules", [40, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("schedules", [12, pytest.param(300, marks=pytest.mark.long)])
 def test_it_is_exactly_once_under_every_schedule(package: Path, schedules: int):
     flow = import_module("walk").walk()
     totals = flow.draft.operators["once"]
@@ -70,7 +70,7 @@ def test_the_state_of_its_tasks_is_shared_out_anew(package: Path):
     kept.write(Collect(), name="kept")
     each = kept.side("total").flat_map(lambda total: [1] * total, name="each")
     each.write(Collect(), name="repetitions")
-    result = simulate(flow, seeds=range(60))
+    result = simulate(flow, seeds=range(15))
     assert sorted(result.outputs["kept"]) == [0, 1, 2, 3, 4]
     assert len(result.outputs["repetitions"]) == 55, "what a restore loses would be missing here"
     assert result.rescaled > 0
@@ -86,8 +86,7 @@ def test_it_is_exactly_once_on_ray_when_processes_are_killed(package: Path):
         "    names = iter(['found', 'repeated'])\n"
         "    return walk(200, 100.0, lambda: JsonLines(f'{folder}/{next(names)}'))\n"
     )
-    faults = ["start/0@records=40", "once/0@records=90", "once/1@records=150", "start/1@records=80"]
-    faults.append("once/0@records=200")
+    faults = ["start/0@records=40", "once/0@records=90"]
     kills = [word for fault in faults for word in ("--kill", fault)]
     command = [sys.executable, "-m", "backedge", "run", "on_ray:flow", "--set", f"folder={package}/out"]
     command += ["--snapshots", f"{package}/cuts", "--every", "0.2", "--parallelism", "2", "--json", *kills]
@@ -96,7 +95,7 @@ def test_it_is_exactly_once_on_ray_when_processes_are_killed(package: Path):
     ran = subprocess.run(command, cwd=package, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     summary = json.loads(ran.stdout.splitlines()[-1])
-    assert (summary["kills"], summary["missed_faults"]) == (5, []), summary
+    assert (summary["kills"], summary["missed_faults"]) == (2, []), summary
     found, repeated = expected(200)
     written = {name: records(package / "out" / name) for name in ("found", "repeated")}
     assert sorted(written["found"]) == sorted(found)

@@ -30,8 +30,8 @@ def halving(sink: Any) -> Flow:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [CSV, JsonLines, Parquet])
 def test_records_are_published_once_and_nowhere_else(tmp_path: Path, kind: Any):
-    result = simulate(halving(kind(str(tmp_path / "odd"))), seeds=range(15), crashes=3)
-    assert len(result.outputs["odd"]) == 30 and result.crashes > 15
+    result = simulate(halving(kind(str(tmp_path / "odd"))), seeds=range(8), crashes=3)
+    assert len(result.outputs["odd"]) == 30 and result.crashes > 8
     assert not (tmp_path / "odd").exists()
 
 
@@ -45,13 +45,13 @@ def test_files_of_several_cuts_are_rehearsed_and_a_part_that_is_joined_twice_is_
         join(sink, disk, parts, path)
 
     monkeypatch.setattr(RehearsedFiles, "join", counted)
-    simulate(halving(JsonLines("odd")), seeds=range(15), crashes=3)
-    assert len(joined) > 10 and min(joined) > 1
+    simulate(halving(JsonLines("odd")), seeds=range(8), crashes=3)
+    assert len(joined) > 5 and min(joined) > 1
     monkeypatch.setattr(
         RehearsedFiles, "join", lambda sink, disk, parts, path: join(sink, disk, [*parts, parts[0]], path)
     )
     with pytest.raises(ScheduleError, match="'odd'"):
-        simulate(halving(JsonLines("odd")), seeds=range(15), crashes=3)
+        simulate(halving(JsonLines("odd")), seeds=range(8), crashes=3)
 
 
 # -- objects ---------------------------------------------------------------------------------------------------------
@@ -72,9 +72,9 @@ def test_objects_of_several_cuts_are_published_once_also_by_attempts_after_the_o
         publish(opened, line)
 
     monkeypatch.setattr(Rolls, "publish", counted)
-    result = simulate(halving(OBJECTS), seeds=range(40), crashes=3)
-    assert len(result.outputs["odd"]) == 30 and result.crashes > 40
-    assert sum(count > 1 for count, _ in rolls) > 40 and sum(is_earlier for _, is_earlier in rolls) > 20
+    result = simulate(halving(OBJECTS), seeds=range(16), crashes=3)
+    assert len(result.outputs["odd"]) == 30 and result.crashes > 16
+    assert sum(count > 1 for count, _ in rolls) > 16 and sum(is_earlier for _, is_earlier in rolls) > 8
 
 
 @pytest.mark.slow

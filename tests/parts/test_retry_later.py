@@ -62,7 +62,7 @@ def retried(questions: list[str], f: Any, seeds: range = range(3), **options: An
 def test_each_record_is_answered_or_given_up_after_its_tries_whatever_crashes(answers: str):
     CALLS.clear()
     questions = [f"{kind} {number}" for kind in ("hard", "never", "wrong") for number in range(3)]
-    result = retried(questions, ask, range(20), tries=4, answers=answers)
+    result = retried(questions, ask, range(8), tries=4, answers=answers)
     assert sorted(result.outputs["answers"]) == ["HARD 0", "HARD 1", "HARD 2"] and result.restores
     given_up = {letter["record"]: (letter["tries"], letter["error"]) for letter in result.outputs["given_up"]}
     assert given_up == {

@@ -31,7 +31,7 @@ def test_a_crawler_that_crashes_visits_each_page_to_its_depth_once():
     found.feed(fetched.flat_map(links_of, name="links"))
     fetched.write(Collect(), name="pages")
     found.dead_letters.write(Collect(), name="too_deep")
-    result = simulate(flow, seeds=range(10), check=lambda outputs: len(outputs["too_deep"]) == 3 * 2**DEPTH)
+    result = simulate(flow, seeds=range(4), check=lambda outputs: len(outputs["too_deep"]) == 3 * 2**DEPTH)
     assert len(result.outputs["pages"]) == 2 ** (DEPTH + 1) - 1 and result.restores and result.cuts_with_log
 
 

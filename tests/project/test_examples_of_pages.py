@@ -31,7 +31,7 @@ def made_by_example(page: str, number: int = 0) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_the_free_loop_gives_what_the_page_says():
-    outputs = simulate(made_by_example("loops")["flow"], seeds=range(40), crashes=1).outputs
+    outputs = simulate(made_by_example("loops")["flow"], seeds=range(6), crashes=1).outputs
     assert {sink: sorted(order["id"] for order in outputs[sink]) for sink in ("done", "given_up")} == {
         "done": [1, 2],
         "given_up": [3],
@@ -84,7 +84,7 @@ def test_the_crawler_of_the_page_crawls():
         return {**page, "links": SITE.get(page["url"], ["deeper"])}
 
     flow = made_by_example("parts", 4)["crawler"](["http://a/"], fetch, delay=0.05)
-    outputs = simulate(flow, seeds=range(10)).outputs
+    outputs = simulate(flow, seeds=range(3)).outputs
     assert {page["url"] for page in outputs["pages"]} == {*SITE, "http://b/z"} and len(outputs["pages"]) == 5
     assert outputs["not_fetched"] == [{"url": "http://a/gone"}]
     assert {page["url"] for page in outputs["too_deep"]} == {"http://b/deeper"}
@@ -158,7 +158,7 @@ def test_the_versions_give_what_the_page_says():
 
 @pytest.mark.slow
 def test_the_class_on_columns_gives_the_totals_that_the_page_says():
-    result = simulate(made_by_example("columns")["flow"], seeds=range(20), parallelism=(1, 2))
+    result = simulate(made_by_example("columns")["flow"], seeds=range(6), parallelism=(1, 2))
     assert [row["total"] for row in sorted(result.outputs["sums"], key=lambda row: row["id"])] == [18, 12, 15]
     assert result.crashes
     assert result.rescaled
@@ -166,12 +166,12 @@ def test_the_class_on_columns_gives_the_totals_that_the_page_says():
 
 @pytest.mark.slow
 def test_the_vertex_program_gives_the_lengths_that_the_page_says():
-    result = simulate(made_by_example("columns", 1)["flow"], seeds=range(10), parallelism=(1, 2))
+    result = simulate(made_by_example("columns", 1)["flow"], seeds=range(4), parallelism=(1, 2))
     assert {row["vertex"]: row["length"] for row in result.outputs["lengths"]} == {1: 0, 2: 3, 3: 1, 4: 4}
 
 
 @pytest.mark.slow
 def test_the_changing_graph_gives_the_differences_that_the_page_says():
-    result = simulate(made_by_example("columns", 2)["flow"], seeds=range(10), parallelism=(1, 2))
+    result = simulate(made_by_example("columns", 2)["flow"], seeds=range(4), parallelism=(1, 2))
     found = {(row["version"], row["vertex"]): row["lowest"] for row in result.outputs["differences"]}
     assert found == {(0, 1): 1, (0, 2): 1, (0, 3): 1, (0, 4): 1, (1, 2): 2, (1, 3): 2, (1, 4): 2}

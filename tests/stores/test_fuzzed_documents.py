@@ -10,7 +10,7 @@ from tests.stores.fuzzing import fuzz
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [300, pytest.param(3_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [150, pytest.param(3_000, marks=pytest.mark.long)])
 def test_documents_that_were_changed_and_sealed_again_are_read_or_refused_in_one_line(tmp_path: Path, count: int):
     outcomes = fuzz(tmp_path, count, seed=1)
     for kind in ("job.json", "chain", "past", "graph", "manifest"):
