@@ -33,7 +33,7 @@ def sales(shop: str, *articles: str) -> list[Record]:
 @pytest.mark.slow
 def test_both_counters_count_the_sales_of_both_shops():
     inputs = {"north": sales("north", "pen", "ink", "pen"), "south": sales("south", "pen", "cap")}
-    printed = simulate(count_and_print.flow(NOWHERE, AT_ONCE), inputs, seeds=range(8), crashes=2).outputs["printed"]
+    printed = simulate(count_and_print.flow(NOWHERE, AT_ONCE), inputs, seeds=range(4), crashes=2).outputs["printed"]
     for printer in count_and_print.SHOPS:
         lines = {(row["article"], row["number"]) for row in printed if row["printer"] == printer}
         assert lines == {("pen", 1), ("pen", 2), ("pen", 3), ("ink", 1), ("cap", 1)}
@@ -59,7 +59,7 @@ def test_there_is_one_token_whatever_dies_and_nobody_inside_but_whom_it_let_in()
     simulate(
         token_ring.flow(NOWHERE, AT_ONCE),
         {"wishes": wishes, "token": [token]},
-        seeds=range(6),
+        seeds=range(3),
         crashes=2,
         invariant=one_token_and_at_most_one_inside,
         check_outputs=False,
@@ -70,7 +70,7 @@ def test_there_is_one_token_whatever_dies_and_nobody_inside_but_whom_it_let_in()
 @pytest.mark.slow
 def test_a_message_is_retried_four_times_at_most_after_pauses_that_double():
     messages = [{"message": refusals, "refusals": refusals} for refusals in range(7)]
-    settled = simulate(retry_queue.flow(NOWHERE, AT_ONCE), {"messages": messages}, seeds=range(6), crashes=2).outputs[
+    settled = simulate(retry_queue.flow(NOWHERE, AT_ONCE), {"messages": messages}, seeds=range(3), crashes=2).outputs[
         "settled"
     ]
     found = {row["message"]: (row["tries"], row["paused_ms"], row["delivered"]) for row in settled}
@@ -86,7 +86,7 @@ def test_a_conversation_ends_with_an_answer_a_decision_or_its_budget(tmp_path: P
     with closing(agent_loop.open_decisions(str(tmp_path))) as decisions, decisions:
         decisions.executemany("INSERT INTO decisions VALUES (?, ?)", [(2, "approved"), (3, "refused")])
     flow = agent_loop.flow(str(tmp_path), AT_ONCE, day_s=0.05)
-    finished = simulate(flow, {"requests": requests}, seeds=range(5), crashes=2).outputs["finished"]
+    finished = simulate(flow, {"requests": requests}, seeds=range(3), crashes=2).outputs["finished"]
     ended = {row["conversation"]: row["ended"] for row in finished}
     assert ended == {0: "The answer is 35", 1: "out of budget", 2: "The answer is 625", 3: "withheld", 4: "withheld"}
 
@@ -94,7 +94,7 @@ def test_a_conversation_ends_with_an_answer_a_decision_or_its_budget(tmp_path: P
 @pytest.mark.slow
 def test_a_crawl_has_each_page_once_and_none_that_robots_may_not_see():
     flow = crawler.flow(NOWHERE, 12, delay_s=0.001)
-    outputs = simulate(flow, seeds=range(4), crashes=2).outputs
+    outputs = simulate(flow, seeds=range(2), crashes=2).outputs
     urls = Counter(row["url"] for row in outputs["pages"])
     assert set(urls.values()) == {1}
     assert Counter(row["status"] for row in outputs["pages"]) == {"200": 6 * (12 + 5), "moved": 6 * 4, "disallowed": 6}
@@ -137,7 +137,7 @@ def reached(*versions: list[tuple[int, int, bool]]) -> list[set[int]]:
         for version, edges in enumerate(versions)
         for source, target, added in edges
     ]
-    rows = simulate(reachability.flow(NOWHERE), {"changes": changes}, seeds=range(5), crashes=2).outputs["reached"]
+    rows = simulate(reachability.flow(NOWHERE), {"changes": changes}, seeds=range(3), crashes=2).outputs["reached"]
     found: list[set[int]] = []
     for version in range(len(versions)):
         now = {row["vertex"]: row["reached"] for row in rows if row["version"] == version}

@@ -27,6 +27,7 @@ from examples.cyclic import (
     retry_queue,
     shortest_paths,
     token_ring,
+    transfers,
     triangles,
 )
 from tests.examples.killed import check_killed_once
@@ -38,19 +39,15 @@ from tests.examples.killed import check_killed_once
     [
         # There `pagerank` goes on until its ranks rest; here it makes some rounds.
         (pagerank, 200, 2, "rank@records=1000", 8),
-        (kmeans, 30, 2, "move@records=12", None),
-        (import_cycles, 160, 2, "cycle@records=5000", None),
         (nested_loops, 100, 1, "peel@records=3000", None),
-        (async_training, 160, 1, None, None),
         (crawler, 20, 2, None, None),
-        *((example, example.SIZE // 8, 1, None, None) for example in (count_and_print, token_ring)),
-        *((example, example.SIZE // 8, 1, None, None) for example in (retry_queue, agent_loop)),
+        (agent_loop, agent_loop.SIZE // 8, 1, None, None),
     ],
 )
 def test_a_run_that_is_killed_once_gives_what_spark_computes(
     example: ModuleType, size: int, parallelism: int, early: str | None, rounds: int | None, tmp_path: Path
 ):
-    """Those whose reference takes Spark many seconds are among the long tests alone, and in the simulator."""
+    """In rounds on columns, in nested loops, and in free loops with calls. The long tests have the others."""
     check_killed_once(example, tmp_path / "cuts", size, parallelism, early, rounds)
 
 
@@ -67,6 +64,7 @@ def test_a_run_that_is_killed_once_gives_what_spark_computes(
         *((example, 1, 3, example.SIZE // 8, 1) for example in (count_and_print, token_ring, retry_queue)),
         # In the first cut of the agent loop mostly calls are out, and often no message is under way: later have some.
         *((agent_loop, 3, 3, agent_loop.SIZE // 8, 1), (reachability, 1, 3, reachability.SIZE // 8, 2)),
+        (transfers, 1, 3, 400, 2),
     ],
 )
 def test_a_clean_run_and_one_that_is_killed_give_what_spark_computes(

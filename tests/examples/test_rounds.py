@@ -72,5 +72,5 @@ def test_what_there_is_after_two_rounds_is_what_spark_computes(example: ModuleTy
         assert found == pytest.approx(two)
         assert found != pytest.approx(one), "a round more makes a difference"
 
-    # Sums of floats depend on their order in their last digits.
-    simulate(flow, inputs, seeds=range(2), crashes=1, check_outputs=False, check=check)
+    # Without crashes: what these flows promise under them is shown beside them. Sums of floats depend on their order.
+    simulate(flow, inputs, seeds=[], check_outputs=False, check=check)

@@ -65,7 +65,7 @@ def halved(n: int) -> int:
     return n if n % 2 else halved(n // 2)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_object_faults.py and tests/on_ray/test_incremental_cuts.py have a half of it each
 def test_deltas_are_written_and_restored_while_requests_fail(
     location: str, s3: ObjectServer, tmp_path: Path, evidence: Evidence
 ):

@@ -114,6 +114,18 @@ def test_an_audit_whose_process_died_at_once_is_told_as_such(monkeypatch: pytest
     auditor.close()
 
 
+def test_nobody_sees_the_key_that_an_audit_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    stands_in = tmp_path / "python"
+    stands_in.write_text("#!/bin/sh\ncat > /dev/null\n")
+    stands_in.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(stands_in))
+    auditor = Auditor(str(tmp_path / "cuts"), "job", "every-cut", KEY)
+    shown = b"".join(map(told_of, descendants(os.getpid())))
+    auditor.close()
+    assert str(tmp_path / "cuts").encode() in shown
+    assert KEY not in shown and KEY.hex().encode() not in shown
+
+
 # -- on Ray --------------------------------------------------------------------------------------------------------
 
 
@@ -143,6 +155,7 @@ def watched_while_it_audits(job: Job, folder: Path) -> tuple[RunResult, bytes]:
     return result, shown[-1]
 
 
+@pytest.mark.long  # the demo in tests/examples is killed and audited, too, at its end
 @pytest.mark.usefixtures("local_ray")
 def test_cuts_are_audited_as_they_appear_and_nobody_sees_the_key(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
