@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 HANG_S = 300.0
 """No test waits for this long unless something hangs."""
 
-LOOK_S = 0.02
+LOOK_S = 0.05
 NUMBERED = (Generate, Items, Range)
 OPEN = 1 << 31
 

@@ -17,7 +17,7 @@ from backedge.faults import Faults, start_with_faults
 from backedge.recovery.stores.run_status import RunStatus
 from tests.gates import HANG_S, LOOK_S, Gate, Gated, wait_for
 
-PAUSE_S = 0.005
+PAUSE_S = 0.02
 """What goes round until a gate is open leaves the processors to others for this long in each round."""
 
 Record = tuple[int, int]
