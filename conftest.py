@@ -73,7 +73,11 @@ def has_room() -> bool:
 
 
 def pytest_configure() -> None:
-    """Choose the folder below which pytest and `own_home_and_temporary_folder` make theirs."""
+    """Choose the folder below which pytest and `own_home_and_temporary_folder` make theirs.
+
+    A shell has what it starts in the background ignore SIGINT, which all that tests start would inherit.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if has_room():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
