@@ -2,7 +2,7 @@
 
 - `sessions/`: starts Spark quietly, or reuses the current session.
 - `cut_tables/`: reads a job's folder as tables: verified first, and without running code from a cut.
-- `audit/`: checks cuts against eight statements.
+- `audit/`: checks cuts against nine statements.
 - `report/`: the verdict as data, as JSON and as an HTML page.
 - `prepare/`: cleans raw input and lays it out for a flow.
 - `compare/`: compares the output of a run with the result that Spark computes.

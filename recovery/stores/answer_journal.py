@@ -10,9 +10,9 @@ said in `recovery/protocol/answers.py`.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -33,6 +33,8 @@ from backedge.recovery.stores.store_calls import each, full_name, remove_below
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
 from backedge.recovery.stores.store_protocol import Store
 
+R = TypeVar("R")
+
 WRITER_BYTES = 6
 
 
@@ -44,9 +46,6 @@ class AnswerGroup(NamedTuple):
     operator: str
     attempt: Attempt
     content: bytes
-
-    def answers(self) -> Iterator[Known]:
-        return answers_in(self.content)
 
 
 def answers_in(content: bytes) -> Iterator[Known]:
@@ -80,12 +79,12 @@ class AnswerJournal:
 
     def read(self, operator: str, restored: Epoch) -> Iterator[tuple[Epoch, Known]]:
         """The answers of an operator that a restore of this cut reads, each with its segment."""
-        for group in self.groups(restored, operator):
-            for known in group.answers():
+        for group in self.each_group(restored, lambda group: group, operator):
+            for known in answers_in(group.content):
                 yield group.segment, known
 
-    def groups(self, restored: Epoch, operator: str | None = None) -> Iterator[AnswerGroup]:
-        """The groups that a restore of this cut reads, of one operator or of all."""
+    def each_group(self, restored: Epoch, of: Callable[[AnswerGroup], R], operator: str | None = None) -> list[R]:
+        """The result of a call for each group that a restore of this cut reads, of one operator or of all."""
         found = [
             (name, segment)
             for segment in self._segments()
@@ -93,10 +92,13 @@ class AnswerJournal:
             for name in self._store.list(f"{ANSWERS}/{epoch_folder(segment)}")
             if operator is None or answer_groups_of(operator, name)
         ]
-        groups: Iterable[AnswerGroup | None] = each(
-            self._store.reads_at_once, lambda one: self._group(*one), sorted(found)
-        )
-        yield from (group for group in groups if group is not None)
+
+        def call(name: str, segment: Epoch) -> list[R]:
+            group = self._group(name, segment)
+            return [] if group is None else [of(group)]
+
+        results = each(self._store.reads_at_once, lambda one: call(*one), sorted(found))
+        return [result for of_group in results for result in of_group]
 
     def _group(self, name: str, segment: Epoch) -> AnswerGroup | None:
         path = full_name(self._store, name)

@@ -55,7 +55,9 @@ def row_of_state(row: dict[str, Any]) -> dict[str, Any]:
     return {**columns, "key": str(key), "value": value}
 
 
-@pytest.mark.parametrize("table", FILES)
+@pytest.mark.parametrize(
+    "table", sorted(FILES.keys() - {"answers"})
+)  # they are in the journal, which no manifest lists
 def test_rows_are_those_of_the_same_files_in_a_folder(table: str, folder: Path, database: str):
     files = listed(database, table)
     found = [batch for share in batches(table, files) for batch in share]

@@ -4,8 +4,8 @@
    `lineage.py`, `manifest_checks.py`).
 2. Every file is hashed before any file is decoded (`file_verification.py`).
 3. Rows are checked in Spark's tasks: channels and logs (`channel_checks.py`), sources, sinks and keyed state
-   (`operator_checks.py`, `replaced_files.py`), the user's invariants (`invariants.py`). Only findings, up to a limit,
-   and one row per channel come back to the driver.
+   (`operator_checks.py`, `replaced_files.py`), answers of calls (`answer_checks.py`), the user's invariants
+   (`invariants.py`). Only findings, up to a limit, and one row per channel come back to the driver.
 
 The audit shares no code with the engine and asks nothing of it.
 """
@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from backedge.recovery.spark.audit import answer_checks
 from backedge.recovery.spark.audit.channel_checks import CHANNEL_STATEMENTS, REPORTED_COLUMNS, check_channels
 from backedge.recovery.spark.audit.cut_roles import CutRoles, Tables, union_rows
 from backedge.recovery.spark.audit.file_verification import file_findings, manifest_sizes, verify_files
@@ -57,10 +58,13 @@ def audit(
     epochs: Epochs = "latest",
     invariants: Mapping[str, str] | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    *,
+    has_journal: bool = True,
 ) -> Verdict:
     """Audit cuts of a job: the latest, all of them, or the given epochs. `progress` is called before each step.
 
-    `invariants` maps names to queries over the tables of a cut; each row that a query returns is a violation. Raises
+    `invariants` maps names to queries over the tables of a cut; each row that a query returns is a violation.
+    `has_journal`: whether the folder has the answers that were written since the previous cut. Raises
     `UnreadableError` if nothing can be audited, `InvariantError` if an invariant is not a valid query.
     """
     documents = read_documents(folder, epochs)
@@ -79,7 +83,9 @@ def audit(
     if audited:
         progress(f"checking cuts: {len(audited):,}")
         named = named_tables((invariants or {}).values())
-        tables = cut_tables(own, folder, sorted(readable), CHECKED | named)
+        asking = answer_checks.asking(cuts[epoch] for epoch in readable)
+        checked = CHECKED | answer_checks.TABLES if asking else CHECKED
+        tables = cut_tables(own, folder, sorted(readable), checked | named)
         with unreadable_files():
             # A wrong query is reported before the rows are compared, which takes longer.
             for epoch in audited if invariants else ():
@@ -87,7 +93,10 @@ def audit(
                 of_cut = tables if size < SMALL_BYTES else cut_tables(own, folder, [epoch], named)
                 found[epoch].invariants = check_invariants(own, of_cut, epoch, invariants or {})
             roles = _assign_roles(tables, {epoch: cuts[epoch] for epoch in readable}, places, audited)
-            _judge(own, roles, cuts, places, found)
+            for epoch in roles.previous.values() if asking else ():
+                folder.manifest(epoch)  # retention removes a cut before its answers, so the tables have them all
+            frames = answer_checks.answer_facts(roles, cuts, has_journal=has_journal) if asking else {}
+            _judge(own, roles, cuts, places, found, frames)
     return conclude(folder, documents, found, readable)
 
 
@@ -142,6 +151,7 @@ def _judge(
     cuts: Mapping[int, CutDocuments],
     places: Mapping[int, Place],
     found: Mapping[int, Found],
+    of_answers: Mapping[str, DataFrame],
 ) -> None:
     """Check the rows of all cuts at once and add each finding to its cut."""
     counted = {epoch: OperatorCounts() for epoch in roles.audited}
@@ -150,6 +160,7 @@ def _judge(
         "source": source_facts(roles),
         "sink": sink_facts(roles),
         "state": state_facts(roles),
+        **of_answers,
     }
     replaced = replaced_files(spark, roles, cuts)
     if replaced is not None:
@@ -163,6 +174,8 @@ def _judge(
                 counted[epoch].sources[row["operator"]] = row
             case "sink":
                 counted[epoch].sinks[row["operator"]] = row
+            case "paid" | "asked" | "journal":
+                counted[epoch].answers.setdefault(row["operator"], {}).update(row)
             case "replaced":
                 found[epoch].add(replaced_findings(cuts[epoch], row))
             case _:
@@ -172,6 +185,7 @@ def _judge(
         of_operators = check_operators(cuts[epoch], counted[epoch], cuts.get(before or 0), is_first=is_first)
         found[epoch].counted = counted[epoch]
         found[epoch].add(of_operators)
+        found[epoch].add(answer_checks.check_answers(cuts[epoch], counted[epoch].answers))
 
 
 def _collected(frames: Mapping[str, DataFrame]) -> Iterator[tuple[str, int, Facts]]:

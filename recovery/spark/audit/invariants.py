@@ -28,6 +28,7 @@ _UNREAD = "backedge: a value that could not be read"
 _VALUES: Mapping[str, Mapping[str, str]] = {
     "state": {"key": "`key` IS NULL AND kind IN ('value', 'timer')", "value": "`value` IS NULL"},
     "in_flight": {"record": "record IS NULL"},
+    "answers": {"answer": "`answer` IS NULL AND NOT set_aside"},
 }
 
 

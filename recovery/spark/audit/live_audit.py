@@ -130,8 +130,9 @@ class Watch:
             os.remove(os.path.join(self._held, name))
 
     def _audit(self, path: str, epoch: int) -> None:
-        # The previous cut is held as well: statement 8 compares with it.
-        verdict = audit(self._spark(), JobFolder.open(path, self._key), [epoch])
+        # The previous cut is held as well: statement 8 compares with it. The journal is not.
+        has_journal = path == self._path
+        verdict = audit(self._spark(), JobFolder.open(path, self._key), [epoch], has_journal=has_journal)
         self._audited.add(epoch)
         line = verdict.failures[0] if verdict.failures else verdict.lines()[-1].strip()
         self._report({"epoch": epoch, "consistent": verdict.consistent, "line": line})

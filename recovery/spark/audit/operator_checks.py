@@ -136,10 +136,11 @@ Counts = Mapping[str, int]
 
 @dataclass
 class OperatorCounts:
-    """Figures aggregated from the rows of a cut: sources and sinks by operator, state by operator, task and layer."""
+    """Figures aggregated from the rows of a cut: state by operator, task and layer, the others by operator."""
 
     sources: dict[str, Facts] = field(default_factory=dict[str, Facts])
     sinks: dict[str, Facts] = field(default_factory=dict[str, Facts])
+    answers: dict[str, Facts] = field(default_factory=dict[str, Facts])
     state: dict[tuple[str, int, int], Facts] = field(default_factory=dict[tuple[str, int, int], Facts])
 
     def read(self, source: str) -> int | None:

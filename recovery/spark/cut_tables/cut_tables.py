@@ -9,7 +9,7 @@ the manifests by file path; folder names have no meaning.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql import Window
@@ -33,7 +33,8 @@ _arrow_udf: Any = cast(Any, F).arrow_udf
 # Table on disk -> the tables that are made of it.
 _MADE_OF = {"state": {"state", "state_layers"}, "log": {"log", "in_flight"}}
 _KIND = columns_of(TABLES["files"]).index("table")
-_PLACE = "_place string, epoch bigint, attempt bigint, task string, task_index int, `of` string, layer int"
+_OF_CUT = "_place string, epoch bigint, attempt bigint"
+_PLACE = f"{_OF_CUT}, task string, task_index int, `of` string, layer int"
 
 
 def cut_tables(
@@ -50,8 +51,10 @@ def cut_tables(
         if table in names
     }
     files = rows_of("files", folder, manifests)
+    if "answers" in names:
+        found["answers"] = _answers(spark, folder, manifests)
     for table in FILES:
-        if table != "rows" and not _MADE_OF.get(table, {table}).isdisjoint(names):
+        if table not in ("rows", "answers") and not _MADE_OF.get(table, {table}).isdisjoint(names):
             found[table] = _from_files(spark, folder, table, files)
     if "state" in found:
         found["state_layers"] = _with_values(found["state"])
@@ -79,6 +82,19 @@ def _from_files(spark: SparkSession, folder: JobFolder, table: str, files: Seque
     columns = [F.col(name).alias(RENAMED.get(table, {}).get(name, name)) for name in columns_of(FILES[table])]
     joined = rows.select("_place", *columns).join(owned, "_place").drop("_place")
     return joined.withColumnsRenamed({"of": "loop" if table == "log" else "operator"})
+
+
+def _answers(spark: SparkSession, folder: JobFolder, manifests: Mapping[int, Mapping[str, Any]]) -> DataFrame:
+    """The answers that a restore of each cut reads in the journal."""
+    groups = folder.answers(manifests)
+    places = [
+        (os.path.join(folder.path, group.name), group.epoch, manifests[group.epoch]["attempt"], *group[4:])
+        for group in groups
+    ]
+    rows = read_listed(spark, "answers", sorted({(folder.path, *group[1:4]) for group in groups}))
+    owned = local_frame(spark, places, f"{_OF_CUT}, operator string, segment bigint, answered_attempt bigint")
+    answer = _arrow_udf(pairs, PAIRS)(F.lit("pending"), F.when(~F.col("set_aside"), F.col("data")))
+    return rows.join(F.broadcast(owned), "_place").withColumn("answer", answer["value"])
 
 
 # -- values inside pickles and batches ---------------------------------------------------------------------------

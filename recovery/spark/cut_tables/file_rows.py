@@ -16,6 +16,7 @@ from backedge.recovery.spark.cut_tables.table_files import opened_table
 from backedge.recovery.spark.cut_tables.table_rows import as_state
 from backedge.recovery.spark.cut_tables.table_schemas import RENAMED
 from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.answer_journal import answers_in
 from backedge.recovery.stores.digests import file_has_digest
 from backedge.recovery.stores.names import is_of_rows, parts_of
 from backedge.recovery.stores.parquet_tables import pa
@@ -63,6 +64,10 @@ def stored_batches(table: str, folder: str, name: str, size: int, digest: str) -
     Those of a process class's table are in columns of `state`.
     """
     with verified_file(folder, name, size, digest) as file:
+        if table == "answers":
+            file.seek(0)
+            yield _answer_rows(file.read())
+            return
         try:
             for batch in opened_table(table, file).batches():
                 rows = pa.table(batch.columns, batch.schema.names)
@@ -72,6 +77,13 @@ def stored_batches(table: str, folder: str, name: str, size: int, digest: str) -
                 f"{os.path.join(folder, name)} is what the manifest names, and no table of this version: "
                 f"{one_line(error)}; read it with the version that wrote it"
             ) from error
+
+
+def _answer_rows(content: bytes) -> Any:
+    rows = [(str(known.question), not known.answer, known.cost, known.answer) for known in answers_in(content)]
+    kinds = {"question": pa.string(), "set_aside": pa.bool_(), "cost": pa.float64(), "data": pa.binary()}
+    columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
+    return pa.record_batch([pa.array(c, kind) for c, kind in zip(columns, kinds.values(), strict=True)], list(kinds))
 
 
 def batches_of(table: str, file: Listed, cut: Mapping[str, Any], schema: Any) -> Iterator[Any]:
@@ -91,6 +103,8 @@ def batches_of(table: str, file: Listed, cut: Mapping[str, Any], schema: Any) ->
             _add_values(columns)
         elif table == "in_flight":
             columns = _per_record(columns)
+        elif table == "answers":
+            columns["answer"] = [pair_of("pending", data).value if data else None for data in columns["data"]]
         count = len(next(iter(columns.values())))
         columns.update({name: [value] * count for name, value in cut.items()})
         yield pa.record_batch([pa.array(columns[field.name], field.type) for field in schema], schema=schema)

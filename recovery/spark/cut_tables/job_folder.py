@@ -11,10 +11,13 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from backedge.graphs.ids import Epoch
 from backedge.graphs.wording import one_line
 from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.answer_journal import AnswerGroup
 from backedge.recovery.stores.cut_reader import CutReader
+from backedge.recovery.stores.digests import digest_of_constant
 from backedge.recovery.stores.documents import opened
 from backedge.recovery.stores.folder_store import FolderStore, local_path
 from backedge.recovery.stores.job_identity import jobs_in
@@ -40,6 +43,23 @@ class Unrecorded(NamedTuple):
     epoch: int
     attempt: int
     follows: int | None
+
+
+class AnswerFile(NamedTuple):
+    """A verified group of answers that a restore of the cut `epoch` reads."""
+
+    epoch: int
+    name: str
+    size: int
+    digest: str
+    operator: str
+    segment: Epoch
+    attempt: int
+
+    @staticmethod
+    def of(group: AnswerGroup) -> AnswerFile:
+        name, segment, operator, attempt, content = group
+        return AnswerFile(segment, name, len(content), digest_of_constant(content), operator, segment, attempt)
 
 
 class MalformedDocumentError(UnreadableError):
@@ -123,6 +143,14 @@ class JobFolder:
     def graph(self, graph_hash: str) -> dict[str, Any]:
         """A stored graph: its operators and edges."""
         return _read(self.path, lambda: self._cuts.graph(graph_hash))
+
+    def answers(self, epochs: Iterable[int]) -> list[AnswerFile]:
+        """The groups of answers that a restore of each of these cuts reads. All of them are verified."""
+        cuts, journal = sorted(map(Epoch, epochs)), self._cuts.answers
+        found = _read(self.path, lambda: journal.each_group(cuts[0], AnswerFile.of)) if cuts else []
+        return [
+            file._replace(epoch=cut) for cut in cuts for file in found if journal.segments.are_read(file.segment, cut)
+        ]
 
     def foreign_file(self, name: str) -> str | None:
         """The reason why no store can have written this file (a link, say); None if there is none or it is missing."""

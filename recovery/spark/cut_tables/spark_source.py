@@ -174,6 +174,11 @@ def _epochs(epoch: str) -> Epochs:
 
 
 def _files(table: str, folder: JobFolder, manifests: dict[int, dict[str, Any]]) -> Iterator[_File | _Layers]:
+    if table == "answers":
+        for epoch, name, size, digest, operator, segment, by in folder.answers(manifests):
+            cut = {"epoch": epoch, "attempt": manifests[epoch]["attempt"], "operator": operator}
+            yield _File((folder.path, name, size, digest), {**cut, "segment": segment, "answered_attempt": by})
+        return
     on_disk, owner = _ON_DISK.get(table, (table, "operator"))
     layers: dict[tuple[Any, ...], list[tuple[int, _File]]] = {}
     for epoch, attempt, task, index, kind, of, name, size, digest, layer in rows_of("files", folder, manifests):

@@ -38,6 +38,8 @@ TABLES: Mapping[str, str] = {
     "transactions": f"{_CUT}, operator string, task_index int, name string, prepared_epoch bigint, "
     "prepared_attempt bigint, records bigint",
     "rounds": f"{_CUT}, {_TASK}, phase string, current string, data binary",
+    "answers": f"{_CUT}, operator string, segment bigint, answered_attempt bigint, question string, `answer` string, "
+    "set_aside boolean, cost double",
 }
 """Table -> its columns and types, as Spark DDL."""
 
@@ -49,8 +51,12 @@ FILES: Mapping[str, str] = {
     "rows": "kind string, key_group int, key_int bigint, key_str string, `key` string, `value` string",
     "transactions": "name string, epoch bigint, attempt bigint, records bigint",
     "rounds": "phase string, current string, data binary",
+    "answers": "question string, set_aside boolean, cost double, data binary",
 }
-"""Table on disk -> the columns read from its files; of "rows", what `table_rows.py` makes of them."""
+"""Table on disk -> the columns read from its files; of "rows", what `table_rows.py` makes of them.
+
+Those of "answers" are groups of the journal, which no manifest lists.
+"""
 
 RENAMED: Mapping[str, Mapping[str, str]] = {"transactions": {"epoch": "prepared_epoch", "attempt": "prepared_attempt"}}
 """Table on disk -> columns renamed because their names clash with those of the cut."""

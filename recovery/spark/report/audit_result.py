@@ -72,6 +72,7 @@ def conclude_cut(cut: CutDocuments, place: Place, found: Found, is_readable: boo
         tasks=[_task_facts(cut, task) for task in manifest["tasks"]],
         channels=sorted(found.channels, key=lambda one: (one["edge"], one["sender_index"], one["receiver_index"])),
         positions=list(_position_facts(cut, found)),
+        answers=list(_answer_facts(found)),
         sizes=sizes,
         statements=[
             StatementResult(
@@ -140,6 +141,11 @@ def _compared(
     yield 6, f"{counted(kinds['source'], 'source')}, {counted(kinds['sink'], 'sink')}; output: {before}"
     yield 7, counted(len(found.invariants), "invariant") if found.invariants else "no invariant was given"
     yield 8, before
+    used = sum(row.get("used_since") or 0 for row in found.counted.answers.values())
+    yield (
+        9,
+        f"{counted(used, 'answer')} used since the previous cut" if used else "no answer used since the previous cut",
+    )
 
 
 def _task_facts(cut: CutDocuments, task: Facts) -> Facts:
@@ -153,6 +159,15 @@ def _task_facts(cut: CutDocuments, task: Facts) -> Facts:
         "state_rows": task["state_rows"],
         "bytes": sum(file["size"] for _, file in layered_files(task)),
     }
+
+
+def _answer_facts(found: Found) -> Iterator[Facts]:
+    """What each operator has paid for up to this cut, and what no record has used."""
+    for operator, row in sorted(found.counted.answers.items()):
+        if answers := row.get("answers"):
+            unused, cost_unused = answers - row["used"], row["cost"] - row["cost_used"]
+            facts = {"operator": operator, "answers": answers, "cost": row["cost"], "unused": unused}
+            yield {**facts, "cost_unused": cost_unused, "second": row.get("second") or 0}
 
 
 def _position_facts(cut: CutDocuments, found: Found) -> Iterator[Facts]:

@@ -23,6 +23,7 @@ STATEMENTS: Mapping[int, str] = {
     6: "positions and output match what was sent and written up to the cut",
     7: "the invariants of the flow hold",
     8: "nothing moves backwards from one cut to the next",
+    9: "every answer that was used is in the journal, and none was used twice",
 }
 """What must hold of a cut, in words."""
 
@@ -112,7 +113,7 @@ class InvariantResult:
 class CutVerdict:
     """The verdict on one cut. `previous` is the cut before it in its lineage, None for the first.
 
-    docs/audit.md describes graph, tasks, channels, positions and sizes.
+    docs/audit.md describes graph, tasks, channels, positions, answers and sizes.
     """
 
     epoch: int
@@ -126,6 +127,7 @@ class CutVerdict:
     tasks: Sequence[Facts] = ()
     channels: Sequence[Facts] = ()
     positions: Sequence[Facts] = ()
+    answers: Sequence[Facts] = ()
     sizes: Facts = field(default_factory=Facts)
     statements: Sequence[StatementResult] = ()
     invariants: Sequence[InvariantResult] = ()
@@ -133,7 +135,7 @@ class CutVerdict:
 
     @property
     def consistent(self) -> bool:
-        """Whether statements 1 to 6 and 8 hold. The user's invariants are judged separately."""
+        """Whether all statements but 7 hold. The user's invariants are judged separately."""
         return not self.findings
 
     @property
@@ -148,9 +150,10 @@ class CutVerdict:
         if sizes["log_records"] is not None:
             logged += f" with {sizes['log_records']:,} records"
         channels = f"{sizes['channels']:,} channels, {sizes['digested']:,} digested, {sizes['counted']:,} counted"
+        paid = "".join(f"; {_paid(one)}" for one in self.answers)
         return (
             f"epoch {self.epoch}, attempt {self.attempt}, {self.policy}: {len(self.tasks):,} tasks, {channels}; "
-            f"{sizes['state_rows']:,} rows of state, {logged}, {sizes['bytes']:,} bytes"
+            f"{sizes['state_rows']:,} rows of state, {logged}, {sizes['bytes']:,} bytes{paid}"
         )
 
     def to_json(self) -> Facts:
@@ -163,6 +166,18 @@ class CutVerdict:
             "invariants": [{**asdict(one), "holds": one.holds} for one in self.invariants],
             "findings": [asdict(found) for found in self.findings],
         }
+
+
+def _paid(facts: Facts) -> str:
+    """What an operator has paid for, and what of it in vain.
+
+    >>> _paid({"operator": "ask", "answers": 9, "cost": 4.5, "unused": 2, "cost_unused": 1.0, "second": 1})
+    'ask: 9 answers paid (cost 4.5), 2 not used (cost 1), 1 paid twice'
+    """
+    costs = [f" (cost {facts[name]:g})" if facts["cost"] else "" for name in ("cost", "cost_unused")]
+    second = f", {facts['second']:,} paid twice" if facts["second"] else ""
+    paid = f"{facts['operator']}: {counted(facts['answers'], 'answer')} paid{costs[0]}"
+    return f"{paid}, {facts['unused']:,} not used{costs[1]}{second}"
 
 
 @dataclass(frozen=True)
@@ -187,7 +202,7 @@ class Verdict:
 
     @property
     def consistent(self) -> bool:
-        """Whether statements 1 to 6 and 8 hold in every cut."""
+        """Whether all statements but 7 hold in every cut."""
         return not self.findings
 
     @property
