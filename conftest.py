@@ -163,8 +163,6 @@ def own_home_and_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> I
             environment.setenv(variable, options)
         # tempfile remembers the folder that it found first.
         environment.setattr(tempfile, "tempdir", None)
-        # In the background of a script Ctrl-C is ignored, and so it would be by the processes that tests interrupt.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
     shutil.rmtree(temporary, ignore_errors=True)
 
