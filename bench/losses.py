@@ -2,17 +2,17 @@
 
 A model on loopback answers after 0.05 to 0.8 s and counts; a call that comes again is a new call to it. Each system is
 a small program in `bench/peers/losses_*.py` that has conversations of one to six calls, eight at a time. First it runs
-undisturbed. Then one of its processes after the other is killed, and at last all of them, with the Ray that it has
-started. When its main process has died, the rest is ended and the program is started again. A kill comes some time
-after new progress; these times are drawn, and the same for all systems.
+undisturbed. Then its main process, or one in which Ray runs code for it, is killed again and again, and at last all of
+its processes, with the Ray that it has started. When the main process has died, the rest is ended and the program is
+started again. A kill comes some time after new progress; these times are drawn, and the same for all systems.
 
 - lost: conversations that are not in the storage of the program at the end. ended_twice: those that are in it again.
-- answered_again: calls made again although their answer was used for the next call of the conversation, or was sent at
-  least half a second before a process died. running_again: all others made again.
+- answered_again: calls made again although the conversation had gone on after their answer: its next call was made, or,
+  since none follows the last one, a second passed without a kill. running_again: all others made again.
 - progress_s: from a kill to the first call that was never made before.
 - lines: those of the program without docstrings and comments, as `ast.unparse` writes them.
 
-With fewer conversations (`--records`) there are fewer kills.
+With fewer conversations (`--records`) there are fewer kills. With all of them, the table of docs/losses.md is written.
 """
 
 from __future__ import annotations
@@ -60,11 +60,17 @@ CALLS_MAX = 6
 KILLS = 20
 CALL_S = (0.05, 0.8)
 PAUSE_S = (0.5, 4.0)
-DURABLE_S = 0.5
+ENDED_S = 1.0
 TIMEOUT_S = 600.0
 RESTARTS_MAX = 3 * KILLS
 
+NOT_THE_PROGRAMS = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
+"""Processes of Ray that run no code of a program. A node ends with its agents."""
+
 DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+PAGE = Path(ROOT, "docs", "losses.md")
+BEGIN, END = "<!-- written by `python -m bench losses` -->\n", "<!-- until here -->\n"
 
 Question = tuple[int, int]
 """A conversation, and how often the model has answered in it."""
@@ -81,6 +87,8 @@ def run(options: Options) -> Report:
         if all(importlib.util.find_spec(module) for module in needed):
             found[system] = of_system(system, conversations, options.seed)
             print(f"{system}: {found[system]}", file=sys.stderr, flush=True)
+    if conversations == CONVERSATIONS and found.keys() == SYSTEMS.keys():
+        write_page(found)
     return compare(found, conversations)
 
 
@@ -132,7 +140,7 @@ def of_system(system: str, conversations: int, seed: int) -> Losses:
 
     model = Model(seed)
     with started(system, model, conversations) as program:
-        kills_s = kill_some(program, model, KILLS * conversations // CONVERSATIONS, random.Random(seed))
+        kills_s = kill_some(program, model, KILLS * conversations // CONVERSATIONS, seed)
         program.until(program.has_ended)
         ended = Counter(program.ended())
     needed = sum(model.length(conversation) for conversation in range(conversations))
@@ -203,16 +211,18 @@ class Model:
 
 
 def divide(calls: Mapping[Question, Sequence[Call]], kills_s: Sequence[float]) -> tuple[int, int]:
-    """How many calls were made again that had been answered, and how many others."""
+    """How many calls were made again after which the conversation had gone on, and how many others."""
     answered = running = 0
     for (conversation, number), made in calls.items():
-        following = calls.get((conversation, number + 1), ())
+        following = calls.get((conversation, number + 1))
         for before, again in pairwise(made):
-            was_used = any(call.at_s < again.at_s for call in following)
-            sent_s = before.answered_s
-            was_durable = sent_s is not None and not any(abs(at_s - sent_s) < DURABLE_S for at_s in kills_s)
-            answered += was_used or was_durable
-            running += not (was_used or was_durable)
+            if following:
+                has_gone_on = following[0].at_s < again.at_s
+            else:
+                sent_s = before.answered_s
+                has_gone_on = sent_s is not None and not any(abs(at_s - sent_s) < ENDED_S for at_s in kills_s)
+            answered += has_gone_on
+            running += not has_gone_on
     return answered, running
 
 
@@ -277,7 +287,11 @@ class Program:
 
     def kill_one(self, rng: random.Random) -> None:
         """Kill the main process or one in which Ray runs code of the program."""
-        workers = [pid for pid, command in self._processes() if command.startswith("ray::") and "IDLE" not in command]
+        workers = [
+            pid
+            for pid, command in self._processes()
+            if command.startswith("ray::") and not command.startswith(NOT_THE_PROGRAMS)
+        ]
         os.kill(rng.choice([self._main.pid, *sorted(workers)]), signal.SIGKILL)
 
     def end(self) -> None:
@@ -313,12 +327,13 @@ def started(system: str, model: Model, conversations: int) -> Generator[Program]
             in_event_loop(runner.cleanup()).result()
 
 
-def kill_some(program: Program, model: Model, kills: int, rng: random.Random) -> list[float]:
+def kill_some(program: Program, model: Model, kills: int, seed: int) -> list[float]:
     """Kill a process some time after each progress, and at last all of them, unless the program ends. Returns when."""
+    moments, choices = random.Random(seed), random.Random(seed + 1)
     kills_s: list[float] = []
     while len(kills_s) <= kills:
         program.until(lambda: model.new_s > max(kills_s, default=0.0) or program.has_ended())
-        program.let_run(rng.uniform(*PAUSE_S))
+        program.let_run(moments.uniform(*PAUSE_S))
         if program.has_ended():
             break
         is_last = len(kills_s) == kills
@@ -326,7 +341,7 @@ def kill_some(program: Program, model: Model, kills: int, rng: random.Random) ->
         if is_last:
             program.end()
         else:
-            program.kill_one(rng)
+            program.kill_one(choices)
     return kills_s
 
 
@@ -337,3 +352,23 @@ def lines_of(system: str) -> int:
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node):
             node.body = node.body[1:] or [ast.Pass()]
     return sum(map(bool, ast.unparse(tree).splitlines()))
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def table(found: Mapping[str, Losses]) -> str:
+    """The figures of all systems, a row each."""
+    heads = [name.replace("_", " ") for name in Losses._fields]
+    rows = [["", *heads], ["---", *["---:"] * len(heads)]]
+    rows += [
+        [system, *(f"{figure:.3g}" if isinstance(figure, float) else str(figure) for figure in losses)]
+        for system, losses in found.items()
+    ]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def write_page(found: Mapping[str, Losses]) -> None:
+    """Put the table into the page."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{rest.partition(END)[2]}")

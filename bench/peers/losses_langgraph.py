@@ -42,9 +42,11 @@ async def main() -> None:
             config = {"configurable": {"thread_id": str(number)}}
             async with places:
                 state = await graph.aget_state(config)
-                if state.next or not state.values:
-                    new = None if state.next else {"conversation": number, "messages": []}
-                    await graph.ainvoke(new, config, durability="sync")
+                # `next` is empty as well if a node has returned and its step has not ended.
+                if state.created_at is None:
+                    await graph.ainvoke({"conversation": number, "messages": []}, config, durability="sync")
+                elif not has_ended(state.values["messages"]):
+                    await graph.ainvoke(None, config, durability="sync")
                 state = await graph.aget_state(config)
             return number if has_ended(state.values["messages"]) else None
 
