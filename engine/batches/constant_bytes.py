@@ -38,25 +38,28 @@ def constant_bytes(value: Any) -> bytes:
     return b"".join(constant_pieces(value))
 
 
+def pieces_in(data: memoryview) -> list[memoryview]:
+    """The pieces of which `constant_pieces` has made these bytes."""
+    count = int(np.frombuffer(data, "<i8", 1)[0])
+    pieces, start = list[memoryview](), 0
+    for size in (8 * (count + 1), *np.frombuffer(data, "<i8", count, 8).tolist()):
+        end = start + size + _padding(size)
+        pieces += [data[start : start + size], data[start + size : end]]
+        start = end
+    return pieces
+
+
 def constant_of(pieces: Sequence[Any]) -> Any:
-    """Decode a constant of the pieces that `constant_pieces` has made. Its arrays are views of them."""
+    """Decode the pieces of a constant. Its arrays are views of them."""
     head, *buffers = (memoryview(piece).toreadonly() for piece in pieces[2::2])
     return pickle.loads(head, buffers=buffers)
 
 
 def constant_in(data: memoryview) -> Any:
     """Decode the value of a constant. Its arrays are views of the bytes."""
-    data = data.toreadonly()
-    count = int(np.frombuffer(data, "<i8", 1)[0])
-    sizes = np.frombuffer(data, "<i8", count, 8).tolist()
-    position, buffers = 8 * (count + 1), list[memoryview]()
-    for size in sizes:
-        position += _padding(position)
-        buffers.append(data[position : position + size])
-        position += size
-    return pickle.loads(buffers[0], buffers=buffers[1:])
+    return constant_of(pieces_in(data))
 
 
 def _padding(size: int) -> int:
-    """How many bytes follow so many, so that the next ones are aligned."""
+    """The number of bytes that align what follows `size` bytes."""
     return -size % ALIGNED

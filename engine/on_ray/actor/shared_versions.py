@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from backedge.engine.batches.constant_bytes import constant_in, constant_of
+from backedge.engine.batches.constant_bytes import constant_of, pieces_in
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.job_store import TasksInFolder
 from backedge.engine.operators.published import made_version
@@ -67,13 +67,13 @@ class SharedVersions:
         name = (versions.name, number)
         found: Found[Any] | None = self._ask("find", name)
         if found is not None and isinstance(found.where, VersionFile):
-            found = self._ask("loaded", name, found.where, [cluster.put_pieces([self._stored(found.where)])])
+            pieces = pieces_in(memoryview(self._stored(found.where)))
+            found = self._ask("loaded", name, found.where, [cluster.put_pieces(pieces)])
         if found is None:
             raise AttemptOverError(f"attempt {self._attempt} is over")
         if found.where is None:
             raise versions.not_kept(number, found.kept)
-        pieces = self._get(found.where[0])
-        return constant_of(pieces) if len(pieces) > 1 else constant_in(memoryview(pieces[0]))
+        return constant_of(self._get(found.where[0]))
 
     def _stored(self, version: VersionFile) -> bytes:
         if self._store is None:
