@@ -223,7 +223,7 @@ class KeptAnswersOperator(MapAsyncOperator):
         cost: float = 0
         try:
             cost = self._cost_of(result, error)
-            self._pay(question)
+            self._pay(question, cost)
         except TaskError as failure:
             self._unpaid = failure
         self._add("answers", "cost", cost)
@@ -237,13 +237,17 @@ class KeptAnswersOperator(MapAsyncOperator):
         budget = self._kind.budget
         return budget is not None and self._questions.spent(self._payer(self.waiting[call_id])) >= budget
 
-    def _pay(self, question: Question) -> None:
-        """An answer has become known, or a record has asked for one that was: both are state, so this happens once."""
+    def _pay(self, question: Question, cost: float | None = None) -> None:
+        """An answer has become known, or a record has asked for one that was: both are state, so this happens once.
+
+        Without its `cost`, the answer is asked for it.
+        """
         if self._kind.budget is None:
             return
         call_id, answer = self._calls.get(question), self._questions.answer(question)
         if call_id is not None and answer is not None and answer != SET_ASIDE:
-            self._questions.spend(self._payer(self.waiting[call_id]), self._cost_of(*opened(self.name, answer)))
+            cost = self._cost_of(*opened(self.name, answer)) if cost is None else cost
+            self._questions.spend(self._payer(self.waiting[call_id]), cost)
 
     def _add(self, answers: str, costs: str, cost: float) -> None:
         self._paid[answers] += 1
@@ -261,8 +265,8 @@ class KeptAnswersOperator(MapAsyncOperator):
             return 0
         try:
             found: Any = answer[cost] if isinstance(cost, str) else cost(answer)
-        except USER_RAISED as error:
-            raise user_error(self.name, error, answer, hook="cost", can_set_aside=False) from error
+        except USER_RAISED as raised:
+            raise user_error(self.name, raised, answer, hook="cost", can_set_aside=False) from raised
         if isinstance(found, bool) or not isinstance(found, int | float) or not found >= 0:
             raise MisuseError(
                 f"operator {self.name!r}: cost= gives {show(found)} for the answer {show(answer)}: it must be a number "
