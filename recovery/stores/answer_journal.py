@@ -93,12 +93,12 @@ class AnswerJournal:
             if operator is None or answer_groups_of(operator, name)
         ]
 
-        def call(name: str, segment: Epoch) -> list[R]:
-            group = self._group(name, segment)
-            return [] if group is None else [of(group)]
+        def call(one: tuple[str, Epoch]) -> R | None:
+            group = self._group(*one)
+            return None if group is None else of(group)
 
-        results = each(self._store.reads_at_once, lambda one: call(*one), sorted(found))
-        return [result for of_group in results for result in of_group]
+        results = each(self._store.reads_at_once, call, sorted(found))
+        return [result for result in results if result is not None]
 
     def _group(self, name: str, segment: Epoch) -> AnswerGroup | None:
         path = full_name(self._store, name)
