@@ -34,12 +34,12 @@ from aiohttp import web
 from backedge import Collect, Flow, Items, Range
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.api.job_handle import Job
-from backedge.engine.operators.async_calls import in_event_loop
 from bench.measuring import Limit, Report, Samples, at_least, interleaved
 from bench.notes import note, read_notes
 from bench.options import Options
 from bench.ours import BenchError, begin, run_to_end
 from bench.session import session
+from examples.cyclic.loopback import serve
 
 LIMITS = {"again": 0.95}
 LATER_MS_MAX = 20.0
@@ -157,12 +157,6 @@ class Service:
         least, most = CALL_S
         return least * (most / least) ** random.Random(self._seed + question).random()
 
-    async def serve(self) -> tuple[web.ServerRunner, str]:
-        runner = web.ServerRunner(web.Server(self.answer))
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return runner, f"http://127.0.0.1:{runner.addresses[0][1]}/"
-
 
 class Asking(NamedTuple):
     """A record: where the service is, its number, and how often it was asked."""
@@ -193,16 +187,13 @@ class Client:
 def killed_run(answers: str, records: int, rng: random.Random) -> Deaths:
     """Ask the service, kill processes meanwhile, and count what was asked more than once."""
     service = Service(seed=rng.randrange(1 << 30))
-    runner, url = in_event_loop(service.serve()).result()
-    try:
-        with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
-            notes = f"{folder}/left"
-            job = begin(rounds(url, records, notes, answers), f"{folder}/cuts", EVERY_S, dict(ASKING))
-            deaths = kill_some(job, rng)
-            done = job.wait().outputs["done"]
-            left = [(at_s, int(question)) for at_s, question in read_notes(notes)]
-    finally:
-        in_event_loop(runner.cleanup()).result()
+    url = serve(service.answer)
+    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
+        notes = f"{folder}/left"
+        job = begin(rounds(url, records, notes, answers), f"{folder}/cuts", EVERY_S, dict(ASKING))
+        deaths = kill_some(job, rng)
+        done = job.wait().outputs["done"]
+        left = [(at_s, int(question)) for at_s, question in read_notes(notes)]
     if sorted(done) != list(range(records)):
         raise BenchError(f"{len(done)} of {records} records came out: the run is not right")
     return count(service.asked, left, deaths)

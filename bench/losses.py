@@ -39,11 +39,11 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from backedge.engine.operators.async_calls import in_event_loop
 from bench.measuring import Limit, Report, Samples
 from bench.options import Options
 from bench.ours import BenchError
 from bench.session import NICENESS, ROOT
+from examples.cyclic.loopback import serve
 
 OURS = "backedge"
 SYSTEMS = {
@@ -203,12 +203,6 @@ class Model:
         least, most = CALL_S
         return least * (most / least) ** random.Random(f"{self._seed} {question}").random()
 
-    async def serve(self) -> tuple[web.ServerRunner, str]:
-        runner = web.ServerRunner(web.Server(self.answer))
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return runner, f"http://127.0.0.1:{runner.addresses[0][1]}/"
-
 
 def divide(calls: Mapping[Question, Sequence[Call]], kills_s: Sequence[float]) -> tuple[int, int]:
     """How many calls were made again after which the conversation had gone on, and how many others."""
@@ -316,15 +310,14 @@ class Program:
 
 @contextmanager
 def started(system: str, model: Model, conversations: int) -> Generator[Program]:
-    """A program and the model that it asks, for the duration of the block."""
-    runner, url = in_event_loop(model.serve()).result()
+    """A program, which asks this model, for the duration of the block."""
+    url = serve(model.answer)
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         program = Program(system, url, folder, conversations)
         try:
             yield program
         finally:
             program.end()
-            in_event_loop(runner.cleanup()).result()
 
 
 def kill_some(program: Program, model: Model, kills: int, seed: int) -> list[float]:
