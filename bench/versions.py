@@ -26,7 +26,6 @@ from bench.workloads import VersionsWorkload
 
 LIMITS = {"segment": 0.1}
 MORE_MB_MAX = 30.0
-KEEP = 4
 
 Told = tuple[int, float, float]
 
@@ -69,7 +68,7 @@ def measured(workload: VersionsWorkload, values: int) -> tuple[float, float]:
 
 def make_flow(workload: VersionsWorkload, values: int) -> Flow:
     flow = Flow("versions")
-    weights = flow.versions("weights", keep=KEEP)
+    weights = flow.versions("weights", keep=workload.keep)
     back = flow.loop("back", of=Told)
 
     class Learn(Process[Any, Any]):

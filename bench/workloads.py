@@ -226,10 +226,14 @@ class RoundWorkload:
 
 @dataclass(frozen=True)
 class VersionsWorkload:
-    """Unit: ms a round. In each, a learner adds 1 to `values` floats and publishes them, and every worker sums them."""
+    """Unit: ms a round. In each, a learner adds 1 to `values` floats and publishes them, and every worker sums them.
+
+    The last `keep` stay readable.
+    """
 
     values: int = 2_500_000
     workers: int = 4
+    keep: int = 4
     seconds: float = 5.0
     warm_up_rounds: int = 10
 

@@ -1,4 +1,4 @@
-"""Weights in segments of shared memory, by hand: a process writes them, tells four others by pipes, and waits for all.
+"""Weights in shared memory, by hand: one process writes them, tells four others through pipes, and waits for all sums.
 
 As many segments as versions are kept take turns. Nothing is kept on disk, and nothing survives a death.
 """
@@ -16,13 +16,11 @@ import numpy as np
 
 from bench.workloads import VersionsWorkload
 
-KEEP = 4
-
 
 def run(workload: VersionsWorkload) -> float:
     """Milliseconds a round."""
     context = get_context("spawn")
-    segments = [SharedMemory(create=True, size=8 * workload.values) for _ in range(KEEP)]
+    segments = [SharedMemory(create=True, size=8 * workload.values) for _ in range(workload.keep)]
     names = [segment.name for segment in segments]
     pipes = [context.Pipe() for _ in range(workload.workers)]
     workers = [context.Process(target=work, args=(far, names, workload.values), daemon=True) for _, far in pipes]
@@ -47,9 +45,9 @@ def learn(workers: Sequence[Connection], segments: Sequence[SharedMemory], workl
     rounds, began_s, now_s = -workload.warm_up_rounds, 0.0, 0.0
     while rounds < 1 or now_s - began_s < workload.seconds:
         weights += 1
-        places[rounds % KEEP][:] = weights
+        places[rounds % workload.keep][:] = weights
         for worker in workers:
-            worker.send(rounds % KEEP)
+            worker.send(rounds % workload.keep)
         for worker in workers:
             worker.recv()
         now_s = time.perf_counter()
