@@ -84,6 +84,11 @@ def test_generated_flows_cover_what_the_simulator_promises():
     assert {MapAsync, Iterate, OfClass, FlatMap, StatefulMap} <= kinds
 
 
+def test_records_of_a_damaged_batch_may_be_changed_in_place():
+    outcome, _, case = run_seed(422_442, 5, rescales=2, topology=drawn_topology(422_442))
+    assert (case.name, outcome.faults["damage"] > 0, outcome.violations) == ("versions", True, [])
+
+
 def test_a_seed_is_the_same_schedule_every_time():
     first, world, _ = run_seed(77, 3)
     again, other, _ = run_seed(77, 3)
