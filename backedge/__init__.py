@@ -44,12 +44,12 @@ _NAMES = {
     "backedge.engine.callees.pool_calls": "PoolError",
     "backedge.engine.callees.retry": "retry",
     "backedge.engine.cut_view": "CutView",
-    "backedge.engine.io.databases.database_errors": "DatabaseError DatabaseLostError UncommittedOutputError",
+    "backedge.engine.io.databases.database_errors": "DatabaseError DatabaseLostError",
     "backedge.engine.io.databases.postgres_table": "PostgresTable",
     "backedge.engine.io.databases.sqlite_table": "SqliteTable",
     "backedge.engine.io.files.file_errors": (
         "DamagedOutputError InputChangedError MalformedInputError NoInputError OutputError "
-        "UnknownTransactionError UnwritableRecordError"
+        "UncommittedOutputError UnknownTransactionError UnwritableRecordError"
     ),
     "backedge.engine.io.files.file_formats": "CSV JsonLines Parquet TextLines",
     "backedge.engine.on_ray.api.detached_runs": "NoAnswerError NoSuchRunError RunAliveError attach",

@@ -13,7 +13,6 @@ from backedge.engine.cut_view import CutView as CutView
 from backedge.engine.io.databases.database_errors import (
     DatabaseError as DatabaseError,
     DatabaseLostError as DatabaseLostError,
-    UncommittedOutputError as UncommittedOutputError,
 )
 from backedge.engine.io.databases.postgres_table import PostgresTable as PostgresTable
 from backedge.engine.io.databases.sqlite_table import SqliteTable as SqliteTable
@@ -23,6 +22,7 @@ from backedge.engine.io.files.file_errors import (
     MalformedInputError as MalformedInputError,
     NoInputError as NoInputError,
     OutputError as OutputError,
+    UncommittedOutputError as UncommittedOutputError,
     UnknownTransactionError as UnknownTransactionError,
     UnwritableRecordError as UnwritableRecordError,
 )

@@ -8,8 +8,8 @@ import shutil
 import tempfile
 from dataclasses import replace
 
-from backedge.engine.io.databases.marked_writer import TableSink
 from backedge.engine.io.files.file_formats import FileSink
+from backedge.engine.io.marked_output import MarkedSink
 from backedge.engine.on_ray.api.cut_lookup import find_cut
 from backedge.engine.on_ray.api.job_handle import RunResult
 from backedge.engine.on_ray.api.launch_checks import RunExistsError
@@ -69,7 +69,7 @@ def _written_of(flow: Flow) -> dict[str, dict[str, str]]:
     sinks = {operator.name: operator.function.absolute() for operator in operators if operator.kind.is_sink}
     return {
         "files": {name: sink.path for name, sink in sinks.items() if isinstance(sink, FileSink)},
-        "tables": {name: sink.title for name, sink in sinks.items() if isinstance(sink, TableSink)},
+        "tables": {name: sink.title for name, sink in sinks.items() if isinstance(sink, MarkedSink)},
     }
 
 

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from backedge import FencedError, SinkPlace, UncommittedOutputError, UnwritableRecordError
-from backedge.engine.io.databases.marked_writer import TableSink
 from backedge.engine.io.databases.postgres_rows import session_of
 from backedge.engine.io.databases.table_rows import Column, RowCheck
+from backedge.engine.io.marked_output import Check, MarkedSink
 from backedge.graphs.io import Rollback
 from tests.databases.fault_proxy import FaultProxy, Strike
 from tests.databases.sinks_by_hand import Rolls, Rows, place_in, postgres_rows, records, rows, transaction
@@ -184,16 +184,20 @@ def test_a_value_that_sqlite_cannot_hold_is_refused_before_the_cut(tmp_path: Pat
 class RefusingStore:
     """A table whose driver raises an error of its own at the commit."""
 
-    title, ledger_name = "'rows'", "backedge_commits"
+    title = "'rows'"
 
     def check(self) -> None:
         return None
 
-    def enter(self, place: SinkPlace) -> RowCheck:
-        return RowCheck(place.operator, self.title, [Column("id", "integer", True, True)], lambda type, values: None)
+    def enter(self, place: SinkPlace) -> Check:
+        columns = [Column("id", "integer", True, True)]
+        return RowCheck(place.operator, self.title, columns, lambda type, values: None).check
 
     def commit(self, place: SinkPlace, transaction: str, records: list[dict[str, Any]]) -> None:
         raise RecursionError("too deep")
+
+    def how_to_skip(self, place: SinkPlace, transaction: str) -> str:
+        return f"mark {transaction} of {place.operator} by hand"
 
     def forget(self, place: SinkPlace, rollback: Rollback) -> None:
         return None
@@ -202,7 +206,7 @@ class RefusingStore:
         return None
 
 
-class RefusingTable(TableSink):
+class RefusingTable(MarkedSink):
     title = RefusingStore.title
 
     def store(self) -> RefusingStore:
@@ -213,7 +217,7 @@ def test_whatever_a_driver_raises_at_a_commit_keeps_the_records_and_says_how_to_
     writer: Any = RefusingTable().open_writer(place_in(tmp_path))
     stage(writer, [{"id": 1}], transaction(1))
     for _ in range(2):
-        with pytest.raises(UncommittedOutputError, match="INSERT INTO backedge_commits"):
+        with pytest.raises(UncommittedOutputError, match=f"mark {transaction(1)} of booked by hand and resume"):
             writer.commit(transaction(1))
     assert list(tmp_path.glob("kept/*/prepared/*")), "the records are kept"
     writer.close()

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from backedge import Flow, PostgresTable, Range, Sink, SqliteTable, simulate
-from backedge.engine.io.databases.marked_writer import TableStore
 from backedge.engine.io.databases.sqlite_table import one_transaction
+from backedge.engine.io.marked_output import MarkedStore
 from tests.databases.postgres_process import PostgresProcess
 
 RECORDS = 24
@@ -49,7 +49,7 @@ class RehearsedSqlite(SqliteTable):
 class Repeating:
     """Delivers twice, as a process does that dies before it has noted the first delivery."""
 
-    def __init__(self, store: TableStore) -> None:
+    def __init__(self, store: MarkedStore) -> None:
         self._store = store
         self.check, self.enter, self.forget, self.close = store.check, store.enter, store.forget, store.close
 

@@ -3,9 +3,6 @@
     backedge_commits    the marker of each transaction: it is visible when its rows are, and a repeated commit finds it
     backedge_attempts   the latest attempt that has opened a sink: a writer of an earlier one commits nothing more
 
-Both rules are needed. A marker goes when no restore will ask for it any more; a process that was taken for dead could
-still come back behind that with its last commit, and is refused by its attempt.
-
 The statements are those that PostgreSQL and SQLite share. `?` stands for a value.
 """
 
@@ -27,6 +24,11 @@ DEFINITIONS = {
     ATTEMPTS: "(run text, sink text, attempt integer, PRIMARY KEY (run, sink))",
 }
 """What the tables are created with."""
+
+
+def marked_by_hand(commits: str, place: SinkPlace, transaction: str) -> str:
+    """How a user marks a transaction as committed. `commits` is the table of markers."""
+    return f"execute INSERT INTO {commits} VALUES ('{place.run}', '{place.operator}', '{transaction}')"
 
 
 class CommitLedger:

@@ -19,25 +19,8 @@ class DatabaseError(TaskError):
 
 
 @public
-class UncommittedOutputError(DatabaseError):
-    """Output of a complete cut that a database does not take. It is kept; the message says how to finish by hand.
-
-    Fix: correct the table and resume, or execute the statement of the message to go on without the rows.
-    """
-
-
-@public
 class DatabaseLostError(ConnectionError):
     """A database that has gone away and has not come back in time.
 
     Fix: nothing, if the server returns: the run tries again. Otherwise correct the address.
     """
-
-
-def one_line(error: BaseException) -> str:
-    """The first line that a server or driver has said.
-
-    >>> one_line(ValueError("no such row\\nCONTEXT: here"))
-    'no such row'
-    """
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -10,9 +10,10 @@ from itertools import chain
 from typing import Any
 
 from backedge.engine.io.databases.commit_ledger import ATTEMPTS, COMMITS, DEFINITIONS, CommitLedger
-from backedge.engine.io.databases.database_errors import DatabaseError, one_line
+from backedge.engine.io.databases.database_errors import DatabaseError
 from backedge.engine.io.databases.postgres_server import Table, driver, names_of
 from backedge.engine.io.databases.table_rows import Column, Row, RowCheck, by_columns, check_texts
+from backedge.engine.io.marked_output import one_line
 from backedge.graphs.io import SinkPlace
 from backedge.graphs.task_errors import show
 

@@ -12,8 +12,9 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
-from backedge.engine.io.databases.database_errors import DatabaseError, DatabaseLostError, one_line
+from backedge.engine.io.databases.database_errors import DatabaseError, DatabaseLostError
 from backedge.engine.io.databases.table_rows import Column
+from backedge.engine.io.marked_output import one_line
 from backedge.graphs.graph_errors import BadOptionError
 
 T = TypeVar("T")

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from backedge.engine.io.databases.database_errors import DatabaseError, DatabaseLostError, one_line
+from backedge.engine.io.databases.commit_ledger import marked_by_hand
+from backedge.engine.io.databases.database_errors import DatabaseError, DatabaseLostError
 from backedge.engine.io.databases.key_ranges import START, KeyRange, KeyReader, Position, list_ranges
-from backedge.engine.io.databases.marked_writer import TableSink
 from backedge.engine.io.databases.postgres_rows import TableWriter, check_writable, session_of
 from backedge.engine.io.databases.postgres_server import Server, Table, check_dsn, driver
 from backedge.engine.io.databases.prepared_writer import PreparedWriter, check_prepared, roll_back_prepared
-from backedge.engine.io.databases.table_rows import RowCheck, key_columns
+from backedge.engine.io.databases.table_rows import key_columns
+from backedge.engine.io.marked_output import Check, MarkedSink, one_line
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.io import Rollback, SinkPlace, SinkWriter, Source, SplitReader, check_rate
 from backedge.graphs.public import public
@@ -23,7 +24,7 @@ ROLL_BACK_PATIENCE_S = 5.0
 
 @public
 @dataclass(frozen=True)
-class PostgresTable(Source[dict[str, Any]], TableSink):
+class PostgresTable(Source[dict[str, Any]], MarkedSink):
     """A table of PostgreSQL, a record a row, to read or to write. It must exist; `table` is TABLE or SCHEMA.TABLE.
 
     Written, each row is there once. With `key`, the columns of a unique index, a row replaces the one that has the same
@@ -143,18 +144,14 @@ class _PostgresStore:
     def title(self) -> str:
         return self._table.title
 
-    @property
-    def ledger_name(self) -> str:
-        return self._entered().ledger_name
-
     def check(self) -> None:
         self._described.check_table()
 
-    def enter(self, place: SinkPlace) -> RowCheck:
+    def enter(self, place: SinkPlace) -> Check:
         table, key = self._table, self._described.key
         table.server = table.server.another(session_of(place))
         self._writer = table.server.run(lambda connection: TableWriter.entered(connection, table, key, place))
-        return self._writer.row_check(place.operator)
+        return self._writer.row_check(place.operator).check
 
     def commit(self, place: SinkPlace, transaction: str, records: list[dict[str, Any]]) -> None:
         writer = self._entered()
@@ -164,6 +161,9 @@ class _PostgresStore:
                 writer.write(connection, records)
 
         self._table.server.run(work)
+
+    def how_to_skip(self, place: SinkPlace, transaction: str) -> str:
+        return marked_by_hand(self._entered().ledger_name, place, transaction)
 
     def close(self) -> None:
         self._table.server.close()

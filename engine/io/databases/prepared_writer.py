@@ -21,16 +21,12 @@ from typing import Any
 
 from backedge.engine.batches.columns import Records
 from backedge.engine.io.databases.commit_ledger import CommitLedger
-from backedge.engine.io.databases.database_errors import (
-    DatabaseError,
-    DatabaseLostError,
-    UncommittedOutputError,
-    one_line,
-)
+from backedge.engine.io.databases.database_errors import DatabaseError, DatabaseLostError
 from backedge.engine.io.databases.postgres_rows import TableWriter, session_of
 from backedge.engine.io.databases.postgres_server import PATIENCE_S, Server, Table, driver
 from backedge.engine.io.databases.table_rows import RowCheck
-from backedge.engine.io.files.file_errors import UnknownTransactionError, UnwritableRecordError
+from backedge.engine.io.files.file_errors import UncommittedOutputError, UnknownTransactionError, UnwritableRecordError
+from backedge.engine.io.marked_output import one_line
 from backedge.graphs.ids import Turn, turn_in
 from backedge.graphs.io import Rollback, SinkPlace
 from backedge.recovery.protocol.protocol_errors import FencedError

@@ -15,11 +15,11 @@ from urllib.parse import quote
 
 import numpy as np
 
-from backedge.engine.io.databases.commit_ledger import ATTEMPTS, COMMITS, DEFINITIONS, CommitLedger
+from backedge.engine.io.databases.commit_ledger import ATTEMPTS, COMMITS, DEFINITIONS, CommitLedger, marked_by_hand
 from backedge.engine.io.databases.database_errors import DatabaseError, DatabaseLostError
 from backedge.engine.io.databases.key_ranges import PAGE_ROWS, RANGE_ROWS_MIN, RANGES_MAX
-from backedge.engine.io.databases.marked_writer import TableSink
 from backedge.engine.io.databases.table_rows import Column, Row, RowCheck, check_texts, key_columns
+from backedge.engine.io.marked_output import Check, MarkedSink
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.io import Rollback, SinkPlace, Source, SplitReader, check_rate
 from backedge.graphs.public import public
@@ -39,7 +39,7 @@ _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 
 @public
 @dataclass(frozen=True)
-class SqliteTable(Source[dict[str, Any]], TableSink):
+class SqliteTable(Source[dict[str, Any]], MarkedSink):
     """A table of a SQLite database, a record a row, to read or to write. Database and table must exist.
 
     Written, each row is there once. With `key`, the columns of a unique index, a row replaces the one that has the same
@@ -158,8 +158,6 @@ class _IdReader:
 class _SqliteStore:
     """One table. A transaction opens the database and closes it: nothing is locked in between."""
 
-    ledger_name = COMMITS
-
     def __init__(self, table: SqliteTable) -> None:
         self._table = table
         self._columns: list[Column] = []
@@ -183,13 +181,13 @@ class _SqliteStore:
             for name in (COMMITS, ATTEMPTS):
                 execute(f"CREATE TABLE IF NOT EXISTS {name} {DEFINITIONS[name]}")
 
-    def enter(self, place: SinkPlace) -> RowCheck:
+    def enter(self, place: SinkPlace) -> Check:
         with one_transaction(self._table.database, writes=True) as execute:
             CommitLedger(execute, place).enter()
             columns = columns_of(self._table, execute)
         key = self._table.key
         self._columns = [replace(column, is_required=column.is_required or column.name in key) for column in columns]
-        return RowCheck(place.operator, self._table.title, self._columns, _check_values)
+        return RowCheck(place.operator, self._table.title, self._columns, _check_values).check
 
     def commit(self, place: SinkPlace, transaction: str, records: list[dict[str, Any]]) -> None:
         with one_transaction(self._table.database, writes=True) as execute:
@@ -197,6 +195,9 @@ class _SqliteStore:
                 # In their order: only the database knows which keys are equal, and the last row of each has to stay.
                 for columns, some in groupby(records, tuple):
                     execute.many(self._statement(columns), _plain(some))
+
+    def how_to_skip(self, place: SinkPlace, transaction: str) -> str:
+        return marked_by_hand(COMMITS, place, transaction)
 
     def forget(self, place: SinkPlace, rollback: Rollback) -> None:
         with one_transaction(self._table.database, writes=True) as execute:

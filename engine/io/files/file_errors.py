@@ -51,6 +51,14 @@ class UnknownTransactionError(OutputError, LookupError):
 
 
 @public
+class UncommittedOutputError(OutputError):
+    """Output of a complete cut that a table or service does not take. The run keeps it.
+
+    Fix: correct the table and resume, or do what the message says to go on without those records.
+    """
+
+
+@public
 class DamagedOutputError(OutputError):
     """Stored output that differs from what was written. None of it is decoded.
 
