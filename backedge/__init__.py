@@ -87,6 +87,7 @@ _NAMES = {
     "backedge.graphs.operator_kind": "OperatorKind",
     "backedge.graphs.plan": "Edge Plan",
     "backedge.graphs.process_class": "Context Process ProcessInputs",
+    "backedge.graphs.resource": "Resource",
     "backedge.graphs.routing": "tasks_of_keys",
     "backedge.graphs.sources_and_sinks": "Call Collect Generate Items Poll Print Range",
     "backedge.graphs.stream": "KeyedStream Stream",

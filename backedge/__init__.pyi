@@ -115,6 +115,7 @@ from backedge.graphs.loop import Loop as Loop
 from backedge.graphs.operator_kind import OperatorKind as OperatorKind
 from backedge.graphs.plan import Edge as Edge, Plan as Plan
 from backedge.graphs.process_class import Context as Context, Process as Process, ProcessInputs as ProcessInputs
+from backedge.graphs.resource import Resource as Resource
 from backedge.graphs.routing import tasks_of_keys as tasks_of_keys
 from backedge.graphs.sources_and_sinks import (
     Call as Call,
@@ -240,6 +241,7 @@ __all__ = [
     "Reply",
     "RequestFailedError",
     "RescaleError",
+    "Resource",
     "Rollback",
     "RoutingError",
     "RunAliveError",

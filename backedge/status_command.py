@@ -67,11 +67,14 @@ def _print_status(status: RunStatus, now_s: float) -> None:
         heads = ("operator", "tasks", "in", "out", "in/s", "out/s", "busy", "held")
         print_table([heads, *map(_operator_row, status.operators)])
     counts = [row for operator in status.operators for row in _counted_rows(operator)]
+    for name, resource in status.resources.items():
+        counts += [(name, "processes that have it open", f"{resource.open:,}", "-")] if status.is_live else []
+        counts += [(name, "times opened, in all attempts", f"{resource.opened:,}", "-")]
     if not status.is_over:
         counts = [row for operator in status.operators for row in _call_rows(operator)] + counts
     if counts:
         print()
-        print_table([("operator", "counts of the latest attempt", "total", "mean"), *counts])
+        print_table([("operator or resource", "counts of the latest attempt", "total", "mean"), *counts])
     loops = [_loop_row(loop, status) for loop in status.loops]
     if loops:
         print()

@@ -68,6 +68,7 @@ class Draft(Struct):
     loops: dict[str, OpenLoop] = {}
     constants: dict[str, Constant[Any]] = {}
     versions: dict[str, Versions] = {}
+    resources: set[str] = set()
     enclosing: list[str] = []
     warned: set[tuple[str, str]] = set()
 
@@ -87,6 +88,8 @@ class Draft(Struct):
             other = "a constant of that name"
         elif name in self.versions:
             other = "versions of that name"
+        elif name in self.resources:
+            other = "a resource of that name"
         else:
             return
         raise DuplicateNameError(
@@ -106,7 +109,7 @@ class Draft(Struct):
                     "give it name=, or use a named function"
                 )
             return check_name(name, "operator")
-        taken = {*self.operators, *self.loops, *self.constants, *self.versions}
+        taken = {*self.operators, *self.loops, *self.constants, *self.versions, *self.resources}
         label = kind.label
         if label is None or name_fault(label) is not None:
             return automatic_name(kind.base_name, taken)

@@ -22,6 +22,7 @@ from backedge.graphs.options import BatchFormat, OnError, Placing, check_functio
 from backedge.graphs.plan import Plan
 from backedge.graphs.process_class import ProcessInputs, check_inputs_are_no_arguments
 from backedge.graphs.public import public
+from backedge.graphs.resource import Resource
 from backedge.graphs.stream import Stream, add_process, add_step, first_output, process_options
 from backedge.graphs.versions import Versions
 from backedge.graphs.vertex_program import OfFreeVertexProgram, OfVertexProgram, VertexProgram, add_vertex_program
@@ -185,6 +186,31 @@ class Flow:
         self.draft.check_free(name, what)
         made = self.draft.versions[name] = Versions(self.name, name, keep)
         return made
+
+    def resource(self, name: str, *, open: Callable[[], T], close: Callable[[T], object] | None = None) -> Resource[T]:
+        """What functions of the flow share within a process, such as a connection to a database or a client.
+
+        Functions, process classes, and sources and sinks of your own use its `value`. The first use in a process opens
+        it, for all tasks and calls there. It is closed when the attempt ends, with the run or by a failure: the next
+        attempt opens its own. A function that finds it broken calls `reopen(value)` and goes on with what that returns.
+
+        Calls of `map_async` that block use it from several threads. Nothing that it holds is part of a cut.
+
+        >>> import sqlite3
+        >>> from backedge import Items
+        >>> flow = Flow("shop")
+        >>> db = flow.resource("db", open=lambda: sqlite3.connect("shop.db"), close=lambda db: db.close())
+        >>> names = flow.read(Items([1])).map(lambda id: db.value.execute("select name from users where id = ?", (id,)))
+        >>> db
+        <resource 'db' of flow 'shop'>
+        """
+        what = f"resource {check_name(name, 'resource')!r}"
+        self.draft.check_free(name, what)
+        for word, function in (("open", open), ("close", close)):
+            if function is not None:
+                check_function(function, f"{word}= of {what}")
+        self.draft.resources.add(name)
+        return Resource(self.name, name, open, close)
 
     @overload
     def process(

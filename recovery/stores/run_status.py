@@ -10,7 +10,7 @@ supervisor's host. A time or size that is not known is None.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct, to_builtins
@@ -209,6 +209,13 @@ class FailureStatus(Struct, frozen=True, forbid_unknown_fields=True):
     lost_s: float | None = None
 
 
+class ResourceStatus(Struct, frozen=True, forbid_unknown_fields=True):
+    """In how many processes a resource of the flow is open, and how often it was opened in all attempts."""
+
+    open: int = 0
+    opened: int = 0
+
+
 class RunStatus(Struct, frozen=True, forbid_unknown_fields=True):
     """A run, at one moment.
 
@@ -241,6 +248,7 @@ class RunStatus(Struct, frozen=True, forbid_unknown_fields=True):
     loops: tuple[LoopStatus, ...] = ()
     epochs: tuple[EpochStatus, ...] = ()
     failures: tuple[FailureStatus, ...] = ()
+    resources: Mapping[str, ResourceStatus] = {}
     version: int = VERSION
 
     @property
@@ -277,8 +285,28 @@ def united(statuses: Sequence[RunStatus], state: str) -> RunStatus:
         channels=tuple(channel for each in statuses for channel in each.channels),
         loops=tuple(loop for each in statuses for loop in each.loops),
         epochs=tuple(sorted((epoch for each in statuses for epoch in each.epochs), key=lambda epoch: epoch.epoch)),
+        resources=added_resources(each.resources for each in statuses),
         failures=tuple(sorted((failure for each in statuses for failure in each.failures), key=lambda one: one.at_s)),
     )
+
+
+def added_resources(several: Iterable[Mapping[str, ResourceStatus]]) -> dict[str, ResourceStatus]:
+    """The resources of several processes or pipelines, by name.
+
+    >>> added_resources([{"db": ResourceStatus(1, 1)}, {"db": ResourceStatus(1, 2)}])
+    {'db': ResourceStatus(open=2, opened=3)}
+    """
+    found: dict[str, ResourceStatus] = {}
+    for resources in several:
+        for name, each in resources.items():
+            before = found.get(name, ResourceStatus())
+            found[name] = ResourceStatus(before.open + each.open, before.opened + each.opened)
+    return found
+
+
+def closed(resources: Mapping[str, ResourceStatus]) -> dict[str, ResourceStatus]:
+    """The resources of an attempt that is over."""
+    return {name: replace(each, open=0) for name, each in resources.items()}
 
 
 def status_in(document: Any) -> RunStatus:

@@ -11,10 +11,13 @@ import pytest
 from backedge.engine.on_ray.actor import background as background_module
 from backedge.engine.on_ray.actor.background import Background, Written
 from backedge.engine.on_ray.transport.control_messages import Compacted
+from backedge.engine.operators.async_calls import Call
 from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.resource import Opened, Resource
 from backedge.recovery.cut.cut import TaskSnapshot
+from backedge.recovery.protocol.answers import Question
 from backedge.recovery.protocol.orders import Compact
-from tests.gates import wait_for
+from tests.gates import HANG_S, wait_for
 from tests.on_ray.in_process import InMemory, NoAnswers
 
 TASK, OTHER = TaskId("rank", 0), TaskId("rank", 1)
@@ -143,3 +146,37 @@ def test_a_compaction_that_fails_in_any_way_is_reported_and_ends_nothing(
     written.background.compact(Attempt(1), Compact(TASK, Epoch(7), ()))
     wait_for(lambda: written.background.done, "it is reported")
     assert written.background.done.popleft() == Compacted(TASK, Epoch(7), None, None, told)
+
+
+def test_a_resource_is_closed_when_the_calls_have_their_answers_that_go_on_without_their_attempt():
+    answers, began = {name: threading.Event() for name in ("first", "second")}, threading.Barrier(3)
+    closed: list[str] = []
+
+    def opened(name: str) -> Opened:
+        return Opened(Resource("shop", name, dict, lambda _: closed.append(name)), {})
+
+    def ask(name: str) -> str:
+        began.wait(HANG_S)
+        answers[name].wait(HANG_S)
+        return name
+
+    attempt = Background(None, lambda: None)
+    for number, name in enumerate(answers):
+        attempt.call(TASK, number, Call(ask, name, operator="ask", question=Question(number, name, 0)))
+    began.wait(HANG_S)
+    attempt.close()
+    attempt.close_after_calls([opened("line")])
+    later = Background(None, lambda: None)
+    later.close()
+    later.close_after_calls([opened("later")])
+    assert closed == []
+    answers["first"].set()
+    next_one = Background(None, lambda: None)
+    wait_for(lambda: next_one.done, "one has its answer")
+    assert closed == []
+    answers["second"].set()
+    wait_for(lambda: len(closed) == 2 and len(next_one.done) == 2, "both are closed")
+    next_one.done.clear()
+    next_one.close()
+    next_one.close_after_calls([opened("unused")])
+    assert closed == ["line", "later", "unused"]

@@ -12,6 +12,7 @@ from backedge.recovery.stores.run_status import (
     LoopLog,
     LoopStatus,
     OperatorStatus,
+    ResourceStatus,
     RunStatus,
     TaskStatus,
 )
@@ -125,6 +126,7 @@ def rich(records: int = 54_321) -> RunStatus:
         loops=loops,
         epochs=tuple(sorted((*kept, given_up, opened), key=lambda epoch: epoch.epoch)),
         failures=(failure,),
+        resources={"db": ResourceStatus(open=3, opened=1_005)},
     )
 
 

@@ -352,7 +352,13 @@ def test_barriers_calls_counts_and_lost_work_are_shown(browser: Browser, made: M
     expect(think.nth(8)).to_have_text("3 %")
     expect(think.nth(9)).to_have_text("8 + 32")
     counts = visit.page.locator("#counts td")
-    expect(counts).to_have_text(["judge", "verdicts", "1,234", "\u2013", "judge", "seconds", "4", "0.75"])
+    expect(counts).to_have_text(
+        [
+            *("judge", "verdicts", "1,234", "\u2013", "judge", "seconds", "4", "0.75"),
+            *("db", "processes that have it open", "3", "\u2013"),
+            *("db", "times opened, in all attempts", "1,005", "\u2013"),
+        ]
+    )
     expect(visit.page.locator("#failures li")).to_contain_text("done again: 4,321 records of 2.50 s")
     visit.close()
 

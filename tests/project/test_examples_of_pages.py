@@ -151,8 +151,12 @@ def test_the_constants_give_what_the_page_says():
     assert sorted(outputs["by class"]) == sorted(outputs["by function"]) == [3, 8]
 
 
+def test_the_resource_gives_what_the_page_says():
+    assert simulate(made_by_example("operators", 2)["flow"], seeds=range(5)).outputs == {"named": ["APPLE"]}
+
+
 def test_the_versions_give_what_the_page_says():
-    outputs = simulate(made_by_example("operators", 2)["flow"], seeds=range(5), crashes=1).outputs
+    outputs = simulate(made_by_example("operators", 3)["flow"], seeds=range(5), crashes=1).outputs
     assert sorted(outputs["played"]) == sorted([(1, 3.0), (2, 12.0), (3, 48.0)] * 2)
 
 

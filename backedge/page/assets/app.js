@@ -212,12 +212,15 @@ function showTasks(status) {
   ]);
 }
 
-// What process classes have counted in this attempt; of what they have observed the number and the mean.
+// What process classes have counted in this attempt, and how often resources are open and were opened; of what they have observed the number and the mean.
 function showCounts(status) {
   const all = status.operators.flatMap((operator) => Object.entries(operator.counted).flatMap(([name, counted]) => [
     ...Object.entries(counted.counters).map(([of, total]) => [name, of, rate(total), "–"]),
     ...Object.entries(counted.histograms).map(([of, found]) => [name, of, count(found.count), rate(found.sum / found.count)]),
   ]));
+  for (const [name, { open, opened }] of Object.entries(status.resources)) {
+    all.push([name, "processes that have it open", count(open), "–"], [name, "times opened, in all attempts", count(opened), "–"]);
+  }
   byId("counts").closest("section").hidden = !all.length;
   rows("counts", all, ([name, of, , mean]) => `${name} ${of} ${mean === "–"}`, (cells) => cells);
 }

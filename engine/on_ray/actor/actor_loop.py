@@ -50,10 +50,12 @@ from backedge.engine.task.kept_inputs import Journal
 from backedge.engine.task.pacing import SLICE_NS
 from backedge.engine.task.ports import Ports
 from backedge.graphs.ids import TaskId
+from backedge.graphs.resource import resource_counts, take_opened
 from backedge.graphs.task_errors import TaskError, describe
 from backedge.graphs.versions import AttemptOverError
 from backedge.recovery.protocol.orders import Compact, Complete, StartTasks
 from backedge.recovery.protocol.protocol_errors import ProtocolError, RescaleError
+from backedge.recovery.stores.run_status import ResourceStatus
 from backedge.recovery.stores.store_errors import StoreError
 
 MESSAGES_MAX = 512
@@ -158,6 +160,7 @@ class ActorLoop:
             self.background.close()
             for driver in self.tasks.drivers.values():
                 driver.runtime.close()
+            self.background.close_after_calls(take_opened())
             self.reports.link.flush()
             self.mailbox.close(last=None if self.has_left else self.reports.link)
 
@@ -340,6 +343,7 @@ class ActorLoop:
         """What the tasks of this actor have done so far."""
         self.tasks.count(self.counts)
         self.counts.spilled_bytes = self.space.bytes_ever
+        self.counts.resources = {name: ResourceStatus(*each) for name, each in resource_counts().items()}
         return self.counts
 
     def _tell_progress(self) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache, partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from backedge.engine.on_ray.actor.journal_writer import JournalWriter, Kept
@@ -30,6 +31,7 @@ from backedge.engine.operators.kept_answers import opened
 from backedge.engine.operators.runtime import KeptAnswer
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.options import is_async
+from backedge.graphs.resource import Opened
 from backedge.graphs.task_errors import describe
 from backedge.recovery.cut.cut import TaskSnapshot
 from backedge.recovery.protocol.answers import Known, Question
@@ -213,6 +215,10 @@ class Background:
             self.done.append(what)
             self._wake()
 
+    def close_after_calls(self, opened: list[Opened]) -> None:
+        """Close resources of the attempt when no call needs them that goes on without it."""
+        _lasting.close_after(opened)
+
     def close(self) -> None:
         """Stop reporting results. What is being written is completed. Calls that are awaited are cancelled: their
         records are in the cut, so the next attempt calls again. Those go on that block a thread, or whose answer is
@@ -262,6 +268,7 @@ class LastingCalls:
     - awaited: what awaits them, as long as the process lives.
     - running: the calls without an answer, by operator and question, each with its caller; None if its attempt is over.
     - unclaimed: answers that came while there was no attempt. attempt: the one that takes part, if any.
+    - unclosed: the resources of attempts that are over, with the calls that may still use them.
     """
 
     def __init__(self) -> None:
@@ -270,6 +277,7 @@ class LastingCalls:
         self._running: dict[Asked, Caller | None] = {}
         self._unclaimed: list[Outlived] = []
         self._attempt: Background | None = None
+        self._unclosed: list[tuple[set[Asked], list[Opened]]] = []
 
     def attach(self, attempt: Background) -> None:
         """An attempt begins, and gets the answers that came before."""
@@ -319,10 +327,12 @@ class LastingCalls:
         if call.question is None:
             return False
         with self._lock:
-            if self._running.get(_asked(call)) is None:
+            is_awaited = self._running.get(_asked(call)) is not None
+            if not is_awaited:
                 self._running.pop(_asked(call), None)
-                return False
-        return True
+        if not is_awaited:
+            self._close_unused(_asked(call))
+        return is_awaited
 
     def end(self, call: Call, answer: Answer) -> None:
         """A call has its answer: tell its caller, or the attempt that takes part now."""
@@ -336,6 +346,23 @@ class LastingCalls:
                 self._attempt.on_answer(Outlived(*asked, *answer))
             else:
                 self._unclaimed.append(Outlived(*asked, *answer))
+        self._close_unused(asked)
+
+    def close_after(self, opened: list[Opened]) -> None:
+        """Close these resources when the calls that run now have their answers."""
+        with self._lock:
+            self._unclosed.append((set(self._running), opened))
+        self._close_unused()
+
+    def _close_unused(self, ended: Asked | None = None) -> None:
+        """Close what no call uses any more, now that this one has ended."""
+        with self._lock:
+            for users, _ in self._unclosed:
+                users.discard(ended)
+            unused = [opened for users, opened in self._unclosed if not users]
+            self._unclosed = [(users, opened) for users, opened in self._unclosed if users]
+        for each in chain.from_iterable(unused):
+            each.close()
 
 
 def _asked(call: Call) -> Asked:

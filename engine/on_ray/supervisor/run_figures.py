@@ -31,6 +31,8 @@ from backedge.recovery.stores.run_status import (
     OperatorStatus,
     RunStatus,
     TaskStatus,
+    added_resources,
+    closed,
 )
 from backedge.recovery.stores.task_files import TaskFiles
 
@@ -289,6 +291,7 @@ class RunFigures:
     def status(self, story: Story, now_s: float) -> RunStatus:
         """What is known now."""
         total, earlier = story.total(), self._earlier
+        resources = total.resources if story.ended_s is None else closed(total.resources)
         with self._lock:
             return RunStatus(
                 job=story.job,
@@ -310,6 +313,7 @@ class RunFigures:
                 loops=tuple(self._loop(loop, channels) for loop in self._loops),
                 epochs=self._epoch_statuses(),
                 failures=tuple(self._failures),
+                resources=added_resources([resources, {} if earlier is None else closed(earlier.resources)]),
             )
 
     def _operators(self, now_s: float) -> tuple[OperatorStatus, ...]:

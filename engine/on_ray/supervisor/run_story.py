@@ -16,6 +16,7 @@ from backedge.engine.on_ray.transport.control_messages import Counts
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.protocol.requests import Reply
+from backedge.recovery.stores.run_status import added_resources, closed
 
 LINES_MAX = 1_000
 """How many lines for the user are kept, the last ones."""
@@ -129,6 +130,7 @@ class Story(Struct):
         if self.counts:
             total = self.total()
             counts = Counts(total.records, total.hops, 0, total.spilled_bytes, total.stale - self.stale, self.by_task())
+            counts.resources = closed(total.resources)
             self.counts = {(max(attempt for attempt, _ in self.counts), ""): counts}
 
     def _restores(self, epoch: Epoch | None, attempt: Attempt, in_logs: int) -> None:
@@ -205,6 +207,7 @@ class Story(Struct):
             hops=sum(counts.hops for counts in self.counts.values()),
             spilled_bytes=sum(counts.spilled_bytes for counts in self.counts.values()),
             stale=self.stale + sum(counts.stale for counts in self.counts.values()),
+            resources=added_resources(counts.resources for counts in self.counts.values()),
         )
 
 

@@ -17,6 +17,7 @@ from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.protocol.effects import Effect, Remaining
 from backedge.recovery.restore.plan import RestorePlan
 from backedge.recovery.stores.input_pieces import NO_CUT
+from backedge.recovery.stores.run_status import ResourceStatus
 from backedge.recovery.stores.task_files import StoredFile, TaskFiles
 
 SUPERVISOR = "(supervisor)"
@@ -121,7 +122,7 @@ class Arrival(Struct, frozen=True):
 class Counts(Struct):
     """What the tasks of an actor have done in this attempt, and how much is waiting in their loops.
 
-    `by_task` has the number of records that each task has processed.
+    `by_task` has the number of records that each task has processed, `resources` what its process has opened.
     """
 
     records: int = 0
@@ -130,6 +131,7 @@ class Counts(Struct):
     spilled_bytes: int = 0
     stale: int = 0
     by_task: dict[TaskId, int] = {}
+    resources: dict[str, ResourceStatus] = {}
 
 
 class Outcome(Struct, frozen=True):
