@@ -155,13 +155,25 @@ def concat(parts: Sequence[Columns]) -> Columns:
     return parts[0] if len(parts) == 1 else Columns(arrow().concat_batches([part.batch for part in parts]))
 
 
+def joined(batches: Sequence[Records]) -> Records:
+    """The records of several batches in order: as columns if all are columns with the same names and types.
+
+    >>> joined([[1], [2, 3]])
+    [1, 2, 3]
+    """
+    columns = [batch for batch in batches if isinstance(batch, Columns)]
+    if len(columns) == len(batches) and len({each.batch.schema for each in columns}) == 1:
+        return concat(columns)
+    return [record for batch in batches for record in as_records(batch)]
+
+
 def encode_columns(columns: Columns, hops: int) -> bytes:
     """Encode columns and their number of hops."""
     batch = columns.batch
     return b"".join((_HEADER.pack(_PREFIX, hops), batch.schema.serialize(), batch.serialize()))
 
 
-def decode_columns(payload: bytes) -> tuple[Columns, int]:
+def decode_columns(payload: bytes | memoryview) -> tuple[Columns, int]:
     """Decode the result of `encode_columns`, without a copy: the columns and their hops.
 
     Raises UnpicklingError, as for records, if the bytes are anything else.

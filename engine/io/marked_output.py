@@ -9,12 +9,13 @@ that was taken for dead could still come back behind that with its last commit, 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from backedge.engine.batches.columns import Records
 from backedge.engine.io.files.file_errors import UncommittedOutputError
-from backedge.engine.operators.services import close_writer
+from backedge.engine.operators.services import close_writer, commit_all
 from backedge.graphs.io import Delivery, DeliverySink, Rollback, SinkPlace, SinkWriter
 from backedge.graphs.task_errors import TaskError
 from backedge.recovery.protocol.protocol_errors import FencedError
@@ -36,14 +37,16 @@ class MarkedStore(Protocol):
         """Begin the work of a writer; those of earlier attempts commit nothing from here on."""
         ...
 
-    def commit(self, place: SinkPlace, transaction: str, records: list[Any]) -> None:
-        """Write records and marker in one step, unless the marker is there. `FencedError` for an earlier attempt.
+    def commit(self, place: SinkPlace, written: Mapping[str, Records]) -> None:
+        """Write records and markers in one step, but for transactions whose marker is there.
 
-        A `TaskError` fails the run, an `OSError` the attempt. Any other exception becomes an `UncommittedOutputError`.
+        `written` has the records of each transaction that a cut lists of this task, in the order of preparation. They
+        are columns if `enter` has returned columns. `FencedError` for a writer of an earlier attempt. Any other
+        `TaskError` fails the run, an `OSError` the attempt; what else is raised becomes an `UncommittedOutputError`.
         """
 
-    def how_to_skip(self, place: SinkPlace, transaction: str) -> str:
-        """What sets the marker by hand, so that the run goes on without these records: "execute ..."."""
+    def how_to_skip(self, place: SinkPlace, transactions: Sequence[str]) -> str:
+        """What sets markers by hand, so that the run goes on without these records: "execute ..."."""
         ...
 
     def forget(self, place: SinkPlace, rollback: Rollback) -> None:
@@ -88,25 +91,26 @@ class MarkedSink(DeliverySink[Any]):
 class _Commit(DeliverySink[Any]):
     """Delivers what one writer was given."""
 
-    guarantee = "transactional"
-
     def __init__(self, store: MarkedStore, place: SinkPlace) -> None:
         self._store = store
         self._place = place
 
     def deliver(self, delivery: Delivery[Any]) -> None:
-        store, place, transaction = self._store, self._place, delivery.transaction
+        self.deliver_together({delivery.transaction: delivery.records})
+
+    def deliver_together(self, written: Mapping[str, Records]) -> None:
+        store, place = self._store, self._place
         try:
-            store.commit(place, transaction, delivery.records)
+            store.commit(place, written)
         except (TaskError, FencedError, OSError):
             raise
         except Exception as error:
             reason = "".join([one_line(error), *(f"\n  {note}" for note in getattr(error, "__notes__", ()))])
             raise UncommittedOutputError(
-                f"sink {place.operator!r} cannot commit transaction {transaction!r} to {store.title}: {reason}\n  none "
-                f"of its {len(delivery.records):,} records are there, and the run keeps them: change {store.title} so "
-                "that it takes them, then resume the run, which commits them; to go on without them, "
-                f"{store.how_to_skip(place, transaction)} and resume"
+                f"sink {place.operator!r} cannot commit {', '.join(written)} to {store.title}: {reason}\n  none of "
+                f"their {sum(map(len, written.values())):,} records are there, and the run keeps them: change "
+                f"{store.title} so that it takes them, then resume the run, which commits them; to go on without "
+                f"them, {store.how_to_skip(place, list(written))} and resume"
             ) from error
 
 
@@ -117,6 +121,7 @@ class _MarkedWriter:
         self._kept = kept
         self.prepare = kept.prepare
         self.commit = kept.commit
+        self.commit_together = partial(commit_all, kept)
 
     def write(self, records: Records) -> None:
         self._kept.write(self._check(records))

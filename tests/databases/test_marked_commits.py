@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -193,11 +194,11 @@ class RefusingStore:
         columns = [Column("id", "integer", True, True)]
         return RowCheck(place.operator, self.title, columns, lambda type, values: None).check
 
-    def commit(self, place: SinkPlace, transaction: str, records: list[dict[str, Any]]) -> None:
+    def commit(self, place: SinkPlace, written: Mapping[str, Any]) -> None:
         raise RecursionError("too deep")
 
-    def how_to_skip(self, place: SinkPlace, transaction: str) -> str:
-        return f"mark {transaction} of {place.operator} by hand"
+    def how_to_skip(self, place: SinkPlace, transactions: Sequence[str]) -> str:
+        return f"mark {', '.join(transactions)} of {place.operator} by hand"
 
     def forget(self, place: SinkPlace, rollback: Rollback) -> None:
         return None

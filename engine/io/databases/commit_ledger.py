@@ -8,9 +8,10 @@ The statements are those that PostgreSQL and SQLite share. `?` stands for a valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from backedge.engine.batches.columns import Records, as_records
 from backedge.graphs.io import Rollback, SinkPlace
 from backedge.recovery.protocol.protocol_errors import FencedError
 
@@ -26,9 +27,10 @@ DEFINITIONS = {
 """What the tables are created with."""
 
 
-def marked_by_hand(commits: str, place: SinkPlace, transaction: str) -> str:
-    """How a user marks a transaction as committed. `commits` is the table of markers."""
-    return f"execute INSERT INTO {commits} VALUES ('{place.run}', '{place.operator}', '{transaction}')"
+def marked_by_hand(commits: str, place: SinkPlace, transactions: Sequence[str]) -> str:
+    """How a user marks transactions as committed. `commits` is the table of markers."""
+    rows = ", ".join(f"('{place.run}', '{place.operator}', '{transaction}')" for transaction in transactions)
+    return f"execute INSERT INTO {commits} VALUES {rows}"
 
 
 class CommitLedger:
@@ -71,6 +73,10 @@ class CommitLedger:
         return bool(
             self._execute(f"INSERT INTO {self._commits} VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1", values)
         )
+
+    def unmarked(self, written: Mapping[str, Records]) -> list[dict[str, Any]]:
+        """Mark transactions; return the records of those that were not marked before."""
+        return [record for name, records in written.items() if self.mark(name) for record in as_records(records)]
 
     def holds(self, transaction: str) -> bool:
         """Whether a transaction is committed."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from backedge.engine.batches.columns import Records
 from backedge.engine.io.databases.commit_ledger import marked_by_hand
 from backedge.engine.io.databases.database_errors import DatabaseError, DatabaseLostError
 from backedge.engine.io.databases.key_ranges import START, KeyRange, KeyReader, Position, list_ranges
@@ -153,17 +154,16 @@ class _PostgresStore:
         self._writer = table.server.run(lambda connection: TableWriter.entered(connection, table, key, place))
         return self._writer.row_check(place.operator).check
 
-    def commit(self, place: SinkPlace, transaction: str, records: list[dict[str, Any]]) -> None:
+    def commit(self, place: SinkPlace, written: Mapping[str, Records]) -> None:
         writer = self._entered()
 
         def work(connection: Any) -> None:
-            if writer.ledger(connection, place).mark(transaction):
-                writer.write(connection, records)
+            writer.write(connection, writer.ledger(connection, place).unmarked(written))
 
         self._table.server.run(work)
 
-    def how_to_skip(self, place: SinkPlace, transaction: str) -> str:
-        return marked_by_hand(self._entered().ledger_name, place, transaction)
+    def how_to_skip(self, place: SinkPlace, transactions: Sequence[str]) -> str:
+        return marked_by_hand(self._entered().ledger_name, place, transactions)
 
     def close(self) -> None:
         self._table.server.close()

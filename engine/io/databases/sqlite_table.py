@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from backedge.engine.batches.columns import Records
 from backedge.engine.io.databases.commit_ledger import ATTEMPTS, COMMITS, DEFINITIONS, CommitLedger, marked_by_hand
 from backedge.engine.io.databases.database_errors import DatabaseError, DatabaseLostError
 from backedge.engine.io.databases.key_ranges import PAGE_ROWS, RANGE_ROWS_MIN, RANGES_MAX
@@ -189,15 +190,14 @@ class _SqliteStore:
         self._columns = [replace(column, is_required=column.is_required or column.name in key) for column in columns]
         return RowCheck(place.operator, self._table.title, self._columns, _check_values).check
 
-    def commit(self, place: SinkPlace, transaction: str, records: list[dict[str, Any]]) -> None:
+    def commit(self, place: SinkPlace, written: Mapping[str, Records]) -> None:
         with one_transaction(self._table.database, writes=True) as execute:
-            if CommitLedger(execute, place).mark(transaction):
-                # In their order: only the database knows which keys are equal, and the last row of each has to stay.
-                for columns, some in groupby(records, tuple):
-                    execute.many(self._statement(columns), _plain(some))
+            # In their order: only the database knows which keys are equal, and the last row of each has to stay.
+            for columns, some in groupby(CommitLedger(execute, place).unmarked(written), tuple):
+                execute.many(self._statement(columns), _plain(some))
 
-    def how_to_skip(self, place: SinkPlace, transaction: str) -> str:
-        return marked_by_hand(COMMITS, place, transaction)
+    def how_to_skip(self, place: SinkPlace, transactions: Sequence[str]) -> str:
+        return marked_by_hand(COMMITS, place, transactions)
 
     def forget(self, place: SinkPlace, rollback: Rollback) -> None:
         with one_transaction(self._table.database, writes=True) as execute:

@@ -17,13 +17,21 @@ import hashlib
 import hmac
 import pickle
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from backedge.engine.batches.columns import Records
+from backedge.engine.batches.columns import (
+    COLUMNS_BYTE,
+    Columns,
+    Records,
+    as_records,
+    decode_columns,
+    encode_columns,
+    joined,
+)
 from backedge.engine.io.files.file_errors import DamagedOutputError, OutputError, UnknownTransactionError
 from backedge.engine.io.files.former_places import note_place, noted_places
-from backedge.engine.io.files.kept_output import Deliver, receiver
+from backedge.engine.io.files.kept_output import Deliver, receiver, together_of
 from backedge.engine.io.files.names import name_of, path_name, turn_of
 from backedge.engine.io.files.output_claims import refuse_other_output
 from backedge.engine.io.files.parts import pickled_batch
@@ -53,9 +61,8 @@ class KeptInStore:
             refuse_other_output(self._operator, self._store.location, self._names(_COMMITTED))
 
     def open(self, sink: DeliverySink[Any]) -> StoreWriter:
-        return StoreWriter(
-            self._operator, self._store, receiver(self._operator, sink, self._to_driver), self._key, sink.keeps
-        )
+        receive = receiver(self._operator, sink, self._to_driver)
+        return StoreWriter(self._operator, self._store, receive, self._key, sink.keeps, together_of(sink) is not None)
 
     def note_place(self, place: str) -> None:
         note_place(self._store, place)
@@ -111,18 +118,22 @@ class KeptInStore:
 class StoreWriter:
     """One task of such a sink. The open transaction is in memory."""
 
-    def __init__(self, sink: str, store: Store, receive: Receive, key: bytes, keeps: bool) -> None:
+    def __init__(self, sink: str, store: Store, receive: Receive, key: bytes, keeps: bool, is_together: bool) -> None:
         self._sink = sink
         self._store = store
         self._receive = receive
         self._key = key
         self._keeps = keeps
+        self._is_together = is_together
         self._open: list[bytes] = []
         self._prepared_last: str | None = None
 
     def write(self, records: Records) -> None:
         if len(records):
-            self._open.append(pickled_batch(self._sink, records))
+            if self._is_together and isinstance(records, Columns):
+                self._open.append(encode_columns(records, 0))
+            else:
+                self._open.append(pickled_batch(self._sink, records))
 
     def prepare(self, name: str) -> bool:
         """Make the open transaction durable under this name. False if it is empty."""
@@ -134,24 +145,39 @@ class StoreWriter:
         return True
 
     def commit(self, name: str) -> None:
-        """Publish it. Kept records are stored, then handed over, each time; others are handed over and then noted."""
-        prepared, committed = _place(_PREPARED, name), _place(_COMMITTED, name)
-        try:
-            data = self._store.read(prepared)
-            records = _records(data, full_name(self._store, prepared), name, self._key)
-            folder = self._store if self._keeps and isinstance(self._store, FolderStore) else None
-            if folder is not None:
-                folder.move(prepared, committed)
-        except FileNotFoundError:
-            self._commit_again(name)
-            return
+        self.commit_together([name])
+
+    def commit_together(self, names: Sequence[str]) -> Collection[str]:
+        """Publish them. Kept records are stored, then handed over, each time; others are handed over and then noted."""
+        for some in [names] if self._is_together else [[name] for name in names]:
+            self._commit(some)
+        return ()
+
+    def _commit(self, names: Sequence[str]) -> None:
+        written: dict[str, Records] = {}
+        for name in names:
+            prepared = _place(_PREPARED, name)
+            try:
+                data = self._store.read(prepared)
+                written[name] = _records(data, full_name(self._store, prepared), name, self._key)
+                if self._keeps:
+                    self._keep(name, data)
+            except FileNotFoundError:
+                self._commit_again(name)
+        if written:
+            self._receive(written)
         if not self._keeps:
-            self._receive(name, records)
-        if folder is None:
-            self._write(_COMMITTED, name, [data] if self._keeps else [])
+            for name in written:
+                self._write(_COMMITTED, name, [])
+            self._store.remove([_place(_PREPARED, name) for name in written])
+
+    def _keep(self, name: str, data: bytes) -> None:
+        prepared, committed = _place(_PREPARED, name), _place(_COMMITTED, name)
+        if isinstance(self._store, FolderStore):
+            self._store.move(prepared, committed)
+        else:
+            self._write(_COMMITTED, name, [data])
             self._store.remove([prepared])
-        if self._keeps:
-            self._receive(name, records)
 
     def _commit_again(self, name: str) -> None:
         committed = _place(_COMMITTED, name)
@@ -163,7 +189,7 @@ class StoreWriter:
         # The task that published it may have died before that was durable.
         self._store.make_durable([committed])
         if self._keeps:
-            self._receive(name, records_in(self._store, _COMMITTED, name, self._key))
+            self._receive({name: records_in(self._store, _COMMITTED, name, self._key)})
 
     def close(self) -> None:
         self._open = []
@@ -177,22 +203,23 @@ class StoreWriter:
 def records_in(store: Store, folder: str, name: str, key: bytes) -> list[Any]:
     """The records of a transaction in a folder. Its seal is verified before anything is decoded."""
     place = _place(folder, name)
-    return _records(store.read(place), full_name(store, place), name, key)
+    return as_records(_records(store.read(place), full_name(store, place), name, key))
 
 
-def _records(data: bytes, path: str, name: str, key: bytes) -> list[Any]:
+def _records(data: bytes, path: str, name: str, key: bytes) -> Records:
     seal, rest = data[:_SEAL_BYTES], memoryview(data)[_SEAL_BYTES:]
     if not hmac.compare_digest(seal, _seal([rest], name, key)):
         raise DamagedOutputError(
             f"{path} is not what was written as transaction {name!r}: it is torn or altered, or "
             "written with another key or version; restore it from a backup, or start a new run"
         )
-    records: list[Any] = []
+    batches: list[Records] = []
     while rest:
         (length,) = _LENGTH.unpack(rest[: _LENGTH.size])
-        records += pickle.loads(rest[_LENGTH.size :][:length])
+        payload = rest[_LENGTH.size :][:length]
+        batches.append(decode_columns(payload)[0] if payload[0] == COLUMNS_BYTE else pickle.loads(payload))
         rest = rest[_LENGTH.size + length :]
-    return records
+    return joined(batches)
 
 
 def _sealed(batches: Iterable[bytes], name: str, key: bytes) -> list[bytes]:

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from inspect import isawaitable
 from typing import Any
 
+from backedge.engine.batches.columns import Records, as_records
 from backedge.engine.io.files.names import turn_of
 from backedge.engine.io.files.writers import MemoryWriter, Receive
 from backedge.engine.io.memory import ListStore
@@ -68,12 +70,14 @@ class KeptInMemory:
 def receiver(operator: str, sink: DeliverySink[Any], to_driver: Deliver) -> Receive:
     """What is called with the records of each committed transaction of a sink: its `deliver`."""
 
-    def receive(transaction: str, records: list[Any]) -> None:
-        def hand_over(lines: list[Any]) -> None:
-            to_driver(operator, transaction, lines)
+    def receive(written: Mapping[str, Records]) -> None:
+        for transaction, records in written.items():
+            deliver(transaction, as_records(records))
 
+    def deliver(transaction: str, records: list[Any]) -> None:
         try:
-            returned = sink.deliver(Delivery(records, transaction, turn_of(transaction).epoch, hand_over))
+            to = partial(to_driver, operator, transaction)
+            returned = sink.deliver(Delivery(records, transaction, turn_of(transaction).epoch, to))
             if isawaitable(returned) or isinstance(returned, Iterator):
                 raise MisuseError(
                     f"sink {operator!r}: the function of {type(sink).__name__} returned {show(returned)}, "
@@ -87,4 +91,9 @@ def receiver(operator: str, sink: DeliverySink[Any], to_driver: Deliver) -> Rece
             hook = f"{error.call}, called with the {len(records):,} records of transaction {transaction!r}"
             raise user_error(operator, cause, hook=hook, can_set_aside=False) from cause
 
-    return receive
+    return together_of(sink) or receive
+
+
+def together_of(sink: DeliverySink[Any]) -> Receive | None:
+    """The method of a sink that takes all transactions of a cut at once, and columns as they are; most have none."""
+    return getattr(sink, "deliver_together", None)

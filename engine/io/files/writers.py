@@ -5,18 +5,17 @@
   moved the published file away.
 - Collect: a prepared transaction becomes a committed one, and its records are delivered (`kept_in_store.py`).
 - Print and Call: the records are delivered, and then a note is made. At least once: a process that dies between the two
-  leaves the delivery to be repeated.
+  leaves the delivery to be repeated. A `MarkedSink` finds that out, and gets the transactions of a cut together.
 
-A receiver of deliveries gets the name of the transaction, and may get one twice.
+A receiver of deliveries gets the names of transactions with their records, and may get one twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from backedge.engine.batches.columns import Records
 from backedge.engine.io.files.disk import Disk
@@ -27,8 +26,8 @@ from backedge.engine.io.files.staging import Staging
 from backedge.engine.io.memory import ListStore, ListWriter
 from backedge.graphs.io import SinkPlace
 
-Receive = Callable[[str, list[Any]], object]
-"""Takes the name of a transaction and its records."""
+Receive = Callable[[Mapping[str, Records]], object]
+"""Takes records by the name of their transaction, in the order of preparation."""
 
 NewPart = Callable[[Disk, Path], Part]
 """Creates the local file of a part, in the format of the sink."""
@@ -154,11 +153,15 @@ class MemoryWriter(ListWriter):
         self._keeps = keeps
 
     def commit(self, name: str) -> None:
+        self.commit_together([name])
+
+    def commit_together(self, names: Sequence[str]) -> Collection[str]:
         """Deliver the records, once."""
-        if name in self._store.committed:
-            return
-        super().commit(name)
-        sink, records = self._store.committed[name]
-        self._receive(name, records)
+        committed = self._store.committed
+        fresh = [name for name in names if name not in committed]
+        for name in fresh:
+            super().commit(name)
+        self._receive({name: committed[name][1] for name in fresh})
         if not self._keeps:
-            self._store.committed[name] = (sink, [])
+            committed.update({name: (committed[name][0], []) for name in fresh})
+        return ()
