@@ -34,6 +34,7 @@ FUNCTIONS = {
     "attach": "living_commands.follow_run",
     "savepoint": "living_commands.take_savepoint",
     "rescale": "living_commands.rescale_run",
+    "rate": "living_commands.limit_source",
     "stop": "living_commands.stop_run",
     "cancel": "living_commands.cancel_run",
     "compare": "compare_command.compare_module",
@@ -155,6 +156,7 @@ def _add_living(commands: Any) -> None:
         ("attach", "follow a detached run to its end", None),
         ("savepoint", "have a detached run take a cut that is kept", "savepoint"),
         ("rescale", "give a detached run another number of tasks", None),
+        ("rate", "limit how fast a source of a detached run is read", None),
         ("stop", "end a detached run with a cut", "stop"),
         ("cancel", "end a detached run at once; its last cut stays", None),
     ):
@@ -165,6 +167,10 @@ def _add_living(commands: Any) -> None:
         if command == "rescale":
             tasks = "tasks for each operator that does not set its own number, or for one; may be given again"
             parser.add_argument("--parallelism", action="append", required=True, metavar="N|OPERATOR=N", help=tasks)
+        if command == "rate":
+            parser.add_argument("source", metavar="SOURCE", help="the name of its operator")
+            rate = "what its tasks together read: 500/s records, 2MB/s (kB, MB, GB) bytes, or off"
+            parser.add_argument("rate", metavar="RATE", help=rate)
         _add_results(parser)
 
 

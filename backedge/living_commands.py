@@ -1,4 +1,4 @@
-"""`backedge attach`, `savepoint`, `rescale`, `stop`, `cancel`: a detached run from any terminal, found by its job."""
+"""`backedge attach`, `savepoint`, `rescale`, `rate`, `stop`, `cancel`: a detached run from any terminal, by its job."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from backedge.engine.on_ray.api.job_handle import Job, RunResult
 from backedge.engine.on_ray.run_spec import RequestFailedError
 from backedge.flows import WrongCallError
 from backedge.following import DONE, FAILED, Following, command, say
+from backedge.graphs.rate import OFF, rate_in
 from backedge.graphs.wording import one_line
 
 
@@ -57,6 +58,16 @@ def parallelism_in(words: Sequence[str]) -> int | dict[str, int]:
     if len(words) > 1:
         raise WrongCallError("parallelism: give one number for all operators, or OPERATOR=NUMBER for each")
     return found[""]
+
+
+@command("rate")
+def limit_source(following: Following, given: argparse.Namespace) -> int:
+    """Limit what the tasks of a source read, from now on."""
+    rate = str(rate_in(given.rate) or OFF)
+    attach(given.job, progress=False).rate(given.source, rate)
+    found = {"job": given.job, "source": given.source, "rate": rate}
+    following.tell(found, f"{given.job}: the rate of {given.source} is {rate}")
+    return DONE
 
 
 @command("stop")

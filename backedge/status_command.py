@@ -110,14 +110,15 @@ def head_lines(status: RunStatus, now_s: float) -> Iterator[str]:
 
 def _operator_row(operator: OperatorStatus) -> Sequence[str]:
     tasks = operator.tasks
-    rates = (task.in_per_s for task in tasks), (task.out_per_s for task in tasks)
+    read, sent = (task.in_per_s for task in tasks), (task.out_per_s for task in tasks)
     shares = (task.busy for task in tasks), (task.held for task in tasks)
     return (
         " > ".join(operator.operators),
         str(len(tasks)),
         f"{sum(task.records_in for task in tasks):,}",
         f"{sum(task.records_out for task in tasks):,}",
-        *(amount(sum(found) if (found := _known(rate)) else None) for rate in rates),
+        _pace(read) + (f" of {operator.rate}" if operator.rate else ""),
+        _pace(sent),
         *(share(max(_known(part), default=None)) for part in shares),
     )
 
@@ -136,6 +137,11 @@ def _counted_rows(operator: OperatorStatus) -> Iterator[Sequence[str]]:
             yield name, counter, amount(total), "-"
         for histogram, found in by_class.histograms.items():
             yield name, histogram, f"{found.count:,}", amount(found.sum / found.count)
+
+
+def _pace(of_tasks: Iterable[float | None]) -> str:
+    known = _known(of_tasks)
+    return amount(sum(known) if known else None)
 
 
 def _known(figures: Iterable[float | None]) -> list[float]:

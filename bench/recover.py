@@ -157,7 +157,12 @@ def kill_head(job: Job) -> float:
 
 def kill_supervisor(job: Job) -> float:
     """End the process of the supervisor; return the time."""
-    return _kill(job, cluster.get(job._supervisor.__ray_call__.remote(lambda _: os.getpid())))
+
+    def pid_of(actor: object) -> int:
+        return os.getpid()
+
+    supervisor = job._supervisor  # pyright: ignore[reportPrivateUsage]
+    return _kill(job, cluster.get(supervisor.__ray_call__.remote(pid_of)))
 
 
 def _kill(job: Job, pid: int) -> float:
@@ -212,7 +217,7 @@ def make_flow(keys: int, path: str) -> Flow:
 
     flow = Flow("recover")
     again = flow.loop("again")
-    numbers = flow.read(Generate(lambda position: (position, HOPS), rate=RATE), name="numbers")
+    numbers = flow.read(Generate(lambda position: (position, HOPS)), rate=RATE, name="numbers")
     seen = numbers.merge(again).map(see, name="head")
     done, rest = seen.key_by(key_of).stateful_map(count, initial=0, name="body").split(is_done, name="split")
     again.feed(rest)
@@ -228,7 +233,7 @@ def add_pipeline(flow: Flow, keys: int, path: str) -> None:
             note(path, float(position))
         return position
 
-    steady = flow.read(Generate(lambda position: position, rate=SPARED_RATE), name="steady").map(see, name="seen")
+    steady = flow.read(Generate(lambda position: position), rate=SPARED_RATE, name="steady").map(see, name="seen")
     counted = steady.key_by(lambda position: position % keys).stateful_map(tally, initial=0, name="tally")
     counted.filter(lambda tallied: tallied < 0, name="none").write(Collect(), name="steady done")
 

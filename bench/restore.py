@@ -137,7 +137,7 @@ def peak_of(title: str) -> float:
 def make_flow() -> Flow:
     """Records read a keyed state and do not change it."""
     flow = Flow(JOB)
-    numbers = flow.read(Generate(lambda position: position % FEW_KEYS, rate=100.0), name="numbers")
+    numbers = flow.read(Generate(lambda position: position % FEW_KEYS), rate=100.0, name="numbers")
     kept = numbers.key_by(_same).stateful_map(_keep, initial=b"", name="profiles")
     kept.filter(_is_never, name="chosen").write(Collect(), name="seen")
     return flow

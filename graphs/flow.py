@@ -22,6 +22,7 @@ from backedge.graphs.options import BatchFormat, OnError, Placing, check_functio
 from backedge.graphs.plan import Plan
 from backedge.graphs.process_class import ProcessInputs, check_inputs_are_no_arguments
 from backedge.graphs.public import public
+from backedge.graphs.rate import rate_in
 from backedge.graphs.resource import Resource
 from backedge.graphs.stream import Stream, add_process, add_step, first_output, process_options
 from backedge.graphs.versions import Versions
@@ -64,13 +65,17 @@ class Flow:
         """The name of the job."""
         return self.draft.name
 
-    def read(self, source: Source[T], **options: Unpack[Placing]) -> Stream[T]:
-        """The records of a source."""
+    def read(self, source: Source[T], *, rate: float | str | None = None, **options: Unpack[Placing]) -> Stream[T]:
+        """The records of a source.
+
+        `rate` limits what all its tasks together read: 500 or "500/s" records, or "2MB/s" bytes a second. `backedge
+        rate` changes it while the run goes on.
+        """
         if not isinstance(source, Source):  # pyright: ignore[reportUnnecessaryIsInstance]  # not every user checks types
             raise BadOptionError(
                 f"{source!r} is not a source: read Items(records), JsonLines(path), Parquet(path) or another source"
             )
-        return Stream(self.draft, (Tail(add_step(self.draft, Read(source), {}, options)),))
+        return Stream(self.draft, (Tail(add_step(self.draft, Read(source, rate_in(rate)), {}, options)),))
 
     @overload
     def loop(

@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from backedge.graphs.graph_errors import BadOptionError
-from backedge.graphs.options import is_above_zero
 from backedge.graphs.public import public
 
 T = TypeVar("T")
@@ -415,14 +413,3 @@ class DeliverySink(Sink[T_in]):
     def withdraw(self, place: SinkPlace, later: Withdrawal) -> None:
         """Remove kept records."""
         place.kept.withdraw(later)
-
-
-def rate_of(source: Source[Any]) -> float | None:
-    """The records per second at which all tasks together may read a source: its attribute `rate`, if any."""
-    return getattr(source, "rate", None)
-
-
-def check_rate(rate: float | None) -> None:
-    """Raise unless this is a valid rate, or None."""
-    if rate is not None and not is_above_zero(rate):
-        raise BadOptionError(f"rate={rate!r} would read nothing: give records per second above 0, or leave it out")

@@ -34,6 +34,7 @@ from backedge.graphs.options import (
 )
 from backedge.graphs.process_class import Process
 from backedge.graphs.questions import WHOLE_RECORD, AskedAbout
+from backedge.graphs.rate import Rate
 from backedge.graphs.table import Table
 
 
@@ -73,6 +74,7 @@ class Read(BuiltIn):
     """Reads a source."""
 
     source: Source[Any]
+    rate: Rate | None = None
 
     runtime = "backedge.engine.operators.source:SourceOperator"
     kind_word = "source"
@@ -90,6 +92,11 @@ class Read(BuiltIn):
     @property
     def base_name(self) -> str:
         return "read"
+
+
+def rate_of(kind: OperatorKind) -> Rate | None:
+    """The rate that the flow gives a source."""
+    return kind.rate if isinstance(kind, Read) else None
 
 
 @dataclass(frozen=True)

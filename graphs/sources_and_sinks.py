@@ -19,7 +19,6 @@ from backedge.graphs.io import (
     Source,
     SplitReader,
     Withdrawal,
-    check_rate,
 )
 from backedge.graphs.options import check_function, is_above_zero, is_whole
 from backedge.graphs.public import public
@@ -95,10 +94,8 @@ class Items(_Numbered[T]):
     """
 
     records: Sequence[T] | ArrowReadable
-    rate: float | None = None
 
     def __post_init__(self) -> None:
-        check_rate(self.rate)
         records: Any = self.records
         if hasattr(records, "__arrow_c_stream__"):
             object.__setattr__(self, "records", _ArrowTable(records))
@@ -177,10 +174,8 @@ class Range(_Numbered[int]):
 
     stop: int
     start: int = 0
-    rate: float | None = None
 
     def __post_init__(self) -> None:
-        check_rate(self.rate)
         if not (is_whole(self.start) and is_whole(self.stop)):
             raise BadOptionError(f"Range got start={self.start!r} and stop={self.stop!r}: give integers")
 
@@ -205,10 +200,8 @@ class Generate(_Numbered[T]):
 
     make: Callable[[int], T]
     count: int | None = None
-    rate: float | None = None
 
     def __post_init__(self) -> None:
-        check_rate(self.rate)
         check_function(self.make, "Generate")
         if self.count is not None and not (is_whole(self.count) and self.count >= 0):
             raise BadOptionError(
@@ -275,12 +268,10 @@ class Poll(Source[T]):
     every: float = 1.0
     start: Any = None
     ends: bool = False
-    rate: float | None = None
 
     shares_records = True
 
     def __post_init__(self) -> None:
-        check_rate(self.rate)
         check_function(self.function, "Poll")
         if not is_above_zero(self.every):
             raise BadOptionError(f"Poll has every={self.every!r}: give the seconds between two calls, above 0")

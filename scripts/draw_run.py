@@ -61,8 +61,8 @@ def is_done(order: dict[str, int]) -> bool:
 def flow() -> Flow:
     """Orders are tried again and again, each until it succeeds."""
     flow = Flow("orders")
-    orders = flow.read(Generate(lambda position: {"id": position}, count=ORDERS, rate=RATE), name="orders")
-    again = flow.loop("again", of=dict)
+    orders = flow.read(Generate(lambda position: {"id": position}, count=ORDERS), rate=RATE, name="orders")
+    again = flow.loop("again", of=dict[str, int])
     tried = orders.merge(again).key_by("id").stateful_map(attempt, initial=0, name="attempts")
     done, failed = tried.rebalance().split(is_done, name="outcome")
     again.feed(failed)

@@ -21,7 +21,7 @@ from backedge.engine.batches.arrow import arrow
 from backedge.engine.io.files.file_errors import InputChangedError, NoInputError
 from backedge.engine.on_ray import cluster
 from backedge.graphs.graph_errors import BadOptionError
-from backedge.graphs.io import ArrowRows, Source, check_rate
+from backedge.graphs.io import ArrowRows, Source
 from backedge.graphs.public import public
 from backedge.graphs.wording import counted
 
@@ -43,7 +43,6 @@ class DatasetRows(Source[dict[str, Any]]):
     """The rows of a dataset, as `from_ray_data` has pinned them. Pieces are named by the number of their first row."""
 
     pieces: Mapping[str, Piece] = field(repr=False)
-    rate: float | None = None
 
     def splits(self) -> Sequence[str]:
         """One for each piece."""
@@ -106,7 +105,7 @@ class _PieceReader:
 
 
 @public
-def from_ray_data(dataset: Any, *, rate: float | None = None) -> DatasetRows:
+def from_ray_data(dataset: Any) -> DatasetRows:
     """A source of the rows of a `ray.data.Dataset`, each a dict; operators that take columns get columns.
 
     Executes the dataset now, in the Ray that this process is connected to. A restart of the run reads the same rows. If
@@ -115,7 +114,6 @@ def from_ray_data(dataset: Any, *, rate: float | None = None) -> DatasetRows:
 
         flow.read(from_ray_data(ray.data.read_parquet("s3://bucket/orders")), name="orders")
     """
-    check_rate(rate)
     if not callable(getattr(dataset, "to_arrow_refs", None)):
         raise BadOptionError(
             f"from_ray_data got something of type {type(dataset).__name__}, which is no ray.data.Dataset: give it a "
@@ -134,8 +132,7 @@ def from_ray_data(dataset: Any, *, rate: float | None = None) -> DatasetRows:
         {
             str(number * PIECE_ROWS): Piece(sum(stop - start for _, start, stop in spans), digest, rows)
             for number, (spans, (rows, _), digest) in enumerate(zip(cut, pinned, digests, strict=True))
-        },
-        rate,
+        }
     )
 
 

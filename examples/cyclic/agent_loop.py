@@ -137,7 +137,7 @@ def prepare(spark: SparkSession, inputs: str, size: int, seed: int = 0) -> None:
     decision = F.element_at(F.array(*map(F.lit, ("approved", "approved", "refused"))), drawn("decision", 4))
     decided = requests.filter(drawn("decision", 4) > 0).select("id", decision)
     with closing(open_decisions(inputs)) as decisions, decisions:
-        decisions.executemany("INSERT INTO decisions VALUES (?, ?)", [tuple(row) for row in decided.collect()])
+        decisions.executemany("INSERT INTO decisions VALUES (?, ?)", [(row[0], row[1]) for row in decided.collect()])
 
 
 def flow(inputs: str, size: int = SIZE, url: str | None = None, day_s: float = DAY_S, results: str = "") -> Flow:
@@ -163,8 +163,8 @@ def flow(inputs: str, size: int = SIZE, url: str | None = None, day_s: float = D
         return heard(asked, decision or "nobody answers")
 
     flow = Flow("agent_loop")
-    requests = flow.read(JsonLines(f"{inputs}/requests", rate=rate), name="requests")
-    again = flow.loop("again", of=dict)
+    requests = flow.read(JsonLines(f"{inputs}/requests"), rate=rate, name="requests")
+    again = flow.loop("again", of=dict[str, Any])
     arriving = requests.merge(again).map(arrive, name="arriving")
     talks = arriving.key_by("conversation").process(Conversations, day_s=day_s, name="conversations")
     asked = talks.side("asked").key_by("conversation")
@@ -209,7 +209,8 @@ def reference(spark: SparkSession, inputs: str) -> DataFrame:
         return row["conversation"], "out of budget", turns
 
     rows = spark.read.json(f"{inputs}/requests").rdd.map(converse)
-    return spark.createDataFrame(rows, "conversation long, ended string, turns long")
+    columns = "conversation long, ended string, turns long"
+    return spark.createDataFrame(rows, columns)  # pyright: ignore[reportUnknownMemberType]  # as PySpark declares it
 
 
 def show(rows: list[Record]) -> None:

@@ -137,9 +137,9 @@ def flow(inputs: str, output: str = "connected_components", size: int = SIZE, se
     flow = Flow("connected_components")
     documents = flow.read(Parquet(f"{inputs}/documents"), name="texts").key_by("document")
     pairs = flow.read(
-        Parquet(f"{inputs}/pairs", rate=PAIRS * size / seconds if seconds else None), name="pairs"
+        Parquet(f"{inputs}/pairs"), rate=PAIRS * size / seconds if seconds else None, name="pairs"
     ).flat_map(both_ways, name="both_ways")
-    told = flow.loop("told", of=dict)
+    told = flow.loop("told", of=dict[str, Any])
     words = flow.process(
         Documents, texts=documents, alike=pairs.key_by("document"), told=told.key_by("document"), name="documents"
     )

@@ -81,9 +81,9 @@ def flow(inputs: str, size: int = SIZE) -> Flow:
         return sale
 
     flow = Flow("count_and_print")
-    north = flow.read(JsonLines(f"{inputs}/north", rate=rate), name="north")
-    south = flow.read(JsonLines(f"{inputs}/south", rate=rate), name="south")
-    told = flow.loop("told", of=dict)
+    north = flow.read(JsonLines(f"{inputs}/north"), rate=rate, name="north")
+    south = flow.read(JsonLines(f"{inputs}/south"), rate=rate, name="south")
+    told = flow.loop("told", of=dict[str, Any])
     at_north = north.merge(told).key_by("article").stateful_map(count, initial=0, name="north_counter")
     sold_north = at_north.filter(lambda sale: sale["shop"] == "north", name="sold_north")
     at_south = south.merge(sold_north).key_by("article").stateful_map(count, initial=0, name="south_counter")

@@ -57,8 +57,8 @@ def flow(numbers: int = NUMBERS, counters: int = COUNTERS, rate: float = 2_500, 
         return {**added, "sign": -1}
 
     flow = Flow("counters")
-    source = flow.read(Generate(number, count=numbers, rate=rate), name="numbers")
-    again = flow.loop("again", of=dict, max_rounds=1, on_limit="fail")
+    source = flow.read(Generate(number, count=numbers), rate=rate, name="numbers")
+    again = flow.loop("again", of=dict[str, Any], max_rounds=1, on_limit="fail")
     counted = source.merge(again).key_by("counter").process(Counters, name="counted")
     again.feed(counted.key_by("id").map(turned, name="turned"))
     counted.side("subtracted").map(lambda gone: gone["id"], name="ids").write(Collect(), name="gone")

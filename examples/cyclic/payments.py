@@ -72,8 +72,8 @@ def prepare(spark: SparkSession, inputs: str, size: int, seed: int = 0) -> None:
 def flow(inputs: str = str(DATA), output: str = "payments", size: int = SIZE) -> Flow:
     """The graph: `again` is a stream with an open end, and feeding it is the back edge."""
     flow = Flow("payments")
-    arriving = flow.read(JsonLines(f"{inputs}/{RAW}", rate=size / SECONDS), name="arriving")
-    again = flow.loop("again", of=dict, max_rounds=ROUNDS_MAX)
+    arriving = flow.read(JsonLines(f"{inputs}/{RAW}"), rate=size / SECONDS, name="arriving")
+    again = flow.loop("again", of=dict[str, Any], max_rounds=ROUNDS_MAX)
     tried = arriving.merge(again).key_by("id").stateful_map(attempt, initial=0, name="attempts")
     paid, refused = tried.split(lambda payment: payment["paid"], name="paid")
     pause_s = SECONDS / size

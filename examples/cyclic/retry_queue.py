@@ -90,8 +90,8 @@ def flow(inputs: str, size: int = SIZE) -> Flow:
         return {**message, "tries": message["tries"] + 1}
 
     flow = Flow("retry_queue")
-    messages = flow.read(JsonLines(f"{inputs}/messages", rate=rate), name="messages")
-    again = flow.loop("again", of=dict, max_rounds=RETRIES_MAX)
+    messages = flow.read(JsonLines(f"{inputs}/messages"), rate=rate, name="messages")
+    again = flow.loop("again", of=dict[str, Any], max_rounds=RETRIES_MAX)
     new = messages.map(lambda message: {**message, "tries": 0, "paused_ms": 0}, name="begin")
     waited = again.key_by("message").process(BackOff, name="back_off")
     tried = new.merge(waited).key_by("message").map(deliver, name="deliver")

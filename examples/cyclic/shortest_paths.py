@@ -126,8 +126,8 @@ def flow(inputs: str, output: str = "shortest_paths", size: int = SIZE, seconds:
     """The graph: who leaves a town drives, and arrives in another by the back edge. Depots open within some seconds."""
     flow = Flow("shortest_paths")
     roads = flow.read(Parquet(f"{inputs}/roads/data"), name="roads").key_by("town")
-    depots = flow.read(Parquet(f"{inputs}/depots", rate=DEPOTS / seconds if seconds else None), name="depots")
-    arriving = flow.loop("arriving", of=dict)
+    depots = flow.read(Parquet(f"{inputs}/depots"), rate=DEPOTS / seconds if seconds else None, name="depots")
+    arriving = flow.loop("arriving", of=dict[str, Any])
     travellers = depots.map(set_out, name="set_out").merge(arriving).key_by("town")
     departures = flow.process(Towns, roads=roads, travellers=travellers, name="towns")
     arriving.feed(departures.rebalance().map_batches(drive(seconds / (TRIPS * size)), name="drive"))

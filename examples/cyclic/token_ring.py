@@ -90,7 +90,7 @@ def prepare(spark: SparkSession, inputs: str, size: int, seed: int = 0) -> None:
     member = F.pmod(F.xxhash64("id", F.lit(seed)), F.lit(MEMBERS)).alias("member")
     wishes = spark.range(size).select(F.col("id").alias("wish"), member)
     wishes.coalesce(1).write.mode("overwrite").json(f"{inputs}/wishes")
-    token = spark.createDataFrame([(0, 0, size, "press")], "member INT, page INT, pages INT, press STRING")
+    token = spark.sql(f"SELECT 0 AS member, 0 AS page, {size} AS pages, 'press' AS press")
     token.coalesce(1).write.mode("overwrite").json(f"{inputs}/token")
 
 
@@ -107,9 +107,9 @@ def flow(inputs: str, size: int = SIZE) -> Flow:
         return token
 
     flow = Flow("token_ring")
-    wishes = flow.read(JsonLines(f"{inputs}/wishes", rate=rate), name="wishes")
+    wishes = flow.read(JsonLines(f"{inputs}/wishes"), rate=rate, name="wishes")
     token = flow.read(JsonLines(f"{inputs}/token"), name="token")
-    round = flow.loop("round", of=dict)
+    round = flow.loop("round", of=dict[str, Any])
     members = flow.process(
         Members, wishes=wishes.key_by("member"), token=token.merge(round).key_by("member"), name="members"
     )

@@ -107,12 +107,17 @@ def prepare(spark: SparkSession, inputs: str, size: int, seed: int = 0) -> None:
     orders.coalesce(1).write.mode("overwrite").json(f"{inputs}/orders")
 
 
+def begin(order: dict[str, Any]) -> dict[str, Any]:
+    """The transfer of an order, at its first account."""
+    return {**order, "step": 0, "brings": 0}
+
+
 def flow(inputs: str = DATA, size: int = SIZE) -> Flow:
     """The graph: the accounts are the head of the loop, the clearing house is its body; each is a separate task."""
     flow = Flow("transfers")
-    read = flow.read(JsonLines(f"{inputs}/orders", rate=size / SECONDS), name="read")
-    orders = read.map(lambda order: {**order, "step": 0, "brings": 0}, name="orders")
-    arriving = flow.loop("arriving", of=dict)
+    read = flow.read(JsonLines(f"{inputs}/orders"), rate=size / SECONDS, name="read")
+    orders = read.map(begin, name="orders")
+    arriving = flow.loop("arriving", of=dict[str, Any])
     at_account = orders.merge(arriving).key_by(lambda transfer: transfer["route"][transfer["step"]])
     under_way = at_account.process(Accounts, name="accounts")
     pause_s = 1.5 * SECONDS / (size * (STOPS - 1))

@@ -76,6 +76,7 @@ class OperatorStatus(Struct, frozen=True, forbid_unknown_fields=True):
     """The tasks that run a chain of operators. `name` is that of the first operator.
 
     - counted: what process classes of the chain have counted, in all tasks, by the name of the operator.
+    - rate: of a source, the limit of what its tasks read together, such as "500/s" or "2MB/s"; empty if there is none.
     """
 
     name: str
@@ -84,6 +85,7 @@ class OperatorStatus(Struct, frozen=True, forbid_unknown_fields=True):
     is_sink: bool
     tasks: tuple[TaskStatus, ...]
     counted: Mapping[str, CountedStatus] = {}
+    rate: str = ""
 
 
 class ChannelStatus(Struct, frozen=True, forbid_unknown_fields=True):

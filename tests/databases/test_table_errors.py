@@ -128,7 +128,6 @@ def test_a_database_that_is_missing_or_none(tmp_path: Path, refused: Callable[[A
         ({"table": ""}, "names no table"),
         ({"key": 7}, "give the name of a column"),
         ({"key": "id", "prepared": True}, "leave one of the two out"),
-        ({"rate": 0}, "rate=0"),
         ({"dsn": 5}, "a dsn is text"),
     ],
 )

@@ -22,6 +22,7 @@ from backedge.engine.operators.services import commit_all
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.graphs.kinds import Read, Write
 from backedge.graphs.plan import Operator
+from backedge.graphs.rate import rate_in
 from backedge.recovery.protocol.orders import Sweep
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.store_protocol import Store
@@ -75,8 +76,8 @@ class Deliveries:
         return [name for _, name, _ in self.all]
 
 
-def source(description: Source[Any], name: str = "in") -> Operator:
-    return Operator(name, Read(description))
+def source(description: Source[Any], name: str = "in", rate: float | str | None = None) -> Operator:
+    return Operator(name, Read(description, rate_in(rate)))
 
 
 def sink(description: Sink[Any], name: str = SINK) -> Operator:

@@ -202,7 +202,7 @@ REFUSED: list[tuple[type[Exception], Callable[[Flow, Any], object], tuple[str, .
         "budget", "on_error='dead_letter'")),
     (BadOptionError, lambda f, s: s.map_async(abs, cost=abs, budget=1, on_error="dead_letter"), (
         "map_async", "no key", "key_by")),
-    (BadOptionError, lambda f, s: Items([], rate=0), ("rate=0", "above 0")),
+    (BadOptionError, lambda f, s: f.read(Items([]), rate=0), ("rate=0", "above 0")),
     (BadOptionError, lambda f, s: Generate(abs, count=-1), ("Generate", "count=-1", "0 or more")),
     (BadOptionError, lambda f, s: CSV(""), ("path ''",)),
     # What is no list, number or function.
@@ -211,7 +211,7 @@ REFUSED: list[tuple[type[Exception], Callable[[Flow, Any], object], tuple[str, .
     (BadOptionError, lambda f, s: Items(n for n in "ab"), ("Items", "type generator")),
     (BadOptionError, lambda f, s: Items({1, 2}), ("Items", "type set")),
     (BadOptionError, lambda f, s: Items({"a": 1}), ("Items", "type dict")),
-    (BadOptionError, lambda f, s: Items([1], rate="fast"), ("rate='fast'",)),
+    (BadOptionError, lambda f, s: f.read(Items([1]), rate="5 MB an hour"), ("rate='5 MB an hour'", "2MB/s")),
     (BadOptionError, lambda f, s: Range("x"), ("Range", "start=0", "stop='x'", "integers")),
     (BadOptionError, lambda f, s: Generate(3), ("Generate", " 3", "function")),
     (BadOptionError, lambda f, s: Generate(abs, count="x"), ("Generate", "count='x'")),

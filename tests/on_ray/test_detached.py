@@ -20,6 +20,7 @@ from backedge import (
     Items,
     Job,
     NoSuchRunError,
+    Range,
     RunAliveError,
     attach,
     run,
@@ -31,11 +32,12 @@ from backedge.engine.on_ray.actor import supervisor_watch
 from backedge.engine.on_ray.api import detached_runs, starting
 from backedge.engine.on_ray.api.detached_runs import SPACE, NoAnswerError
 from backedge.engine.on_ray.api.living_runs import LivingRuns
+from backedge.recovery.stores.run_status import RunStatus
 from tests.faults.evidence import Evidence
-from tests.gates import HANG_S, Gate, wait_for
+from tests.gates import HANG_S, Gate, Gated, wait_for
 from tests.jobs.rays import last_json
 from tests.on_ray.drivers import GATE, LONG, RESULT_KEPT_S, ROOT, begin_detached, driver, long_trips, next_line
-from tests.on_ray.flows import Record, trips_made, until, with_function
+from tests.on_ray.flows import Record, told, trips_made, until, with_function
 from tests.on_ray.leftovers import actors_below, end, has_ended, supervisor_of
 from tests.on_ray.standing_still import let_stand_still, wake
 
@@ -179,6 +181,50 @@ def test_commands_steer_a_run_from_any_terminal(
     told = capsys.readouterr()
     assert last_json(told.out)["state"] == "stopped"
     assert "has ended" in told.err and "Ctrl-C" not in told.err
+
+
+NEARLY_NEVER = "0.000001/s"
+"""A task reads a record at once, and the next one after eleven days."""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("is_ours_to_keep")
+def test_a_rate_is_changed_and_outlives_a_task_and_the_supervisor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], evidence: Evidence
+):
+    gate, count, first = Gate(tmp_path / GATE), 60, 4
+    flow, before = Flow("slow"), actors_below(os.getpid())
+    numbers = flow.read(Gated(Range(count), gate, first), name="numbers", parallelism=1)
+    numbers.rebalance().map(abs, name="same", parallelism=1).write(Collect(), name="done")
+    job = start(flow, snapshots=tmp_path, every=0.2, actors="task", detached=True, progress=False)
+
+    def read(status: RunStatus) -> tuple[str, int]:
+        return status.operators[0].rate, status.operators[0].tasks[0].records_in
+
+    told(job, lambda status: read(status) == ("", first), "the first are read")
+    assert main(["rate", "slow", "numbers", NEARLY_NEVER, "--json"]) == 0
+    assert last_json(capsys.readouterr().out)["rate"] == "1e-06/s"
+    job.cut()  # its source task gets orders one after the other, and has had that one
+    gate.open()
+    for attempt in (1, 2, 3):
+        more = ("1e-06/s", 1 + first if attempt == 1 else 1)
+        told(job, lambda status, more=more: read(status) == more, "one more is read")
+        assert job.cut() < job.cut()
+        assert job.status().state == "running", "a source without a limit would have read all, and the run be over"
+        if attempt < 3:
+            end(next(iter(job.status().pids.values())) if attempt == 1 else supervisor_of(before))
+            until(
+                job,
+                lambda story, restarts=attempt: story.restarts == restarts and story.state == "running",
+                "it runs again",
+            )
+    assert main(["rate", "slow", "nmbers", "5/s"]) == 2
+    assert "the flow has no source 'nmbers'; its sources are 'numbers'" in capsys.readouterr().err
+    assert main(["rate", "slow", "numbers", "0/s"]) == 2
+    assert main(["rate", "slow", "numbers", "off"]) == 0
+    evidence.happened("tasks and supervisors that died", job.status().restarts)
+    evidence.same(job.wait().outputs["done"], range(count))
+    end_at_once("slow")
 
 
 @pytest.mark.slow

@@ -40,9 +40,9 @@ def in_the_supervisor(view):
     Path(SEEN).write_text(str(imported()))
     return bool(view.output("seen"))
 
-def go(name, source, stop_when=None, **options):
+def go(name, source, stop_when=None, rate=None, **options):
     flow = Flow(name, stop_when=stop_when)
-    flow.read(source).map(look, name="look").write(Collect(), name="seen")
+    flow.read(source, rate=rate).map(look, name="look").write(Collect(), name="seen")
     return run(flow, progress=False, parallelism=1, actors="slice", **options).outputs["seen"]
 
 @ray.remote
@@ -54,7 +54,7 @@ def going():
     return len(go("within", Range(4))), imported()
 
 # It has no end of its own, so the supervisor sees a cut before it stops.
-print(min(go("light", Generate(int, rate=1000.0), in_the_supervisor, snapshots=CUTS, every=0.2)))
+print(min(go("light", Generate(int), in_the_supervisor, rate=1000.0, snapshots=CUTS, every=0.2)))
 # First, in a process that has not been used, and reads no argument before it starts the run.
 print(ray.get(going.remote()))
 print(ray.get(given.remote(1)))

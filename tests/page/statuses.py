@@ -29,6 +29,7 @@ def rich(records: int = 54_321) -> RunStatus:
             name,
             (name, "checked") if name == "plan" else (name,),
             is_source=name == "orders",
+            rate="900/s" if name == "orders" else "",
             is_sink=name in ("given_up", "done"),
             counted={"judge": CountedStatus({"verdicts": 1_234}, {"seconds": HistogramStatus(4, 3.0)})}
             if name == "judge"

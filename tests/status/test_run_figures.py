@@ -50,7 +50,7 @@ def figures(earlier: RunStatus | None = None) -> tuple[RunFigures, Deployment]:
 
 
 def told(made: RunFigures, now_s: float = 10.0) -> RunStatus:
-    return made.status(Story("trips", state="running", began_s=0.0), now_s)
+    return made.status(Story("trips", state="running", began_s=0.0), now_s, {})
 
 
 def place_of(deployment: Deployment, sender: TaskId, receiver: TaskId) -> int:

@@ -344,7 +344,7 @@ function showGraph(status) {
     const sum = (of) => operator.tasks.reduce((total, task) => total + (of(task) ?? 0), 0);
     const [busy, held] = [most(operator, "busy"), most(operator, "held")];
     const pace = status.is_live ? `${rate(sum((task) => task.in_per_s))} records/s` : `${count(sum((task) => task.records_in))} records`;
-    say(node.querySelector(".pace"), `${operator.tasks.length} × · ${pace}`);
+    say(node.querySelector(".pace"), `${operator.tasks.length} × · ${pace}${operator.rate && status.is_live ? ` of ${operator.rate}` : ""}`);
     const width = status.layout.node.width - 20;
     node.querySelector("rect.busy").setAttribute("width", width * Math.min(1, busy));
     node.querySelector("rect.held").setAttribute("x", 10 + width * Math.min(1, busy));

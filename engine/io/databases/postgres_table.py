@@ -16,7 +16,7 @@ from backedge.engine.io.databases.prepared_writer import PreparedWriter, check_p
 from backedge.engine.io.databases.table_rows import key_columns
 from backedge.engine.io.marked_output import Check, MarkedSink, one_line
 from backedge.graphs.graph_errors import BadOptionError
-from backedge.graphs.io import Rollback, SinkPlace, SinkWriter, Source, SplitReader, check_rate
+from backedge.graphs.io import Rollback, SinkPlace, SinkWriter, Source, SplitReader
 from backedge.graphs.public import public
 
 ROLL_BACK_PATIENCE_S = 5.0
@@ -35,17 +35,15 @@ class PostgresTable(Source[dict[str, Any]], MarkedSink):
     Read, `key` is a unique column that cannot be null, by which the table is split; left out, the primary key.
 
     >>> PostgresTable("postgresql://me:secret@db.example/shop", "bookings")
-    PostgresTable(table='bookings', key=(), prepared=False, rate=None)
+    PostgresTable(table='bookings', key=(), prepared=False)
     """
 
     dsn: str = field(repr=False)
     table: str
     key: str | tuple[str, ...] = ()
     prepared: bool = False
-    rate: float | None = None
 
     def __post_init__(self) -> None:
-        check_rate(self.rate)
         check_dsn(self.dsn)
         table: Any = self.table
         if not isinstance(table, str) or not all(table.split(".")) or table.count(".") > 1:

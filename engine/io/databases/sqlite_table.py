@@ -22,7 +22,7 @@ from backedge.engine.io.databases.key_ranges import PAGE_ROWS, RANGE_ROWS_MIN, R
 from backedge.engine.io.databases.table_rows import Column, Row, RowCheck, check_texts, key_columns
 from backedge.engine.io.marked_output import Check, MarkedSink
 from backedge.graphs.graph_errors import BadOptionError
-from backedge.graphs.io import Rollback, SinkPlace, Source, SplitReader, check_rate
+from backedge.graphs.io import Rollback, SinkPlace, Source, SplitReader
 from backedge.graphs.public import public
 
 T = TypeVar("T")
@@ -53,10 +53,8 @@ class SqliteTable(Source[dict[str, Any]], MarkedSink):
     database: str
     table: str
     key: str | tuple[str, ...] = ()
-    rate: float | None = None
 
     def __post_init__(self) -> None:
-        check_rate(self.rate)
         for option, value in (("database", self.database), ("table", self.table)):
             given: Any = value
             if not isinstance(given, str) or not given or "\0" in given:

@@ -42,7 +42,7 @@ from backedge.engine.io.files.text_splits import CsvSplit, JsonSplit, TextSplit
 from backedge.engine.operators.services import commit_all
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.ids import prepared_by
-from backedge.graphs.io import Rollback, Sink, SinkPlace, SinkWriter, Source, SplitReader, Withdrawal, check_rate
+from backedge.graphs.io import Rollback, Sink, SinkPlace, SinkWriter, Source, SplitReader, Withdrawal
 from backedge.graphs.options import check_count, is_above_zero
 from backedge.graphs.public import public
 
@@ -54,10 +54,8 @@ class Files:
     """A file, a folder of files, or a URI of either."""
 
     path: str
-    rate: float | None = None
 
     def __post_init__(self) -> None:
-        check_rate(self.rate)
         path: Any = self.path
         if not isinstance(path, str) or not path or "\0" in path:
             raise BadOptionError(f"path {path!r} does not name a file: give a file, a folder or a URI, as a string")

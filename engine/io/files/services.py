@@ -11,14 +11,16 @@ from backedge.engine.io.files.disk import Disk
 from backedge.engine.io.files.kept_in_store import KeptInStore
 from backedge.engine.io.files.kept_output import Deliver, KeptInMemory
 from backedge.engine.io.files.names import path_name
-from backedge.engine.io.files.pace import Bucket, PacedReader
+from backedge.engine.io.files.pace import PacedReader
 from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.io.memory import ListStore
 from backedge.engine.io.reader import SourceReader, positions_of, splits_in_all
 from backedge.engine.operators.services import RecordsOnly, Services
 from backedge.graphs.ids import Attempt, TaskId
-from backedge.graphs.io import Sink, SinkPlace, SinkWriter, Source, rate_of
+from backedge.graphs.io import Sink, SinkPlace, SinkWriter, Source
+from backedge.graphs.kinds import rate_of
 from backedge.graphs.plan import Operator
+from backedge.graphs.rate import Rate
 from backedge.recovery.protocol.orders import Sweep
 from backedge.recovery.stores.store_protocol import Store
 
@@ -72,6 +74,8 @@ class FileServices(Services):
         self._key = key
         self.disk = disk or Disk()
         self._store = ListStore()
+        self._rates: dict[str, Rate | None] = {}
+        self._readers: list[tuple[str, PacedReader]] = []
 
     # -- sources -------------------------------------------------------------------------------------------------
 
@@ -80,16 +84,27 @@ class FileServices(Services):
     ) -> PacedReader:
         """The reader of one source task: its share of the splits, or exactly those of `positions`."""
         source: Source[Any] = operator.function
-        rate, listed = rate_of(source), self._splits.get(operator.name)
-        if listed is None and (positions is None or rate is not None):
-            listed = check_source(operator)
-        if positions is None:
-            positions = positions_of(source, index, parallelism, listed)
-        bucket = None
-        if rate is not None and positions:
+        own = positions_of(source, index, parallelism, self._listed(operator)) if positions is None else positions
+
+        def share() -> float:
             # A task without a split reads nothing, so the rate is divided among the splits.
-            bucket = Bucket(rate * len(positions) / splits_in_all(positions, listed), self._clock)
-        return PacedReader(SourceReader(operator.name, source, positions), bucket, self._clock, source.idle_s)
+            return len(own) / splits_in_all(own, self._listed(operator)) if own else 0.0
+
+        paced = PacedReader(SourceReader(operator.name, source, own), share, self._clock, source.idle_s)
+        paced.limit(self._rates.get(operator.name, rate_of(operator.kind)))
+        self._readers.append((operator.name, paced))
+        return paced
+
+    def _listed(self, operator: Operator) -> tuple[str, ...] | None:
+        listed = self._splits.get(operator.name)
+        return check_source(operator) if listed is None else listed
+
+    def limit(self, source: str, rate: Rate | None) -> None:
+        """Read a source at this rate from now on, whatever the flow says."""
+        self._rates[source] = rate
+        for name, reader in self._readers:
+            if name == source:
+                reader.limit(rate)
 
     # -- sinks ---------------------------------------------------------------------------------------------------
 

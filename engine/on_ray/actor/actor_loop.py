@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from backedge.engine.io.files.services import FileServices
 from backedge.engine.on_ray.actor.actor_channels import ActorChannels
 from backedge.engine.on_ray.actor.background import Answered, Background, Outlived
 from backedge.engine.on_ray.actor.journal_writer import Kept
@@ -36,6 +37,7 @@ from backedge.engine.on_ray.transport.control_messages import (
     Die,
     FaultReached,
     Leader,
+    Limit,
     Outcome,
     Progress,
     Published,
@@ -45,7 +47,6 @@ from backedge.engine.on_ray.transport.control_messages import (
 from backedge.engine.on_ray.transport.frames import Kind, pack_note, unpack_header, unpack_item
 from backedge.engine.on_ray.transport.mailbox import Mailbox
 from backedge.engine.on_ray.transport.spill_space import SpillSpace
-from backedge.engine.operators.services import Services
 from backedge.engine.task.kept_inputs import Journal
 from backedge.engine.task.pacing import SLICE_NS
 from backedge.engine.task.ports import Ports
@@ -64,7 +65,7 @@ LOAD_MS = 1_000
 LOST_GRACE_S = 1.0
 LAST_OF_CHANNEL = int(Kind.END)
 
-MakeServices = Callable[[Callable[[str, str, list[Any]], None]], Services]
+MakeServices = Callable[[Callable[[str, str, list[Any]], None]], FileServices]
 NO_JOURNALS: Mapping[TaskId, Journal] = {}
 
 
@@ -102,6 +103,8 @@ class ActorLoop:
         self.maker = TaskMaker(
             begin, make_services(self._publish), take_back, journals, None if store is None else store.answers
         )
+        for source, rate in begin.rates.items():
+            self.maker.services.limit(source, rate)
         peers = {name: address for name, address in begin.addresses.items() if name != SUPERVISOR}
         names = sorted({task.actor for task in begin.deployment.tasks.values()})
         links = mailbox.links(peers, sender=1 + names.index(begin.actor))
@@ -275,6 +278,8 @@ class ActorLoop:
                 self._start()
             case Compact():
                 self.background.compact(self.begin.attempt, order)
+            case Limit(source, rate):
+                self.maker.services.limit(source, rate)
             case _:
                 self.faults.has_cut |= isinstance(order, Complete)
                 self.tasks.drivers[order.task].obey(order)

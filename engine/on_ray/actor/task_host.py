@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from backedge.engine.io.files.services import FileServices
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.actor.actor_loop import ActorLoop
 from backedge.engine.on_ray.actor.labelled_output import label_output
@@ -22,7 +23,6 @@ from backedge.engine.on_ray.supervisor.shared_constants import share_constants
 from backedge.engine.on_ray.supervisor.silence import Doing, place_of
 from backedge.engine.on_ray.transport.control_messages import SUPERVISOR, Arrival, Begin, Meeting, Outcome
 from backedge.engine.on_ray.transport.mailbox import Mailbox
-from backedge.engine.operators.services import Services
 from backedge.engine.task.kept_inputs import Journal
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.graphs.task_errors import describe, foreign_place
@@ -151,7 +151,7 @@ class TaskHost:
         cluster.name_process(f"{options.job}: {', '.join(tasks)}")
         share_constants(begin.deployment.plan.name, begin.constants)
 
-        def make_services(deliver: Callable[[str, str, list[Any]], None]) -> Services:
+        def make_services(deliver: Callable[[str, str, list[Any]], None]) -> FileServices:
             return open_services(options, deliver, begin.attempt)
 
         try:

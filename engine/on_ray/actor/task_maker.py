@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from backedge.engine.batches.batch import encode
+from backedge.engine.io.files.services import FileServices
 from backedge.engine.on_ray.actor.broken_rule import core_of
 from backedge.engine.on_ray.planned_faults import CountdownRuntime, Kill, next_by_records
 from backedge.engine.on_ray.transport.control_messages import Begin
@@ -53,7 +54,7 @@ class TaskMaker(Struct, frozen=True):
     """
 
     begin: Begin
-    services: Services
+    services: FileServices
     take_back: TakeBack
     journals: Mapping[TaskId, Journal]
     answers: AnswerJournal | None = None
@@ -93,7 +94,8 @@ class TaskMaker(Struct, frozen=True):
             yield from journal.read(name, self.begin.restored)
 
     def _runtime(self, task: Task) -> TaskRuntime:
-        begin, services, journal = self.begin, self.services, self.journals.get(task.id)
+        begin, journal = self.begin, self.journals.get(task.id)
+        services: Services = self.services
         fault = next_by_records(begin.kills, task, begin.processed.get(task.id, 0))
         make = TaskRuntime if fault is None else partial(CountdownRuntime, *fault)
         if journal is not None:

@@ -24,6 +24,7 @@ from backedge.engine.on_ray.supervisor.supervisor_actor import FOLLOWERS
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.naming import check_name
 from backedge.graphs.public import public
+from backedge.graphs.rate import rate_in
 from backedge.graphs.task_errors import describe
 from backedge.graphs.wording import counted
 from backedge.recovery.protocol.requests import Reply, RequestKind, wanted
@@ -323,6 +324,29 @@ class Job:
         known = len(self.status().rescales)
         self._request(RequestKind.RESCALE, None, parallelism)
         return sum(rescale["gap_ms"] or 0 for rescale in self.status().rescales[known:])
+
+    def rate(self, source: str, rate: float | str | None) -> None:
+        """Limit what the tasks of a source together read from now on: 500 or "500/s" records, "2MB/s" bytes a second.
+
+        None or "off" takes the limit away. Attempts and tasks that begin later have the new rate, too; a run that is
+        started again has that of its flow.
+
+        Raises `RequestFailedError` if the flow has no such source or the run is over.
+        """
+        wanted, error = rate_in(rate), None
+        while True:
+            try:
+                error = self._answer(self._supervisor.limit.remote(source, wanted))
+                break
+            except cluster.ActorUnavailableError:
+                self._cluster.check()
+                self._follow_successor()
+                time.sleep(REPEAT_S)
+            except cluster.RayError as gone:
+                error = f"the run is over: {cluster.first_line(gone)}"
+                break
+        if error is not None:
+            raise RequestFailedError(f"the rate of source {source!r} was not changed: {error}", is_for_good=True)
 
     def stop(self, savepoint: str = "stop") -> RunResult:
         """End the run with a cut of this name and publish its output; a later run can resume from it.

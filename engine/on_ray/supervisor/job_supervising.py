@@ -22,6 +22,7 @@ from backedge.engine.on_ray.supervisor.run_story import Story, united
 from backedge.engine.on_ray.supervisor.supervising import Common, Supervising
 from backedge.engine.on_ray.supervisor.version_directories import Question
 from backedge.graphs.ids import Attempt
+from backedge.graphs.rate import Rate
 from backedge.recovery.protocol.requests import Reply, RequestKind, combined
 from backedge.recovery.protocol.versions import Name
 from backedge.recovery.stores import run_status
@@ -108,6 +109,16 @@ class JobSupervising:
     def versions(self, question: Question, attempt: Attempt, name: Name, arguments: Sequence[Any]) -> Any:
         """Where a version is, or will be. Called from any thread."""
         return self._common.versions.ask(question, attempt, name, *arguments)
+
+    def limit(self, source: str, rate: Rate | None) -> str | None:
+        """Change the rate of a source. Called from any thread. Returns an error, if it cannot be changed."""
+        sources: list[str] = []
+        for pipeline in self.pipelines:
+            own = [name for name, each in pipeline.spec.deployment.plan.operators.items() if each.kind.is_source]
+            if source in own:
+                return pipeline.limit(source, rate)
+            sources += own
+        return f"the flow has no source {source!r}; its sources are {', '.join(map(repr, sources))}"
 
     def cancel(self) -> None:
         """End the run now."""

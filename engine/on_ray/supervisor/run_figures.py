@@ -17,7 +17,9 @@ from backedge.engine.operators.meters import added
 from backedge.engine.task.load import InputLoad, OutputLoad, TaskLoad
 from backedge.graphs.deployment import Channel, Deployment, Task
 from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.kinds import rate_of
 from backedge.graphs.plan import operators_round
+from backedge.graphs.rate import Rate
 from backedge.recovery.protocol.effects import Remaining, Stage
 from backedge.recovery.protocol.orders import Manifest, Trigger
 from backedge.recovery.stores.run_status import (
@@ -115,7 +117,7 @@ class RunFigures:
         self._channels: list[Channel] = []
         self._loops: dict[str, frozenset[str]] = {}
         self._order: list[str] = []
-        self._sources: set[str] = set()
+        self._sources: dict[str, Rate | None] = {}
         self._sinks: set[str] = set()
         self._paces: dict[TaskId, _Pace] = {}
         self._ended: set[TaskId] = set()
@@ -136,7 +138,8 @@ class RunFigures:
             loops = dict.fromkeys(edge.loop for edge in plan.edges if edge.loop is not None)
             self._loops = {loop: operators_round(loop, plan.edges) for loop in loops}
             self._order = list(plan.operators)
-            self._sources = {name for name, operator in plan.operators.items() if operator.kind.is_source}
+            sources = {name: operator.kind for name, operator in plan.operators.items() if operator.kind.is_source}
+            self._sources = {name: rate_of(kind) for name, kind in sources.items()}
             self._sinks = {name for name, operator in plan.operators.items() if operator.kind.is_sink}
             self._paces, self._ended = {}, set()
             if self._failures and self._failures[-1].seconds is None:
@@ -288,8 +291,8 @@ class RunFigures:
 
     # -- the document --------------------------------------------------------------------------------------------
 
-    def status(self, story: Story, now_s: float) -> RunStatus:
-        """What is known now."""
+    def status(self, story: Story, now_s: float, rates: Mapping[str, Rate | None]) -> RunStatus:
+        """What is known now. `rates`: those of sources that were changed in the run."""
         total, earlier = story.total(), self._earlier
         resources = total.resources if story.ended_s is None else closed(total.resources)
         with self._lock:
@@ -308,7 +311,7 @@ class RunFigures:
                 hops=total.hops + (0 if earlier is None else earlier.hops),
                 spilled_bytes=total.spilled_bytes,
                 reason="" if story.error is None else str(story.error),
-                operators=self._operators(now_s),
+                operators=self._operators(now_s, {**self._sources, **rates}),
                 channels=(channels := self._channel_statuses()),
                 loops=tuple(self._loop(loop, channels) for loop in self._loops),
                 epochs=self._epoch_statuses(),
@@ -316,7 +319,7 @@ class RunFigures:
                 resources=added_resources([resources, {} if earlier is None else closed(earlier.resources)]),
             )
 
-    def _operators(self, now_s: float) -> tuple[OperatorStatus, ...]:
+    def _operators(self, now_s: float, rates: Mapping[str, Rate | None]) -> tuple[OperatorStatus, ...]:
         chains: dict[str, list[Task]] = {}
         for task in self._tasks.values():
             chains.setdefault(task.id.name, []).append(task)
@@ -324,10 +327,11 @@ class RunFigures:
             OperatorStatus(
                 name,
                 tasks[0].operators,
-                is_source=not self._sources.isdisjoint(tasks[0].operators),
+                is_source=not self._sources.keys().isdisjoint(tasks[0].operators),
                 is_sink=not self._sinks.isdisjoint(tasks[0].operators),
                 tasks=tuple(self._task(task, now_s) for task in tasks),
                 counted=self._counted(tasks),
+                rate=str(rates.get(name) or ""),
             )
             for name, tasks in sorted(chains.items(), key=lambda chain: self._order.index(chain[0]))
         )

@@ -38,6 +38,7 @@ from backedge.engine.on_ray.transport.control_messages import (
     Compacted,
     FaultReached,
     Leader,
+    Limit,
     Outcome,
     Progress,
     Published,
@@ -49,6 +50,7 @@ from backedge.engine.run.ports import Placed, RunEnding, RunObserver, RunPorts
 from backedge.graphs.expansion import resized, sizes_asked
 from backedge.graphs.graph_errors import GraphError
 from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.rate import Rate, rate_in
 from backedge.graphs.task_errors import USER_RAISED, describe, stop_when_error
 from backedge.recovery.protocol.chain_view import claimant_of, run_of
 from backedge.recovery.protocol.effects import Acknowledge, AcknowledgeEnd
@@ -113,6 +115,7 @@ class Common:
     - told: what the user should know. printed: what `Print` sinks write.
     - status: what is known about the whole run; None if it is one pipeline.
     - constants: those of the flow; `held` if the run keeps no cuts. versions: where those are that tasks publish.
+    - rates: those that were changed in this run, by source.
     """
 
     def __init__(self, spec: RunSpec, held: Mapping[str, cluster.Pending] | None = None) -> None:
@@ -122,6 +125,7 @@ class Common:
         self.status: Callable[[], RunStatus] | None = None
         self.constants = SharedConstants(spec.options, held or {})
         self.versions = VersionDirectories()
+        self.rates: dict[str, Rate | None] = {}
 
 
 class Supervising(RunObserver[CutDescription]):
@@ -164,13 +168,16 @@ class Supervising(RunObserver[CutDescription]):
             spec.deployment,
             is_restorable=spec.options.root is not None,
         )
-        self.asked: deque[Request] = deque()
+        self.asked: deque[Request | Limit] = deque()
         self.asking = threading.Lock()
         self.is_cancelled = False
         self.heard_ms: dict[str, int] = {}
         self.silences = Silences(spec.silence_ms)
         self.looks: dict[str, Look] = {}
         self.earlier = self._earlier()
+        if self.earlier is not None:
+            sources = (operator for operator in self.earlier.operators if operator.is_source)
+            self.common.rates |= {source.name: rate_in(source.rate or None) for source in sources}
         # The first pipeline adds it to its own figures, so that it counts once.
         added = self.earlier if spec.pipeline.place == 0 else None
         self.figures = RunFigures(spec.id, spec.options.root, time.time() - time.monotonic(), added)
@@ -234,7 +241,7 @@ class Supervising(RunObserver[CutDescription]):
     def status(self) -> RunStatus:
         """What is known about the run. Called from any thread."""
         story = replace(self.story, counts=dict(self.story.counts))
-        return self.figures.status(story, time.monotonic())
+        return self.figures.status(story, time.monotonic(), self.common.rates)
 
     def _keep_status(self) -> None:
         """Keep what is known now, beside the loop."""
@@ -302,8 +309,14 @@ class Supervising(RunObserver[CutDescription]):
         if self.now_ms - self.watched_at_ms >= WATCHED_MS:
             self._tell_watchers()
 
-    def _accept(self, request: Request) -> None:
-        if request.kind is RequestKind.RESCALE and request.asked and not self.driver.requests.knows(request.id):
+    def _accept(self, request: Request | Limit) -> None:
+        if isinstance(request, Limit):
+            for task in self.driver.deployment.tasks.values():
+                if request.source in task.operators:
+                    self.actors.tell(task.actor, request)
+            # A successor has the rates from there.
+            self._keep_status()
+        elif request.kind is RequestKind.RESCALE and request.asked and not self.driver.requests.knows(request.id):
             deployment = self.driver.deployment
             wider = resized(deployment, dict(request.sizes_in(deployment.parallelism)))
             if (crowd := crowded(needs_of(wider), needs_of(deployment), cluster.cpus())) is None:
@@ -450,6 +463,15 @@ class Supervising(RunObserver[CutDescription]):
                 return None
             return requests.ask(request)
 
+    def limit(self, source: str, rate: Rate | None) -> str | None:
+        """Change the rate of a source, from any thread. Attempts that begin later have it as well. Returns an error."""
+        with self.asking:
+            if self.has_ended:
+                return "the run is over"
+            self.common.rates[source] = rate
+            self.asked.append(Limit(source, rate))
+            return None
+
     def _answer_last_requests(self) -> None:
         """Answer the requests that arrived during the last turn. Later requests are answered at once."""
         requests = self.driver.requests
@@ -457,7 +479,8 @@ class Supervising(RunObserver[CutDescription]):
             self.has_ended = True
             requests.on_failed("its supervisor failed")
             for request in self.asked:
-                requests.ask(request)
+                if isinstance(request, Request):
+                    requests.ask(request)
             self.story.answers = requests.all_answers()
 
     def _fail(self, error: Exception) -> None:
@@ -509,7 +532,8 @@ class Supervising(RunObserver[CutDescription]):
             options, constants = self.spec.options, self.common.constants.references()
             self.common.versions.begin(self.spec.pipeline.place, attempt, placed, cut)
             asked = cluster.own_actor() if placed.deployment.plan.versions else None
-            self.actors.begin(attempt, placed, files, options, kills, processed, epoch, leader, constants, asked)
+            rates = self.common.rates
+            self.actors.begin(attempt, placed, files, options, kills, processed, epoch, leader, constants, asked, rates)
             self.silences.begin(self.actors.actors(), self.now_ms)
         except CancelledError:
             return  # the next turn ends the run

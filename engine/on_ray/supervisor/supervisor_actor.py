@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from backedge.engine.on_ray.supervisor.run_story import Story
     from backedge.engine.on_ray.supervisor.version_directories import Question
     from backedge.graphs.ids import Attempt
+    from backedge.graphs.rate import Rate
     from backedge.recovery.protocol.requests import Reply, RequestKind
     from backedge.recovery.protocol.versions import Name
     from backedge.recovery.stores.run_status import RunStatus
@@ -119,6 +120,10 @@ class SupervisorActor:
     def versions(self, question: Question, attempt: Attempt, name: Name, *arguments: Any) -> Any:
         """Answer a process that publishes or reads a version (`VersionDirectories.ask`)."""
         return self._supervising.versions(question, attempt, name, arguments)
+
+    def limit(self, source: str, rate: Rate | None) -> str | None:
+        """Change the rate of a source (`JobSupervising.limit`)."""
+        return self._supervising.limit(source, rate)
 
     def cancel(self) -> None:
         """End the run now."""

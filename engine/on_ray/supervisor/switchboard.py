@@ -31,6 +31,7 @@ from backedge.engine.on_ray.transport.socket_folder import SocketFolder
 from backedge.engine.run.ports import Placed
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.rate import Rate
 from backedge.recovery.protocol.reliable_line import LineEnd, Said
 from backedge.recovery.stores.task_files import TaskFiles
 
@@ -82,6 +83,7 @@ class Switchboard:
         leader: Leader | None,
         constants: Mapping[str, Any],
         versions: cluster.Actor | None,
+        rates: Mapping[str, Rate | None],
     ) -> None:
         """Let all actors of a deployment take part in an attempt. `CrewError` if one cannot."""
         deployment, parts = placed.deployment, placed.restores
@@ -124,6 +126,7 @@ class Switchboard:
                 leader,
                 constants,
                 versions,
+                dict(rates),
             )
             self.crew.begin(name, begin)
         self._unheard = set(arrivals)

@@ -14,6 +14,7 @@ from backedge.engine.on_ray.transport.mailbox import Address, Keys
 from backedge.engine.task.load import TaskLoad
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.graphs.rate import Rate
 from backedge.recovery.protocol.effects import Effect, Remaining
 from backedge.recovery.restore.plan import RestorePlan
 from backedge.recovery.stores.input_pieces import NO_CUT
@@ -78,6 +79,7 @@ class Begin(Struct, frozen=True):
     planned faults. `restored` is the cut that is restored, `begun` the last epoch that has begun; 0 if there is none.
     `leader` is None if the supervisor cannot be replaced. `constants` has a reference to the bytes of each constant of
     the flow. `versions` is the supervisor as an actor of Ray, if tasks publish versions: it knows where these are.
+    `rates`: those that were changed in the run, by source.
     """
 
     attempt: Attempt
@@ -94,6 +96,7 @@ class Begin(Struct, frozen=True):
     leader: Leader | None = None
     constants: Mapping[str, Any] = {}
     versions: Any = None
+    rates: Mapping[str, Rate | None] = {}
 
 
 class Meeting(NamedTuple):
@@ -225,6 +228,13 @@ class FaultReached(NamedTuple):
 
 class Stop(NamedTuple):
     """Leave the attempt."""
+
+
+class Limit(NamedTuple):
+    """Read a source at this rate from now on, or without a limit."""
+
+    source: str
+    rate: Rate | None
 
 
 class Die(NamedTuple):

@@ -19,7 +19,6 @@ class SqliteTable(Source[dict[str, Any]]):
 
     database: str
     table: str
-    rate: float | None = None
 
     @property
     def label(self) -> str:
