@@ -82,7 +82,9 @@ _NAMES = {
         "NothingEntersError NoWayOutError OpenLoopError UnkeyableError UnkeyedStreamError UnknownOutputError "
         "UnnamedCycleError UnreadLoopError UnreadOutputWarning"
     ),
-    "backedge.graphs.io": "ArrowRows Delivery DeliverySink Rollback Sink SinkPlace SinkWriter Source SplitReader",
+    "backedge.graphs.io": (
+        "ArrowRows Delivery DeliverySink FoundSplits Rollback Sink SinkPlace SinkWriter Source SplitReader"
+    ),
     "backedge.graphs.loop": "Loop",
     "backedge.graphs.operator_kind": "OperatorKind",
     "backedge.graphs.plan": "Edge Plan",

@@ -29,7 +29,7 @@ def check(plan: Plan) -> Cycles:
     _check_free_loops_and_iterations_are_apart(plan)
     cycles = find_cycles(plan)
     for loops in cycles.loops:
-        if not loops.entries:
+        if not loops.entries and not any(plan.operators[name].kind.is_source for name in loops.operators):
             raise NothingEntersError(
                 f"no record can enter {_what(loops)}, so it would always be empty: "
                 f"merge a stream from a source into one of {_list(loops.operators)}"
@@ -110,7 +110,9 @@ def _check_iterations_are_bounded(plan: Plan, cycles: Cycles) -> None:
         for name, source in sources.items()
         if isinstance(source, Source) and not source.bounded
     }
-    unbounded |= {e.receiver: f"loop {e.loop!r} is endless" for e in plan.edges if e.endless}
+    # That of a source that finds splits ends with the source.
+    endless = [e for e in plan.edges if e.endless and not plan.operators[e.receiver].kind.is_source]
+    unbounded |= {e.receiver: f"loop {e.loop!r} is endless" for e in endless}
     for start, reason in unbounded.items():
         behind = reachable([start], graph)
         for loops in cycles.loops:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, Unpack, overload
 from backedge.graphs.building import build_draft
 from backedge.graphs.changing_graph import ChangeColumns, OfChangingVertices, add_changing_graph
 from backedge.graphs.constant import Constant
+from backedge.graphs.discovery import add_discovered
 from backedge.graphs.draft import Draft, Tail
 from backedge.graphs.graph_errors import BadOptionError, GraphError, InputsError
 from backedge.graphs.io import Source
@@ -75,6 +76,8 @@ class Flow:
             raise BadOptionError(
                 f"{source!r} is not a source: read Items(records), JsonLines(path), Parquet(path) or another source"
             )
+        if source.look_s is not None:
+            return add_discovered(self.draft, source, rate_in(rate), options)
         return Stream(self.draft, (Tail(add_step(self.draft, Read(source, rate_in(rate)), {}, options)),))
 
     @overload

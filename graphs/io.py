@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from backedge.graphs.public import public
 
@@ -65,6 +65,18 @@ class OtherInputError(Exception):
 
 
 @public
+class FoundSplits(NamedTuple):
+    """What a look for splits has found: those that are new, whether no more will come, and those that may be forgotten.
+
+    A split that is forgotten is new again if it is found again.
+    """
+
+    new: Sequence[str]
+    is_last: bool
+    gone: Collection[str] = ()
+
+
+@public
 class Source(ABC, Generic[T]):
     """The input of a flow. A subclass names its splits and opens a split at a position.
 
@@ -113,6 +125,19 @@ class Source(ABC, Generic[T]):
         None means one split per task, named "0-of-3" to "2-of-3" if the source has three tasks.
         """
         return None
+
+    @property
+    def look_s(self) -> float | None:
+        """Seconds between two looks for new splits. None: the splits of a run are those that it begins with."""
+        return None
+
+    def find_splits(self, known: Collection[str]) -> FoundSplits:
+        """The splits that are not known yet, for a source that looks for them while it is read.
+
+        It is called in one task, on one instance, until it says that these are the last. A cut holds all that are
+        known.
+        """
+        return FoundSplits([split for split in self.splits() or () if split not in known], is_last=True)
 
     def first_position(self, split: str) -> Any:
         """The position of a split before anything was read."""

@@ -13,6 +13,7 @@ from backedge.engine.simulation.checker.record import Conserved
 from proof.column_flows import ON_COLUMNS, on_columns, on_records
 from proof.generated_steps import (
     KEYS,
+    Arriving,
     Delay,
     Item,
     Learn,
@@ -90,7 +91,7 @@ def generate(rng: random.Random, name: str | None = None, *, long: bool = False)
         actors=rng.choice(("task", "slice")),
         policy=policy,
         is_cyclic=any(edge.is_back for edge in plan.edges),
-        conserved=None if name == "broadcast" or (name, variant) in _LOSING or name in ON_COLUMNS else CONSERVED,
+        conserved=None if name in NOT_CONSERVED or (name, variant) in _LOSING else CONSERVED,
         on_records=on_records(name) if name in ON_COLUMNS else None,
     )
 
@@ -424,6 +425,22 @@ def _rounds_in_lanes_nested(flow: Flow) -> None:
     _write(flow.iterate(_read(flow), body, rounds=4, name="outer"))
 
 
+# -- sources whose splits arrive ---------------------------------------------------------------------------------
+
+
+def _arriving(flow: Flow) -> None:
+    arrived = flow.read(Arriving([]), name="in").map(mark, name="near")
+    _write(_count(arrived.merge(_read(flow, "other")), "count"))
+
+
+def _arriving_for_a_loop(flow: Flow) -> None:
+    again = flow.loop("again", of=Item)
+    arrived = flow.read(Arriving([]), name="in").rebalance().map(mark, name="near")
+    done, more = _count(arrived.merge(again), "count").split(is_done, name="split")
+    again.feed(more)
+    _write(done)
+
+
 # -- the rest ----------------------------------------------------------------------------------------------------
 
 
@@ -481,10 +498,12 @@ _TOPOLOGIES: dict[str, tuple[Variant, ...]] = {
     "pipelines": (_pipelines,),
     "versions": (_versions,),
     "broadcast": (_broadcast, _broadcast_loop),
+    "arriving": (_arriving, _arriving_for_a_loop),
 }
 MIXED = ("rounds_beside_loops", "kept_answers", "kept_answers_in_rounds", "versions")
+ARRIVING = ("arriving",)
 """Drawn by few seeds (`drawn_topology`); the others take turns."""
-NAMES = tuple(name for name in _TOPOLOGIES if name not in MIXED)
+NAMES = tuple(name for name in _TOPOLOGIES if name not in (*MIXED, *ARRIVING))
 IN_ROUNDS = frozenset(
     {
         *("rounds", "rounds_nested", "rounds_behind_loop", "rounds_in_lanes", "rounds_beside_loops"),
@@ -493,3 +512,4 @@ IN_ROUNDS = frozenset(
     }
 )
 _LOSING = {("chain", 1)}
+NOT_CONSERVED = frozenset({"broadcast", *ARRIVING, *ON_COLUMNS})

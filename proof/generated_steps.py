@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from backedge import Versions
+from backedge import Items, Versions
 
 KEYS = 5
 
@@ -98,6 +98,15 @@ def three_ways(record: Item) -> str:
 def side(record: Item) -> int:
     """One of two tasks."""
     return record["id"] % 2
+
+
+class Arriving(Items[Item]):
+    """A source of which splits are found while it is read."""
+
+    @property
+    def look_s(self) -> float:
+        """A few ticks."""
+        return 0.03
 
 
 class Turn:

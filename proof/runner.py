@@ -26,7 +26,7 @@ from backedge.graphs.task_errors import TaskError
 from backedge.recovery.cut.cut import Cut
 from backedge.recovery.protocol.messages import Mode
 from proof.column_flows import ON_COLUMNS
-from proof.generated_flows import MIXED, Case
+from proof.generated_flows import ARRIVING, MIXED, Case
 from proof.seeded_worlds import STEPS_EXPECTED, STEPS_LIVE, STEPS_SAFE, case_of, compacts, world_of
 from proof.two_pipelines import Ran, apart, run_pipelines
 
@@ -39,6 +39,8 @@ COLUMNS_SHARE = 0.1
 """The share of seeds whose flow is on columns."""
 MIXED_SHARE = 0.1
 """The share of the other seeds whose flow has iterations beside free loops."""
+ARRIVING_SHARE = 0.05
+"""The share of the rest whose flow finds splits while it reads them."""
 EXERCISED = ("rescaled_live", "full_channels", "taken_together", "spilled", "split_batches")
 """What a summary names beside the counts of schedules and cuts, even if it has not happened."""
 
@@ -91,7 +93,11 @@ class Summary:
 
 def drawn_topology(seed: int) -> str | None:
     """The topology that a seed draws; None if it is about the one whose turn it is."""
-    for names, what, share in ((ON_COLUMNS, "columns", COLUMNS_SHARE), (MIXED, "mixed", MIXED_SHARE)):
+    for names, what, share in (
+        (ON_COLUMNS, "columns", COLUMNS_SHARE),
+        (MIXED, "mixed", MIXED_SHARE),
+        (ARRIVING, "arriving", ARRIVING_SHARE),
+    ):
         rng = random.Random(f"{what} {seed}")
         name = rng.choice(names)
         if rng.random() < share:

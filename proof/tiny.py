@@ -78,6 +78,7 @@ class TinyRuntime:
 
     next_timer_ms = None
     waits = False
+
     open_calls = 0
     unanswered = ()
     transactions: tuple[Transaction, ...] = ()
@@ -105,6 +106,16 @@ class TinyRuntime:
     def exhausted(self) -> bool:
         """Nothing more to read."""
         return self.state["read"] >= len(self.records)
+
+    @property
+    def reads(self) -> bool:
+        """Whether this is a source."""
+        return self.operator.kind.is_source
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether there is more to read."""
+        return self.reads and not self.exhausted
 
     def produce(self, records_max: int, now_ms: int) -> Emitted:
         """The next record."""

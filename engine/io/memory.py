@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from backedge.engine.batches.batch import copy_records
 from backedge.engine.batches.columns import Columns, Records
 from backedge.engine.io.files.checks import check_source
 from backedge.engine.io.later_output import LaterOutput
-from backedge.engine.io.reader import SourceReader, positions_of
+from backedge.engine.io.reader import SourceReader, finder_of, positions_of
+from backedge.engine.operators.services import Finder
 from backedge.graphs.ids import TaskId
-from backedge.graphs.io import Rollback, SinkWriter, Source
+from backedge.graphs.io import FoundSplits, Rollback, SinkWriter, Source
 from backedge.graphs.plan import Operator
 from backedge.graphs.sources_and_sinks import Items
 from backedge.recovery.protocol.orders import Sweep
@@ -88,6 +89,19 @@ class ListWriter:
         self._store.committed[name] = self._store.prepared.pop(name)
 
 
+SPLITS, SPLITS_A_LOOK = 5, 2
+
+
+def numbered_splits(known: Collection[str]) -> FoundSplits:
+    """What the next look finds of a list that is read as splits which arrive.
+
+    >>> numbered_splits({"0-of-5", "1-of-5", "2-of-5"})
+    FoundSplits(new=['3-of-5', '4-of-5'], is_last=True)
+    """
+    new = [f"{index}-of-{SPLITS}" for index in range(SPLITS)][len(known) : len(known) + SPLITS_A_LOOK]
+    return FoundSplits(new, is_last=len(known) + len(new) == SPLITS)
+
+
 class MemoryServices:
     """Reads each source from the list that `inputs` has under its operator's name; opens the source if there is none.
 
@@ -114,6 +128,10 @@ class MemoryServices:
                 self._splits[name] = None if name in self._inputs else check_source(operator)
             positions = positions_of(source, index, parallelism, self._splits[name])
         return SourceReader(name, source, positions)
+
+    def finder(self, operator: Operator, readers: str) -> Finder:
+        """Of a source with a list, the splits come by and by."""
+        return numbered_splits if readers in self._inputs else finder_of(operator)
 
     def writer(self, operator: Operator, task: TaskId) -> SinkWriter:
         return ListWriter(operator.name, self.store)

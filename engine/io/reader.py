@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import copy
 from typing import Any
 
 from backedge.engine.batches.batch import separate_records
 from backedge.engine.batches.columns import Records, to_columns
 from backedge.engine.io.files.file_errors import InputChangedError
-from backedge.graphs.io import FunctionRaisedError, OtherInputError, Source, SplitReader
+from backedge.engine.operators.services import Finder
+from backedge.graphs.io import FoundSplits, FunctionRaisedError, OtherInputError, Source, SplitReader
+from backedge.graphs.plan import Operator
 from backedge.graphs.task_errors import TaskError, user_error
 
 
@@ -51,6 +53,18 @@ class SourceReader:
     def positions(self) -> dict[str, Any]:
         return dict(self._positions)
 
+    def begin(self, split: str, position: Any) -> None:
+        self._source.check_unchanged({split: position})
+        self._positions[split] = position
+        if not self._source.is_read(split, position):
+            self._unread.append(split)
+
+    def finished(self) -> list[str]:
+        found = [split for split in self._positions if split not in self._unread]
+        for split in found:
+            del self._positions[split]
+        return found
+
     def _read(self, split: str, records_max: int) -> Records:
         opened = self._open.get(split)
         if opened is None:
@@ -61,9 +75,7 @@ class SourceReader:
         try:
             found = opened.read(records_max)
         except FunctionRaisedError as error:
-            if error.__cause__ is None or isinstance(error.__cause__, TaskError):
-                raise error.__cause__ or error from None
-            raise user_error(self._name, error.__cause__, hook=error.call, can_set_aside=False) from error.__cause__
+            raise _users(self._name, error) from error.__cause__
         self._positions[split] = opened.position
         if opened.is_done:
             del self._open[split]
@@ -71,6 +83,29 @@ class SourceReader:
         if not isinstance(found, list):
             return to_columns(found)
         return separate_records(found) if self._source.shares_records else found
+
+
+def finder_of(operator: Operator) -> Finder:
+    """What looks for the splits of a source; it raises a `TaskError` that names the source."""
+    source: Source[Any] = copy(operator.function)
+
+    def find(known: Collection[str]) -> FoundSplits:
+        try:
+            return source.find_splits(known)
+        except OtherInputError as error:
+            raise InputChangedError(f"source {operator.name!r}: {error}") from None
+        except FunctionRaisedError as error:
+            raise _users(operator.name, error) from error.__cause__
+
+    return find
+
+
+def _users(source: str, error: FunctionRaisedError) -> BaseException:
+    """The error to raise for one of the user's function."""
+    cause = error.__cause__
+    if cause is None or isinstance(cause, TaskError):
+        return cause or error
+    return user_error(source, cause, hook=error.call, can_set_aside=False)
 
 
 def positions_of(source: Source[Any], index: int, parallelism: int, splits: tuple[str, ...] | None) -> dict[str, Any]:

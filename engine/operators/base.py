@@ -47,7 +47,8 @@ class Place:
     """The place of an operator in a run, and the resources that it may use.
 
     - operator: the node of the plan, with its name, kind and keys. task: the operator's name and the task's index.
-    - parallelism: the number of tasks. moment: the clock and the round of an iteration, updated by the task.
+    - parallelism: the number of tasks. sizes: that of each operator.
+    - moment: the clock and the round of an iteration, updated by the task.
     - seed: the seed of the run, for random numbers that are the same in each attempt.
     - sends, captures, call_ids, services, keyed_state: used by the methods of `OperatorRuntime`, which are simpler to
       use.
@@ -56,6 +57,7 @@ class Place:
     operator: Operator
     task: TaskId
     parallelism: int
+    sizes: Mapping[str, int]
     sends: Mapping[str, Send]
     moment: Moment
     captures: list[Capture]
@@ -216,6 +218,29 @@ class TimedRuntime(OperatorRuntime, ABC):
     def restored_ms(self) -> int:
         """The time of the restored snapshot, which the clock must not precede; 0 if there is none."""
         return 0
+
+
+class ReadingRuntime(OperatorRuntime, ABC):
+    """An operator that reads splits, or finds them for others.
+
+    - sent: how many records it has read and sent.
+    """
+
+    sent = 0
+
+    @property
+    @abstractmethod
+    def exhausted(self) -> bool:
+        """Whether there is nothing to read; of an operator without inputs, whether there never will be."""
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether there may be something to read now."""
+        return not self.exhausted
+
+    @abstractmethod
+    def produce(self, records_max: int) -> None:
+        """Read and send one batch, if there is anything to read."""
 
 
 @public

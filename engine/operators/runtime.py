@@ -14,12 +14,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from backedge.engine.batches.batch import Batch
 from backedge.engine.operators.async_calls import Call
-from backedge.engine.operators.base import CallingRuntime, Moment, OperatorRuntime, Place, TimedRuntime
+from backedge.engine.operators.base import CallingRuntime, Moment, OperatorRuntime, Place, ReadingRuntime, TimedRuntime
 from backedge.engine.operators.iterate import IterateOperator
 from backedge.engine.operators.sending import Emitted, Send
 from backedge.engine.operators.services import Services
 from backedge.engine.operators.sink import SinkOperator
-from backedge.engine.operators.source import SourceOperator
 from backedge.engine.operators.wiring import wire
 from backedge.engine.state.capture import Capture, OperatorCapture, load_whole
 from backedge.engine.state.keyed_state import KeyedState
@@ -92,13 +91,13 @@ class TaskRuntime:
 
         def make_place(name: str, sends: Mapping[str, Send]) -> Place:
             at, count = TaskId(name, task.id.index), deployment.parallelism[name]
-            shared = sends, self._moment, captures, call_ids, services, seed, keyed_state
+            shared = deployment.parallelism, sends, self._moment, captures, call_ids, services, seed, keyed_state
             return Place(plan.operators[name], at, count, *shared)
 
         self._wiring = wire(task, plan, self._out, make_place)
         operators = self._wiring.operators
         self._doors = {c.edge.name: operators[c.edge.receiver].door(c.edge) for c in task.inputs}
-        self._sources = self._all(SourceOperator)
+        self._reading = self._all(ReadingRuntime)
         self._sinks = self._all(SinkOperator)
         self._timed = self._all(TimedRuntime)
         self._callers = self._all(CallingRuntime)
@@ -149,19 +148,29 @@ class TaskRuntime:
 
     @property
     def exhausted(self) -> bool:
-        """Whether this is a source that has read everything."""
-        return bool(self._sources) and all(source.reader.exhausted for source in self._sources)
+        """Whether there is nothing to read; in a source, whether there never will be."""
+        return all(reading.exhausted for reading in self._reading)
+
+    @property
+    def reads(self) -> bool:
+        """Whether an operator reads splits, or finds them."""
+        return bool(self._reading)
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether there may be something to read now."""
+        return any(reading.has_unread for reading in self._reading)
 
     @property
     def records_read(self) -> int:
-        """The number of records that the source has read, including those before a restore."""
-        return sum(source.sent for source in self._sources)
+        """The number of records that were read; by a source, including those before a restore."""
+        return sum(reading.sent for reading in self._reading)
 
     def produce(self, records_max: int, now_ms: int) -> Emitted:
-        """Read at most `records_max` records from the source, and run the operators chained to it."""
+        """Read at most `records_max` records, and run the operators chained to what reads them."""
         self._moment.now_ms = now_ms
-        for source in self._sources:
-            source.produce(records_max)
+        for reading in self._reading:
+            reading.produce(records_max)
         return self._take_emitted()
 
     def process(self, channel: Channel, batch: Batch, now_ms: int) -> Emitted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from backedge.engine.batches.batch import copy_records
 from backedge.engine.batches.columns import Columns, Records
 from backedge.graphs.ids import TaskId
-from backedge.graphs.io import SinkWriter
+from backedge.graphs.io import FoundSplits, SinkWriter
 from backedge.graphs.plan import Operator
 
 
@@ -29,6 +29,17 @@ class Reader(Protocol):
     def positions(self) -> dict[str, Any]:
         """Split name -> position after the last record returned."""
         ...
+
+    def begin(self, split: str, position: Any) -> None:
+        """Read one more split, from this position on."""
+
+    def finished(self) -> list[str]:
+        """Forget the splits that are read; return their names."""
+        ...
+
+
+Finder = Callable[[Collection[str]], FoundSplits]
+"""Takes the splits that are known, and looks for others."""
 
 
 class RecordsOnly:
@@ -71,6 +82,10 @@ class Services(Protocol):
 
     def reader(self, operator: Operator, index: int, parallelism: int, positions: Mapping[str, Any] | None) -> Reader:
         """The reader of one source task. With `positions` it reads those splits from there, and no others."""
+        ...
+
+    def finder(self, operator: Operator, readers: str) -> Finder:
+        """What finds the splits of a source. `readers` is the name of the operator that reads them."""
         ...
 
     def writer(self, operator: Operator, task: TaskId) -> SinkWriter:

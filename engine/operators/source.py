@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Mapping
 from typing import Any
 
-from backedge.engine.operators.base import OperatorRuntime, Place
+from backedge.engine.operators.base import Place, ReadingRuntime
 from backedge.engine.operators.services import Reader
 from backedge.engine.state.capture import OperatorCapture, dump
 from backedge.graphs.ids import Attempt, Epoch
@@ -14,14 +14,13 @@ from backedge.graphs.kinds import Read
 from backedge.recovery.cut.cut import OperatorState
 
 
-class SourceOperator(OperatorRuntime):
+class SourceOperator(ReadingRuntime):
     """Sends what its reader returns. The positions of its splits are its state."""
 
     def __init__(self, kind: Read, place: Place) -> None:
         super().__init__(place)
         self._send = self.send_to("out")
         self._reader: Reader | None = None
-        self.sent = 0
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Read from the start, or read the splits of the state from their positions on."""
@@ -35,6 +34,10 @@ class SourceOperator(OperatorRuntime):
         if self._reader is None:
             raise RuntimeError(f"source {self.name!r} is read before it is open: call open() first")
         return self._reader
+
+    @property
+    def exhausted(self) -> bool:
+        return self.reader.exhausted
 
     def produce(self, records_max: int) -> None:
         """Read and send one batch, if there is anything to read."""

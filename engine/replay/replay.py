@@ -20,7 +20,7 @@ from backedge.engine.batches.columns import Records, as_records
 from backedge.engine.batches.differences import countable, differences
 from backedge.engine.operators.runtime import TaskRuntime
 from backedge.engine.operators.sending import Emitted
-from backedge.engine.operators.services import Reader, Services
+from backedge.engine.operators.services import Finder, Reader, Services
 from backedge.engine.task.kept_inputs import Entry, Sent, Written, encoded
 from backedge.graphs.deployment import Deployment, Task
 from backedge.graphs.ids import Attempt, TaskId
@@ -140,6 +140,10 @@ class _Replaying(Services):
     def reader(self, operator: Operator, index: int, parallelism: int, positions: Mapping[str, Any] | None) -> Reader:
         """A reader of what was read in the run."""
         return _KeptReader(self.reads)
+
+    def finder(self, operator: Operator, readers: str) -> Finder:
+        """No run keeps the inputs of what finds splits."""
+        raise NotImplementedError(f"operator {operator.name!r} finds splits, and cannot be run again")
 
     def writer(self, operator: Operator, task: TaskId) -> SinkWriter:
         """A writer that only notes what it is given."""
@@ -262,6 +266,12 @@ class _KeptReader:
 
     def positions(self) -> dict[str, Any]:
         return {}
+
+    def begin(self, split: str, position: Any) -> None:
+        """Nothing: a source has all of its splits."""
+
+    def finished(self) -> list[str]:
+        return []
 
 
 class _NotingWriter:

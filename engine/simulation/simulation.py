@@ -23,6 +23,7 @@ from backedge.engine.simulation.world.cuts_in_store import CutsInStore
 from backedge.engine.simulation.world.schedule import FaultPlan, Schedule
 from backedge.engine.simulation.world.world import Happening
 from backedge.engine.simulation.world.world_options import Parts, WorldOptions
+from backedge.graphs.discovery import sources_of
 from backedge.graphs.flow import Flow, checked_flow
 from backedge.graphs.options import check_function, is_whole
 from backedge.graphs.plan import Operator, Plan
@@ -140,7 +141,7 @@ class Simulation:
             check_function(invariant, "invariant= of simulate")
         watched = plan.stop_when is not None or invariant is not None
         self.plan = structs.replace(plan, stop_when=_watch(plan.stop_when, invariant)) if watched else plan
-        sources = [operator for operator in plan.operators.values() if operator.kind.is_source]
+        sources = [plan.operators[name] for name in sources_of(plan)]
         self.batch_min = sum(_count(source, self.inputs) for source in sources) // _BATCHES
         endless = [s for s in sources if s.name not in self.inputs and not s.function.bounded]
         self.world = _CreditedWorld if endless else ToldWorld
@@ -234,7 +235,7 @@ def checked_seeds(seeds: Iterable[int]) -> Iterable[int]:
 
 
 def _checked_inputs(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    sources = [name for name, operator in plan.operators.items() if operator.kind.is_source]
+    sources = sources_of(plan)
     known = ", ".join(map(repr, sources))
     for name, records in inputs.items():
         if name not in sources:
@@ -280,13 +281,14 @@ def _checked_policy(policy: str) -> Mode:
 def _check_end(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> None:
     if plan.stop_when is not None:
         return
-    for name, operator in plan.operators.items():
-        if operator.kind.is_source and name not in inputs and not operator.function.bounded:
+    for name in sources_of(plan):
+        if name not in inputs and not plan.operators[name].function.bounded:
             raise SimulationError(
                 f"source {name!r} never ends, so a simulated run would not either: give it a count, give its records, "
                 f"simulate(flow, inputs={{{name!r}: [...]}}), or give the flow stop_when="
             )
-    endless = sorted({str(edge.loop) for edge in plan.edges if edge.endless})
+    of_users = [edge for edge in plan.edges if not plan.operators[edge.receiver].kind.is_source]
+    endless = sorted({str(edge.loop) for edge in of_users if edge.endless})
     if endless:
         raise SimulationError(
             f"loop {endless[0]!r} is endless, so a simulated run would be too: give the flow stop_when="

@@ -121,7 +121,7 @@ class TaskDriver:
         calls_max = min((kind.calls_max for kind in kinds if kind.calls_max), default=0)
         self.calls = self.calls_class(self.id, runtime, ports, calls_max, self.emit)
         self.waits = runtime.waits
-        self.acts_by_itself = self.is_source or self.waits
+        self.acts_by_itself = runtime.reads or self.waits
         self.turns = InputTurns(in_rounds=core.rounds is not None)
         self.read_pace = Pace(unit)
         self.records = 0
@@ -241,7 +241,7 @@ class TaskDriver:
                 break
         else:
             turns.last_taken = None
-        if self.is_source and core.life.takes:
+        if self.runtime.reads and core.life.takes:
             has_more |= self._read_in_time(read_max, until_ns)
         if self.waits and not core.ended:
             has_more |= self._fire_due_timers()
@@ -426,11 +426,13 @@ class TaskDriver:
 
     def _read_in_time(self, read_max: int, until_ns: int) -> bool:
         runtime = self.runtime
-        if runtime.exhausted:
+        if self.is_source and runtime.exhausted:
             if self.core.busy:
                 return False  # operators chained to the source wait for a timer or a call
             self.exhaust()
             return True
+        if not runtime.has_unread:
+            return False
         if self.room.is_full():
             self.is_held = True
             return False

@@ -32,7 +32,7 @@ from backedge.engine.batches.batch import Batch, encode
 from backedge.engine.batches.columns import Records
 from backedge.engine.operators.runtime import TaskRuntime
 from backedge.engine.operators.sending import Emitted
-from backedge.engine.operators.services import Reader, Services, close_writer, commit_all
+from backedge.engine.operators.services import Finder, Reader, Services, close_writer, commit_all
 from backedge.engine.state.capture import Capture
 from backedge.engine.state.keyed_state import LAST_STATE
 from backedge.graphs.deployment import Channel
@@ -297,6 +297,10 @@ class KeepingServices(Services):
         """The reader of a source task."""
         return _KeepingReader(self._services.reader(operator, index, parallelism, positions), self._journal)
 
+    def finder(self, operator: Operator, readers: str) -> Finder:
+        """What finds the splits of a source."""
+        return self._services.finder(operator, readers)
+
     def writer(self, operator: Operator, task: TaskId) -> SinkWriter:
         """The writer of a sink task."""
         return _KeepingWriter(self._services.writer(operator, task), operator.name, self._journal)
@@ -307,6 +311,8 @@ class _KeepingReader:
         self._reader = reader
         self._journal = journal
         self.positions = reader.positions
+        self.begin = reader.begin
+        self.finished = reader.finished
 
     @property
     def exhausted(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields
 from inspect import signature
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from backedge import JsonLines
 from backedge.engine.on_ray.api.cut_lookup import find_cut
+from backedge.engine.on_ray.api.launch_checks import with_absolute_paths
 from backedge.engine.on_ray.api.starting import run, start, start_run
 from backedge.engine.on_ray.planned_faults import Faults, KillSpecError
 from backedge.engine.on_ray.run_options import RunOptions, option_docs
 from backedge.graphs.flow import Flow
 from backedge.graphs.graph_errors import BadNameError, BadOptionError
+from backedge.graphs.kinds import rate_of
 from backedge.graphs.sources_and_sinks import Collect, Range
 from backedge.recovery.stores.store_errors import NoSuchCutError
 from proof.runner import run_seed
@@ -112,6 +116,23 @@ def test_an_operator_whose_inputs_are_to_be_kept_must_exist(tmp_path: Path):
     flow.read(Range(1), name="in").write(Collect(), name="out")
     with pytest.raises(BadOptionError, match=r"flow 'rank' has keep_inputs=.*no operator 'inn'.*'in', 'out'"):
         start_run(flow, RunOptions(snapshots=tmp_path, keep_inputs=["inn"]))
+
+
+def test_what_finds_its_input_while_it_runs_cannot_be_run_again(tmp_path: Path):
+    flow = Flow("rank")
+    flow.read(JsonLines(str(tmp_path), watch=1), name="in").write(Collect(), name="out")
+    with pytest.raises(BadOptionError, match="'in' finds what it reads while it runs"):
+        start_run(flow, RunOptions(snapshots=tmp_path / "cuts", keep_inputs=["in"]))
+
+
+def test_a_source_keeps_its_rate_and_its_pause_when_its_path_becomes_absolute():
+    flow = Flow("rank")
+    flow.read(JsonLines("in.jsonl"), name="listed", rate=7).write(Collect(), name="out")
+    flow.read(JsonLines("in", watch=1), name="found", rate="2MB/s").write(Collect(), name="more")
+    operators = with_absolute_paths(flow.plan()).operators
+    kinds = [operators[name].kind for name in ("listed", "found.splits", "found")]
+    assert [kind.source.path for kind in kinds] == [os.path.abspath(path) for path in ("in.jsonl", "in", "in")]
+    assert [str(rate_of(kind)) for kind in kinds] == ["7/s", "None", "2MB/s"]
 
 
 def test_a_key_is_not_shown():

@@ -119,7 +119,7 @@ class BenchCapture:
 class BenchRuntime:
     """User code of one task: the step that the bench has for it, or what an iteration's head does."""
 
-    waits = False
+    waits = reads = has_unread = False
     records_read = 0
     next_timer_ms = None
     open_calls = 0

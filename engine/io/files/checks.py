@@ -28,7 +28,7 @@ def check_source(operator: Operator) -> tuple[str, ...] | None:
     source: Source[Any] = copy(operator.function)
     try:
         source.validate_input()
-        splits = source.splits()
+        splits = source.splits() if source.look_s is None else None
     except TaskError:
         raise
     except Exception as error:

@@ -6,6 +6,7 @@ A new format is a class here or in another package: `FileSource` lists and opens
 from __future__ import annotations
 
 import os
+import time
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 
 from backedge.engine.batches.arrow import parquet
 from backedge.engine.io.files.disk import Disk, UnsyncedDisk
-from backedge.engine.io.files.file_errors import OutputError, unpublished
+from backedge.engine.io.files.file_errors import NoInputError, OutputError, unpublished
 from backedge.engine.io.files.file_output import FileOutput
 from backedge.engine.io.files.former_places import WriterOfSeveralPlaces
 from backedge.engine.io.files.locations import Location, Stamp
@@ -42,7 +43,17 @@ from backedge.engine.io.files.text_splits import CsvSplit, JsonSplit, TextSplit
 from backedge.engine.operators.services import commit_all
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.ids import prepared_by
-from backedge.graphs.io import Rollback, Sink, SinkPlace, SinkWriter, Source, SplitReader, Withdrawal
+from backedge.graphs.io import (
+    FoundSplits,
+    OtherInputError,
+    Rollback,
+    Sink,
+    SinkPlace,
+    SinkWriter,
+    Source,
+    SplitReader,
+    Withdrawal,
+)
 from backedge.graphs.options import check_count, is_above_zero
 from backedge.graphs.public import public
 
@@ -76,8 +87,27 @@ class Files:
         return self if self.relative_path is None else replace(self, path=os.path.abspath(self.path))
 
 
+@dataclass(frozen=True)
 class FileSource(Files, Source[T]):
-    """Reads files. A split is a file, a range of a big file, or a part that the format defines."""
+    """Reads files. A split is a file, a range of a big file, or a part that the format defines.
+
+    With `watch`, a number of seconds, it looks that often for files that have arrived in a folder. A file is read once
+    it has not been modified for so long, and must not change from then on; an object is complete when it is there. It
+    ends when everything is read and a file of the name `until` is in the folder; without that, it does not end.
+    """
+
+    watch: float | None = field(default=None, kw_only=True)
+    until: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.watch is not None and not is_above_zero(self.watch):
+            raise BadOptionError(f"watch={self.watch!r} is no pause between two looks: give seconds above 0")
+        if self.until is not None and (self.watch is None or not self.until or "/" in self.until):
+            raise BadOptionError(
+                f"until={self.until!r} with watch={self.watch!r}: give the seconds between two looks, watch=5, and the "
+                'name of a file in the folder that says that no more will come, until="_DONE"'
+            )
 
     endings: ClassVar[tuple[str, ...]]
     """The endings of the files to read in a folder."""
@@ -93,6 +123,48 @@ class FileSource(Files, Source[T]):
     @abstractmethod
     def open_part(self, split: Split, position: Position) -> SplitReader[T]:
         """Open a split whose file is still the one that was listed."""
+
+    @property
+    def bounded(self) -> bool:
+        return self.watch is None or self.until is not None
+
+    @property
+    def look_s(self) -> float | None:
+        return self.watch
+
+    def validate_input(self) -> None:
+        """Raise if files are to arrive in what is no folder."""
+        if self.watch is not None and not self.location.is_folder:
+            raise NoInputError(f"{self.path} is a file, and watch= looks for files in a folder: give the folder")
+
+    @cached_property
+    def _found(self) -> dict[str, Stamp]:
+        """The files whose splits are known."""
+        return {}
+
+    def find_splits(self, known: Collection[str]) -> FoundSplits:
+        """The splits of the files that are complete by now and were not before."""
+        # Looked for first: what is there now was there when that file was.
+        is_last = self.until is not None and self.location.has(self.until)
+        found, files = self._found, self.location.arriving(self.endings)
+        if not found:
+            found |= {split.path: split.stamp for split in map(Split.parse, known)}
+        settled_ns = time.time_ns() - round((self.watch or 0) * 1e9)
+        new: list[str] = []
+        for path, stamp in files.items():
+            if path not in found and (is_last or stamp.time_ns <= settled_ns):
+                found[path] = stamp
+                names = [split.name for split in self.splits_of(path, stamp, RANGE_BYTES_MAX)]
+                new += [name for name in names if name not in known]  # one that was away has come back
+            elif path in found and found[path] != stamp:
+                raise OtherInputError(
+                    f"{self.location.shown(path)} has changed since it was found: write new records to new files, and "
+                    "give each its name when it is complete"
+                )
+        gone = found.keys() - files.keys()
+        for path in gone:
+            del found[path]
+        return FoundSplits(new, is_last, [name for name in known if Split.parse(name).path in gone] if gone else ())
 
     def list_splits(self, range_bytes_max: int = RANGE_BYTES_MAX) -> list[Split]:
         """All splits as of now, in the order of their files' names."""
@@ -378,6 +450,7 @@ class Parquet(FileSource[dict[str, Any]], FileSink):
 
 
 @public
+@dataclass(frozen=True)
 class TextLines(FileSource[str]):
     """Text files, one record per line, without its line end.
 

@@ -64,6 +64,15 @@ class Location(ABC):
     def open_compressed(self, path: str) -> Any:
         """Open a gzip file for reading its content from the start."""
 
+    @abstractmethod
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name in the folder."""
+
+    def arriving(self, endings: Sequence[str]) -> dict[str, Stamp]:
+        """The files of a folder with one of the endings that there are by now, sorted."""
+        everything = self.listed()
+        return {path: everything[path] for path in sorted(everything) if path.lower().endswith(tuple(endings))}
+
     def files(self, endings: Sequence[str]) -> dict[str, Stamp]:
         """File -> its stamp, sorted. In a folder, only files with one of the endings; a file itself may have any."""
         try:
@@ -128,6 +137,9 @@ class FolderLocation(Location):
 
     def open_compressed(self, path: str) -> Any:
         return self.filesystem.open_input_stream(self._full(path), compression="gzip")
+
+    def has(self, name: str) -> bool:
+        return bool(self.filesystem.get_file_info(f"{self._path}/{name}").type == filesystems().FileType.File)
 
     def is_file(self) -> bool:
         return bool(self.filesystem.get_file_info(self._path).type == filesystems().FileType.File)

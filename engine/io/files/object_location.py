@@ -68,6 +68,15 @@ class ObjectLocation(Location):
     def is_file(self) -> bool:
         return self._pattern is None and bool(self._path) and self._facts_of(self._path) is not None
 
+    def has(self, name: str) -> bool:
+        return self._facts_of(f"{self._path}/{name}".lstrip("/")) is not None
+
+    def arriving(self, endings: Sequence[str]) -> dict[str, Stamp]:
+        try:
+            return super().arriving(endings)
+        except FileNotFoundError:
+            return {}  # a folder without objects is none
+
     def listed(self) -> dict[str, Stamp]:
         if not self.is_folder:
             return dict(self.stamps([self._last]))

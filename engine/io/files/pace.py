@@ -123,6 +123,13 @@ class PacedReader:
     def positions(self) -> dict[str, Any]:
         return self._reader.positions()
 
+    def begin(self, split: str, position: Any) -> None:
+        self._idle_until_s = None
+        self._reader.begin(split, position)
+
+    def finished(self) -> list[str]:
+        return self._reader.finished()
+
     def wait_s(self) -> float:
         """Seconds until it should be read again; 0.0 if that may be now."""
         return 0.0 if self._bucket is None or self.exhausted else self._bucket.wait_s()

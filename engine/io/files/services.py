@@ -14,8 +14,9 @@ from backedge.engine.io.files.names import path_name
 from backedge.engine.io.files.pace import PacedReader
 from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.io.memory import ListStore
-from backedge.engine.io.reader import SourceReader, positions_of, splits_in_all
-from backedge.engine.operators.services import RecordsOnly, Services
+from backedge.engine.io.reader import SourceReader, finder_of, positions_of, splits_in_all
+from backedge.engine.operators.services import Finder, RecordsOnly, Services
+from backedge.graphs.discovery import ReadSplits
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.graphs.io import Sink, SinkPlace, SinkWriter, Source
 from backedge.graphs.kinds import rate_of
@@ -87,6 +88,8 @@ class FileServices(Services):
         own = positions_of(source, index, parallelism, self._listed(operator)) if positions is None else positions
 
         def share() -> float:
+            if isinstance(operator.kind, ReadSplits):
+                return 1 / parallelism
             # A task without a split reads nothing, so the rate is divided among the splits.
             return len(own) / splits_in_all(own, self._listed(operator)) if own else 0.0
 
@@ -105,6 +108,10 @@ class FileServices(Services):
         for name, reader in self._readers:
             if name == source:
                 reader.limit(rate)
+
+    def finder(self, operator: Operator, readers: str) -> Finder:
+        """What finds the splits of a source."""
+        return finder_of(operator)
 
     # -- sinks ---------------------------------------------------------------------------------------------------
 

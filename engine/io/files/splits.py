@@ -75,6 +75,11 @@ class Split:
             raise InputChangedError(f"{name!r} is not a split of files: the cut belongs to another source") from error
 
     @property
+    def stamp(self) -> Stamp:
+        """The version of its file."""
+        return Stamp(self.size, self.time_ns, self.version)
+
+    @property
     def is_compressed(self) -> bool:
         """Whether it must be unpacked, from the start of the file."""
         return self.group is None and self.path.lower().endswith(".gz")

@@ -19,7 +19,7 @@ GOING_ROUND_RECORDS = 1_024
 class TaskTurns:
     """Gives each task its turn.
 
-    - drivers: those of the tasks. reading, waiting: those of sources, and those with timers or calls.
+    - drivers: those of the tasks. reading, waiting: those that read, and those with timers or calls.
     - seats: the drivers in their order, each with the name of its output and how it spends its time; empty until the
       tasks start. first: the index of the next one.
     - take_max, read_max: how many records a task takes from a channel, or reads, in a turn.
@@ -39,7 +39,7 @@ class TaskTurns:
 
     def connect(self) -> None:
         """All tasks are there: connect them."""
-        self._reading = [driver for driver in self.drivers.values() if driver.is_source]
+        self._reading = [driver for driver in self.drivers.values() if driver.runtime.reads]
         self._waiting = [driver for driver in self.drivers.values() if driver.waits]
         self._channels.connect(self.drivers)
         if self._channels.going_round:
@@ -90,7 +90,7 @@ class TaskTurns:
     def idle_ms(self) -> int:
         """How long the loop may sleep if nothing arrives."""
         for driver in self._reading:
-            if not driver.core.ended:
+            if not driver.core.ended and driver.runtime.has_unread:
                 return READ_PAUSE_MS
         idle_ms, clock = IDLE_MS, self._clock
         for driver in self.drivers.values():

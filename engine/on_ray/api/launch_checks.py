@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from backedge.engine.on_ray.api.cut_lookup import cuts_with, find_cut, last_cuts
 from backedge.engine.on_ray.job_store import open_services
 from backedge.engine.on_ray.run_options import RunOptions
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
+from backedge.graphs.discovery import FindSplits, ReadSplits
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.kinds import Read, Write
@@ -54,16 +56,22 @@ def with_absolute_paths(plan: Plan) -> Plan:
 
 
 def _absolute(operator: Operator) -> Operator:
-    if isinstance(operator.kind, Read):
-        return replace(operator, kind=Read(operator.kind.source.absolute()))
-    if isinstance(operator.kind, Write):
-        return replace(operator, kind=Write(operator.kind.sink.absolute()))
+    kind = operator.kind
+    if isinstance(kind, Read | FindSplits):
+        return replace(operator, kind=dataclasses.replace(kind, source=kind.source.absolute()))
+    if isinstance(kind, Write):
+        return replace(operator, kind=Write(kind.sink.absolute()))
     return operator
 
 
 def check_kept(plan: Plan, options: RunOptions, what: str) -> None:
-    """Raise unless the operators whose inputs are to be kept exist."""
+    """Raise unless the operators whose inputs are to be kept exist, and can be run again."""
     for name in options.keep_inputs:
+        if name in plan.operators and isinstance(plan.operators[name].kind, FindSplits | ReadSplits):
+            raise BadOptionError(
+                f"{what} has keep_inputs={list(options.keep_inputs)!r}, and {name!r} finds what it reads while it "
+                "runs, so its inputs do not say what it did: leave it out"
+            )
         if name not in plan.operators:
             raise BadOptionError(
                 f"{what} has keep_inputs={list(options.keep_inputs)!r}, and no operator {name!r}: its operators are "

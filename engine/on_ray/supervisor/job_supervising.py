@@ -21,6 +21,7 @@ from backedge.engine.on_ray.supervisor.crew import needs_of
 from backedge.engine.on_ray.supervisor.run_story import Story, united
 from backedge.engine.on_ray.supervisor.supervising import Common, Supervising
 from backedge.engine.on_ray.supervisor.version_directories import Question
+from backedge.graphs.discovery import sources_of
 from backedge.graphs.ids import Attempt
 from backedge.graphs.rate import Rate
 from backedge.recovery.protocol.requests import Reply, RequestKind, combined
@@ -114,7 +115,7 @@ class JobSupervising:
         """Change the rate of a source. Called from any thread. Returns an error, if it cannot be changed."""
         sources: list[str] = []
         for pipeline in self.pipelines:
-            own = [name for name, each in pipeline.spec.deployment.plan.operators.items() if each.kind.is_source]
+            own = sources_of(pipeline.spec.deployment.plan)
             if source in own:
                 return pipeline.limit(source, rate)
             sources += own

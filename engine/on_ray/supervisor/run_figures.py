@@ -16,6 +16,7 @@ from backedge.engine.on_ray.transport.control_messages import EpochTimes
 from backedge.engine.operators.meters import added
 from backedge.engine.task.load import InputLoad, OutputLoad, TaskLoad
 from backedge.graphs.deployment import Channel, Deployment, Task
+from backedge.graphs.discovery import sources_of
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.kinds import rate_of
 from backedge.graphs.plan import operators_round
@@ -138,8 +139,7 @@ class RunFigures:
             loops = dict.fromkeys(edge.loop for edge in plan.edges if edge.loop is not None)
             self._loops = {loop: operators_round(loop, plan.edges) for loop in loops}
             self._order = list(plan.operators)
-            sources = {name: operator.kind for name, operator in plan.operators.items() if operator.kind.is_source}
-            self._sources = {name: rate_of(kind) for name, kind in sources.items()}
+            self._sources = {name: rate_of(plan.operators[name].kind) for name in sources_of(plan)}
             self._sinks = {name for name, operator in plan.operators.items() if operator.kind.is_sink}
             self._paces, self._ended = {}, set()
             if self._failures and self._failures[-1].seconds is None:

@@ -14,10 +14,11 @@ from backedge.engine.simulation.breaks.broken_logs import LOGS
 from backedge.engine.simulation.breaks.broken_pipelines import PIPELINES
 from backedge.engine.simulation.breaks.broken_restores import RESTORES
 from backedge.engine.simulation.breaks.broken_rounds import ROUNDS
+from backedge.engine.simulation.breaks.broken_splits import SPLITS
 from backedge.engine.simulation.breaks.broken_state import STATE
 
 BREAKS: dict[str, Break] = (
-    LOGS | ALIGNMENT | COMPLETION | RESTORES | STATE | CREDIT | ROUNDS | CHAIN | PIPELINES | ANSWERS
+    LOGS | ALIGNMENT | COMPLETION | RESTORES | STATE | CREDIT | ROUNDS | CHAIN | PIPELINES | ANSWERS | SPLITS
 )
 
 __all__ = ["BREAKS", "Break"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import pickle
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
@@ -91,8 +91,11 @@ class PlainOperator:
     - published: the numbers of the versions that are kept, by name.
     """
 
-    def __init__(self, operator: Operator, index: int = 0, parallelism: int = 1) -> None:
+    def __init__(
+        self, operator: Operator, index: int = 0, parallelism: int = 1, sizes: Mapping[str, int] | None = None
+    ) -> None:
         self.operator = operator
+        self.sizes = sizes or {}
         self.name = operator.name
         self.index = index
         self.parallelism = parallelism
@@ -233,6 +236,7 @@ class Context:
         self.round = round
         self.task_index = of.index
         self.parallelism = of.parallelism
+        self.sizes = of.sizes
         self.state = State(of.values, key)
         self._of = of
         self.hops = hops

@@ -10,8 +10,10 @@ import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from operator import itemgetter
 from typing import Any, NamedTuple
 
+from backedge.engine.io.memory import numbered_splits
 from backedge.engine.simulation.checker.plain_operator import (
     NO_KEY,
     Hop,
@@ -23,6 +25,7 @@ from backedge.engine.simulation.checker.plain_operator import (
 )
 from backedge.engine.simulation.checker.record import Ran
 from backedge.graphs.deployment import Deployment, Task
+from backedge.graphs.discovery import FindSplits, ReadSplits
 from backedge.graphs.ids import ChannelId
 from backedge.graphs.plan import Edge, Routing
 from backedge.graphs.routing import key_group, task_of_group
@@ -62,23 +65,26 @@ class PlainTask:
         self.inputs = inputs
         self.wires = wires
         self.edges = {channel.edge.name: channel.edge for channel in task.inputs}
-        plan = deployment.plan
+        plan, sizes = deployment.plan, deployment.parallelism
         self.operators = {
-            name: PlainOperator(plan.operators[name], task.id.index, deployment.parallelism[name])
-            for name in task.operators
+            name: PlainOperator(plan.operators[name], task.id.index, sizes[name], sizes) for name in task.operators
         }
         self.positions: dict[str, dict[str, int]] = {}
         self.measured: dict[str, dict[str, Any]] = {name: {} for name in task.operators}
         for name, operator in self.operators.items():
-            if operator.operator.kind.is_source:
+            kind = operator.operator.kind
+            if isinstance(kind, FindSplits) and kind.readers in inputs:
+                operator.instance.find = numbered_splits
+            elif kind.is_source:
                 self.positions[name] = {f"{task.id.index}-of-{operator.parallelism}": 0}
 
     def restore(self, states: Mapping[str, OperatorState]) -> None:
         """Take over what a cut holds."""
         for name, state in states.items():
             operator = self.operators[name]
+            reads = isinstance(operator.operator.kind, ReadSplits)
             held = decoded(state, operator.operator.kind.keeps_answers)
-            operator.values = held.values
+            operator.values = dict(sorted(held.values.items(), key=itemgetter(1))) if reads else held.values
             operator.timers = list(held.timers.elements())
             operator.waiting = waiting_in(state, operator.operator.kind.keeps_answers)
             if name in self.positions:
@@ -165,6 +171,24 @@ class PlainTask:
                         self.operators[name].emit("out", record, 0)
                     break
             self._send(self.operators[name], outputs)
+        for name, operator in self.operators.items():
+            if isinstance(operator.operator.kind, ReadSplits) and operator.values:
+                self._read_splits(name, operator, records_max)
+                self._send(operator, outputs)
+
+    def _read_splits(self, name: str, operator: PlainOperator, records_max: int) -> None:
+        reads = True
+        for key, (split, position) in list(operator.values.items()):
+            index, count = map(int, split.split("-of-"))
+            records = self.inputs[name][index::count]
+            if reads and position < len(records):
+                reads = False
+                for record in records[position : position + records_max]:
+                    operator.emit("out", record, 0)
+                operator.values[key] = split, min(position + records_max, len(records))
+            if operator.values[key] == (split, len(records)):
+                del operator.values[key]
+                operator.emit("finished", {"split": split}, 0)
 
     def _answer(self, record: Any, outputs: Outputs, *, is_set_aside: bool) -> None:
         for operator in self.operators.values():

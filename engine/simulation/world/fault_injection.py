@@ -201,7 +201,7 @@ class Faults:
         index = self.rng.randrange(len(self.world.zombies))
         host = self.world.zombies[index]
         events: list[Happening] = [("take", channel) for channel in host.core.ready()]
-        if host.is_source and host.core.life.takes and not host.runtime.exhausted:
+        if host.core.life.takes and host.runtime.has_unread:
             events.append(("produce",))
         events += [("write", epoch) for epoch in host.writes]
         events += [("encode", epoch) for epoch in host.driver.snapshots.to_encode()]

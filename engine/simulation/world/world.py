@@ -103,10 +103,10 @@ class World(WorldPorts):
             found.append(("patience", task))
         if host.aborts:
             found.append(("abort", task))
-        if host.is_source and core.life.takes:
-            if host.runtime.exhausted:
+        if host.runtime.reads and core.life.takes:
+            if host.is_source and host.runtime.exhausted:
                 found += [("exhaust", task)] if not core.busy else []
-            elif not driver.has_no_room():
+            elif host.runtime.has_unread and not driver.has_no_room():
                 found.append(("produce", task))
         if driver.snapshots.has_to_encode():
             found += [("encode", task, epoch) for epoch in driver.snapshots.to_encode()]
@@ -483,4 +483,4 @@ def _has_several(inbox: Inbox) -> bool:
 
 def _has_input(host: Host) -> bool:
     """Whether a task has something to read or to take."""
-    return host.core.has_queued() or (host.is_source and not host.runtime.exhausted)
+    return host.core.has_queued() or host.runtime.has_unread

@@ -1,0 +1,163 @@
+"""Sources whose splits are found while they are read: two operators and a loop between them.
+
+    splits  --- key of the reader: a split --->  reader tasks  ---> records
+       ^                                              |
+       +------------- a split that is read <----------+
+
+One task finds splits and hands each to a reader that has nothing to read. A reader reports what it has read, over a
+back edge. So nothing is new for the protocol: a split that was handed out is a record of a loop, and its position is
+the state of its reader by key. The key says which reader has it, also after there are other readers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from backedge.graphs.draft import Draft, Tail
+from backedge.graphs.io import Source
+from backedge.graphs.kinds import BuiltIn, Read
+from backedge.graphs.loop import open_loop
+from backedge.graphs.operator_kind import PlainRecord, Shape
+from backedge.graphs.options import Placing
+from backedge.graphs.plan import Plan
+from backedge.graphs.rate import Rate
+from backedge.graphs.routing import groups_of_task, key_group, key_in_group, task_of_group
+from backedge.graphs.stream import Stream, add_step
+
+WANTED, READ = "wanted", "read"
+"""The value of a split that is not handed out yet, and of one that is read. In between it is the key of its reader."""
+
+AHEAD = 2
+"""How many splits a reader has while there are more than readers: it does not wait for the next one."""
+
+
+def free_key(taken: Mapping[int, Any], task: int, readers: int) -> int:
+    """A key that leads to this reader, and that no other split has.
+
+    >>> key = free_key({}, 1, 2)
+    >>> task_of_group(key_group(key), 2), free_key({key: "a"}, 1, 2) == key
+    (1, False)
+    """
+    group, number = groups_of_task(task, readers)[0], 0
+    while (key := key_in_group(group, number)) in taken:
+        number += 1
+    return key
+
+
+@dataclass(frozen=True)
+class FindSplits(BuiltIn):
+    """Finds the splits of a source, and hands each to a task of the operator `readers`."""
+
+    source: Source[Any]
+    readers: str
+
+    runtime = "backedge.engine.operators.find_splits:FindSplitsOperator"
+    kind_word = "splits"
+    drawn_as: ClassVar[Shape] = "source"
+    is_source = True
+
+    @property
+    def subject(self) -> Any:
+        return self.source
+
+    @property
+    def may_wait(self) -> bool:
+        return True
+
+    def new_instance(self) -> PlainFinder:
+        return PlainFinder(self)
+
+    def mean(self, at: PlainRecord) -> None:
+        at.instance.on_record(at.context, at.record)
+
+
+@dataclass(frozen=True)
+class ReadSplits(Read):
+    """Reads the splits that are handed to its tasks."""
+
+    runtime = "backedge.engine.operators.read_splits:ReadSplitsOperator"
+    is_source = False
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("out", "finished")
+
+    def mean(self, at: PlainRecord) -> None:
+        split = at.record["split"]
+        at.set_value((split, self.source.first_position(split)))
+
+
+class PlainFinder:
+    """The plain meaning of `FindSplits`, with every step looking at all that is known."""
+
+    def __init__(self, kind: FindSplits) -> None:
+        self.find = kind.source.find_splits
+        self._readers = kind.readers
+        self._look_ms = round((kind.source.look_s or 0) * 1000)
+
+    def on_start(self, ctx: Any) -> None:
+        ctx.set_timer(0)
+
+    def on_timer(self, ctx: Any, at_ms: int) -> None:
+        values = self._values(ctx)
+        found = self.find(values)
+        for split in found.gone:
+            if values[split] == READ:
+                self._set(ctx, split, None)
+        for split in found.new:
+            self._set(ctx, split, WANTED)
+        if not found.is_last:
+            ctx.set_timer(ctx.now + self._look_ms)
+        self._hand_out(ctx)
+
+    def on_record(self, ctx: Any, finished: Mapping[str, str]) -> None:
+        self._set(ctx, finished["split"], READ)
+        self._hand_out(ctx)
+
+    def _hand_out(self, ctx: Any) -> None:
+        count = ctx.sizes.get(self._readers, 1)
+        while wanted := sorted(split for split, value in self._values(ctx).items() if value == WANTED):
+            taken = {value: split for split, value in self._values(ctx).items() if isinstance(value, int)}
+            loads = Counter(task_of_group(key_group(key), count) for key in taken)
+            task = min(range(count), key=lambda index: loads[index])
+            if loads[task] >= (AHEAD if len(wanted) > count else 1):
+                return
+            key = free_key(taken, task, count)
+            self._set(ctx, wanted[0], key)
+            ctx.emit({"key": key, "split": wanted[0]})
+
+    @staticmethod
+    def _values(ctx: Any) -> dict[str, Any]:
+        known: Iterator[str] = ctx.keys()
+        return {split: ctx.state.get() for split in known}
+
+    @staticmethod
+    def _set(ctx: Any, split: str, value: Any) -> None:
+        before, ctx.state.key = ctx.state.key, split
+        ctx.state.clear() if value is None else ctx.state.set(value)
+        ctx.state.key = before
+
+
+def sources_of(plan: Plan) -> list[str]:
+    """The operators that read, in the place of those that find splits for them."""
+    kinds = {name: operator.kind for name, operator in plan.operators.items() if operator.kind.is_source}
+    return [kind.readers if isinstance(kind, FindSplits) else name for name, kind in kinds.items()]
+
+
+def add_discovered(draft: Draft, source: Source[Any], rate: Rate | None, options: Placing) -> Stream[Any]:
+    """Read a source that goes on finding splits."""
+    name = draft.name_for(Read(source), options.get("name"))
+    finished = open_loop(draft, f"{name}.finished", endless=True)
+    found = add_step(
+        draft,
+        FindSplits(source, name),
+        {"finished": finished.key_by("split")},
+        {"name": f"{name}.splits", "parallelism": 1},
+    )
+    splits = Stream[Any](draft, (Tail(found),)).key_by("key")
+    add_step(draft, ReadSplits(source, rate), {"splits": splits}, {**options, "name": name})
+    finished.feed(Stream(draft, (Tail(name, "finished"),)))
+    return Stream(draft, (Tail(name),))
