@@ -2,8 +2,8 @@
 
 The formats (`file_formats.py`) are sources and sinks like anyone's. A source falls into splits (`splits.py`): files,
 ranges of big text files, row groups. They are listed once, before anything runs (`checks.py`), and dealt to the tasks.
-A split is read block by block (`text_splits.py`, `parquet_split.py`) at a rate (`pace.py`), and what
-has been read is positions, from which a restored run reads on.
+A split is read block by block (`text_splits.py`, `parquet_split.py`) at a rate (`pace.py`), its rows fitted to declared
+columns (`input_columns.py`), and what has been read is positions, from which a restored run reads on.
 
 A sink writes transactions (`file_output.py`, `writers.py`) in two steps that each survive a crash at any point: a part
 (`parts.py`, `parquet_part.py`) is made durable in a staging (`staging.py`) before the cut that lists it is complete,

@@ -20,6 +20,7 @@ from backedge.engine.io.files.disk import Disk, UnsyncedDisk
 from backedge.engine.io.files.file_errors import NoInputError, OutputError, unpublished
 from backedge.engine.io.files.file_output import FileOutput
 from backedge.engine.io.files.former_places import WriterOfSeveralPlaces
+from backedge.engine.io.files.input_columns import Columns, InputColumns, Schema, input_columns
 from backedge.engine.io.files.locations import Location, Stamp
 from backedge.engine.io.files.object_location import is_in_object_store, location_of
 from backedge.engine.io.files.objects_in_memory import ObjectsInMemory
@@ -192,6 +193,28 @@ class FileSource(Files, Source[T]):
         return self.open_part(parsed, position)
 
 
+@dataclass(frozen=True)
+class ColumnFiles(FileSource[dict[str, Any]]):
+    """Files whose rows have columns. With `columns`, all rows have these; `schema` says what becomes of a file that has
+    others, or other types: "fail", "ignore" or "widen".
+    """
+
+    columns: Columns | None = field(default=None, kw_only=True)
+    schema: Schema = field(default="fail", kw_only=True)
+
+    has_types: ClassVar[bool] = False
+    """Whether its columns have types."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        input_columns(self.columns, self.schema, has_types=self.has_types)
+
+    @cached_property
+    def declared(self) -> InputColumns | None:
+        """The columns that it declares."""
+        return input_columns(self.columns, self.schema, has_types=self.has_types)
+
+
 ROLL_BYTES = 64 << 20
 ROLL_S = 60.0
 REHEARSED_ROLL_BYTES = 200
@@ -350,7 +373,7 @@ def with_compressed(*endings: str) -> tuple[str, ...]:
 
 @public
 @dataclass(frozen=True)
-class JsonLines(FileSource[dict[str, Any]], FileSink):
+class JsonLines(ColumnFiles, FileSink):
     """Files with one JSON value per line, to read or to write.
 
     >>> JsonLines("in/orders/").label
@@ -366,7 +389,7 @@ class JsonLines(FileSource[dict[str, Any]], FileSink):
         return ranges(path, stamp, range_bytes_max)
 
     def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
-        return JsonSplit(self.location, split, position)
+        return JsonSplit(self.location, split, position, self.declared)
 
     def new_part(self, disk: Disk, path: Path, sink: str, types: dict[str, Any]) -> Part:
         return JsonPart(disk, path, sink)
@@ -374,7 +397,7 @@ class JsonLines(FileSource[dict[str, Any]], FileSink):
 
 @public
 @dataclass(frozen=True)
-class CSV(FileSource[dict[str, Any]], FileSink):
+class CSV(ColumnFiles, FileSink):
     """Files of comma-separated values with a header line, to read or to write.
 
     >>> CSV("prices.csv").label
@@ -391,7 +414,7 @@ class CSV(FileSource[dict[str, Any]], FileSink):
         yield Split(path, stamp.size, 0, stamp.size, time_ns=stamp.time_ns, version=stamp.version)
 
     def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
-        return CsvSplit(self.location, split, position)
+        return CsvSplit(self.location, split, position, self.declared)
 
     def new_part(self, disk: Disk, path: Path, sink: str, types: dict[str, Any]) -> Part:
         return CsvPart(disk, path, sink)
@@ -414,7 +437,7 @@ class CSV(FileSource[dict[str, Any]], FileSink):
 
 @public
 @dataclass(frozen=True)
-class Parquet(FileSource[dict[str, Any]], FileSink):
+class Parquet(ColumnFiles, FileSink):
     """Parquet files, one record per row, to read or to write.
 
     >>> Parquet("s3://bucket/edges/").label
@@ -423,6 +446,8 @@ class Parquet(FileSource[dict[str, Any]], FileSink):
 
     endings = (".parquet",)
 
+    has_types = True
+
     ending = ".parquet"
     spark_format = "parquet"
 
@@ -430,7 +455,7 @@ class Parquet(FileSource[dict[str, Any]], FileSink):
         return row_groups(self.location, path, stamp)
 
     def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
-        return ParquetSplit(self.location, split, position)
+        return ParquetSplit(self.location, split, position, self.declared)
 
     def new_part(self, disk: Disk, path: Path, sink: str, types: dict[str, Any]) -> Part:
         return ParquetPart(disk, path, sink, types)

@@ -34,7 +34,7 @@ _ALIKE = ((int, float, Decimal, np.number), (str,), (bytes, bytearray), (list, t
 """Python types that may share a column unchanged."""
 
 
-_NO_COLUMN = (ValueError, TypeError, OverflowError, NotImplementedError)
+NO_COLUMN = (ValueError, TypeError, OverflowError, NotImplementedError)
 """What Arrow raises for values that no column holds."""
 
 
@@ -165,11 +165,11 @@ class ParquetPart:
     def _array(self, name: str, values: list[Any], kind: Any) -> Any:
         try:
             array = _converted(values, kind)
-        except _NO_COLUMN as error:
+        except NO_COLUMN as error:
             try:
                 array = _converted(values, None)
-                array = array.cast(_united(kind, array.type))
-            except _NO_COLUMN:
+                array = array.cast(united(kind, array.type))
+            except NO_COLUMN:
                 raise self._misfit(name, values, kind, error) from error
         return array.cast(self._types[name]) if array.type == arrow().null() and name in self._types else array
 
@@ -181,7 +181,7 @@ class ParquetPart:
             try:
                 _converted(values[:middle], kind)
                 fits = middle
-            except _NO_COLUMN:
+            except NO_COLUMN:
                 fails = middle
         columns = {key: column[fails - 1] for key, column in self._columns.items()}
         before = f" as {kind}, the type of the rows before" if kind is not None else " with the rows before"
@@ -288,16 +288,16 @@ def _converted(values: list[Any], kind: Any) -> Any:
     array = arrow().array(values)
     if kind is None or array.type == kind:
         return array
-    if _is_narrower(kind, array.type) and _are_same(array.cast(kind).cast(array.type), array):
+    if _is_narrower(kind, array.type) and are_same(array.cast(kind).cast(array.type), array):
         # Rows that arrived as columns have given the file a type that no Python value has.
         return array.cast(kind)
     # Not array(values, kind), which would truncate fractions.
-    if _united(kind, array.type) != kind:
+    if united(kind, array.type) != kind:
         raise TypeError(f"{array.type} is not {kind}")
     return array.cast(kind)
 
 
-def _united(one: Any, other: Any) -> Any:
+def united(one: Any, other: Any) -> Any:
     """The type that holds the values of both; `TypeError` if there is none."""
     types = arrow().types
     if one.equals(other) or types.is_null(other):
@@ -305,11 +305,11 @@ def _united(one: Any, other: Any) -> Any:
     if types.is_null(one):
         return other
     if types.is_list(one) and types.is_list(other):
-        return arrow().list_(_united(one.value_type, other.value_type))
+        return arrow().list_(united(one.value_type, other.value_type))
     if types.is_struct(one) and types.is_struct(other):
         fields = {field.name: field.type for field in one}
         for field in other:
-            fields[field.name] = _united(fields.get(field.name, arrow().null()), field.type)
+            fields[field.name] = united(fields.get(field.name, arrow().null()), field.type)
         return arrow().struct(list(fields.items()))
     if not _are_akin(one, other):
         raise TypeError(f"{other} is not {one}")
@@ -334,7 +334,7 @@ def _are_akin(one: Any, other: Any) -> bool:
     return any(all(any(is_it(each) for is_it in family) for each in (one, other)) for family in families)
 
 
-def _are_same(one: Any, other: Any) -> bool:
+def are_same(one: Any, other: Any) -> bool:
     return one.equals(other) or np.array_equal(
         *(a.to_numpy(zero_copy_only=False) for a in (one, other)), equal_nan=True
     )

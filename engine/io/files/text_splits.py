@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from backedge.engine.io.files.file_errors import MalformedInputError
+from backedge.engine.io.files.input_columns import InputColumns, MisfitError
 from backedge.engine.io.files.locations import Location
 from backedge.engine.io.files.splits import Position, Split, changed
 
@@ -215,6 +216,12 @@ class TextSplit:
 class JsonSplit(TextSplit):
     """One JSON value per line."""
 
+    def __init__(
+        self, location: Location, split: Split, position: Position, columns: InputColumns | None = None
+    ) -> None:
+        super().__init__(location, split, position)
+        self._columns = columns
+
     def _take(self, records_max: int) -> list[Any]:
         start = self.lines.offset
         lines = self.lines.take(records_max)
@@ -231,7 +238,13 @@ class JsonSplit(TextSplit):
                     records.append(record)
                     continue
             self._read_carefully(line, start, number, records)
-        return records
+        if self._columns is None:
+            return records
+        try:
+            return self._columns.rows(records)
+        except MisfitError as misfit:
+            with_record = [number for number, line in enumerate(lines) if line.strip()]
+            raise self.lines.malformed(start, with_record[misfit.row or 0], str(misfit)) from None
 
     def _read_carefully(self, line: str, start: int, number: int, records: list[Any]) -> None:
         """Parse a line that is not exactly one value: blank, surrounded by space, or malformed."""
@@ -251,10 +264,13 @@ class JsonSplit(TextSplit):
 class CsvSplit(TextSplit):
     """Comma-separated values with a header line. A record may span several lines if its line ends are quoted."""
 
-    def __init__(self, location: Location, split: Split, position: Position) -> None:
+    def __init__(
+        self, location: Location, split: Split, position: Position, columns: InputColumns | None = None
+    ) -> None:
         super().__init__(location, split, split.first)
         csv.field_size_limit(max(csv.field_size_limit(), FIELD_CHARACTERS_MAX))
         self._columns: list[str] = []
+        self._picked: dict[str, int | None] | None = None
         self._given: list[str] = []
         self._start()
         header = self._rows(1)
@@ -264,13 +280,27 @@ class CsvSplit(TextSplit):
             self._columns = header[0]
             if len(set(self._columns)) < len(self._columns):
                 raise self.lines.malformed(0, 0, f"the header {self._columns} names a column twice: rename one")
+            if columns is not None:
+                self._picked = self._pick(columns)
         if position != split.first:
             self.lines = Lines(location, split, position)
             self._start()
 
     def _take(self, records_max: int) -> list[Any]:
-        columns = self._columns
-        return [dict(zip(columns, row, strict=True)) for row in self._rows(records_max, len(columns))]
+        columns, picked = self._columns, self._picked
+        rows = self._rows(records_max, len(columns))
+        if picked is None:
+            return [dict(zip(columns, row, strict=True)) for row in rows]
+        return [{name: None if place is None else row[place] for name, place in picked.items()} for row in rows]
+
+    def _pick(self, columns: InputColumns) -> dict[str, int | None]:
+        """The columns of the records, each with its place in a row; None for those that the file lacks."""
+        try:
+            names = columns.names_for(self._columns)
+        except MisfitError as misfit:
+            raise self.lines.malformed(0, 0, f"the header {misfit}") from None
+        places = {name: place for place, name in enumerate(self._columns)}
+        return {name: places.get(name) for name in names}
 
     def _start(self) -> None:
         """Start parsing at the current line."""
