@@ -95,7 +95,7 @@ _NAMES = {
     "backedge.graphs.stream": "KeyedStream Stream",
     "backedge.graphs.table": "Table",
     "backedge.graphs.versions": "VersionNotKeptError Versions",
-    "backedge.graphs.vertex_program": "Received VertexProgram Vertices",
+    "backedge.graphs.vertex_program": "Messages VertexProgram Vertices",
     "backedge.recovery.restore.graph_change": "GraphMismatchError",
     "backedge.recovery.protocol.protocol_errors": "FencedError RescaleError",
     "backedge.recovery.spark.prepare.prepare_input": "Prepared prepare read_output",

@@ -129,7 +129,7 @@ from backedge.graphs.sources_and_sinks import (
 )
 from backedge.graphs.stream import KeyedStream as KeyedStream, Stream as Stream
 from backedge.graphs.table import Table as Table
-from backedge.graphs.vertex_program import Received as Received, VertexProgram as VertexProgram, Vertices as Vertices
+from backedge.graphs.vertex_program import Messages as Messages, VertexProgram as VertexProgram, Vertices as Vertices
 from backedge.graphs.versions import VersionNotKeptError as VersionNotKeptError, Versions as Versions
 from backedge.recovery.restore.graph_change import GraphMismatchError as GraphMismatchError
 from backedge.recovery.protocol.protocol_errors import FencedError as FencedError, RescaleError as RescaleError
@@ -208,6 +208,7 @@ __all__ = [
     "LoopLimitError",
     "LoopOverflowError",
     "MalformedInputError",
+    "Messages",
     "MissingNameError",
     "MisuseError",
     "Narration",
@@ -238,7 +239,6 @@ __all__ = [
     "Process",
     "ProcessInputs",
     "Range",
-    "Received",
     "RecordSerializationError",
     "Reply",
     "RequestFailedError",

@@ -39,7 +39,7 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 @public
-class Received(NamedTuple):
+class Messages(NamedTuple):
     """What the vertices of a task have received if nothing is combined, in the order of vertices, then of values.
 
     - at: the positions of the vertices. values: what each of these has received.
@@ -146,7 +146,7 @@ class VertexProgram:
     def apply(self, vertices: Vertices, received: Any) -> Mapping[str, Array]:
         """The new values. A vertex that received nothing finds 0 (sum), or the largest or smallest value (min, max).
 
-        `received` is an array with one item for each vertex, or `Received` if nothing is combined.
+        `received` is an array with one item for each vertex, or `Messages` if nothing is combined.
         """
         raise NotImplementedError(
             f"vertex program {type(self).__name__} has no apply(vertices, received): return a dict of arrays"

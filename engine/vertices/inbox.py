@@ -13,7 +13,7 @@ import numpy as np
 
 from backedge.engine.vertices.edges import COMBINES, Array, identity
 from backedge.graphs.exact_numbers import check_sums, largest
-from backedge.graphs.vertex_program import Received
+from backedge.graphs.vertex_program import Messages
 
 
 class CombinedInbox:
@@ -78,12 +78,12 @@ class UncombinedInbox:
         """Add values to what is there."""
         self._parts.append((places, values))
 
-    def take(self) -> Received:
+    def take(self) -> Messages:
         """All values in order, so that it does not matter in which order they arrived."""
         at, values = self._together()
         self._parts = []
         order = np.lexsort((values, at))
-        return Received(at[order], values[order])
+        return Messages(at[order], values[order])
 
     def _together(self) -> tuple[Array, Array]:
         at = np.concatenate([np.empty(0, np.int64), *(places for places, _ in self._parts)])

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from backedge import Flow, Parquet, Received, VertexProgram, Vertices
+from backedge import Flow, Messages, Parquet, VertexProgram, Vertices
 
 Member = dict[str, Any]
 Arrays = dict[str, np.ndarray]
@@ -62,7 +62,7 @@ class Labels(VertexProgram):
         """The label."""
         return vertices["label"]
 
-    def apply(self, vertices: Vertices, received: Received) -> Arrays:
+    def apply(self, vertices: Vertices, received: Messages) -> Arrays:
         """The most frequent label among those of the neighbours, and the lowest of several."""
         (at, labels), counts = np.unique(np.stack(received), axis=1, return_counts=True)
         order = np.lexsort((labels, -counts, at))

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from backedge import Flow, Parquet, Received, VertexProgram, Vertices
+from backedge import Flow, Messages, Parquet, VertexProgram, Vertices
 
 Member = dict[str, Any]
 Arrays = dict[str, np.ndarray]
@@ -57,7 +57,7 @@ class Triangles(VertexProgram):
         starts, ends = vertices.neighbours
         return np.take(np.append(ends, -1), starts[:-1] + vertices.round, mode="clip")
 
-    def apply(self, vertices: Vertices, received: Received) -> Arrays:
+    def apply(self, vertices: Vertices, received: Messages) -> Arrays:
         """Count the members named that the receiver leads to as well."""
         starts, ends = vertices.neighbours
         owners = np.repeat(np.arange(len(vertices)), np.diff(starts))
