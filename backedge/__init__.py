@@ -66,6 +66,7 @@ _NAMES = {
     "backedge.engine.parts.distinct": "distinct",
     "backedge.engine.parts.retry_later": "retry_later",
     "backedge.engine.parts.throttle": "throttle",
+    "backedge.engine.received.received": "Received ReceivedError",
     "backedge.engine.simulation.narrate": "Narration narrate",
     "backedge.engine.simulation.simulate": "ScheduleError SimulationResult simulate",
     "backedge.engine.simulation.simulation": "SimulationError",

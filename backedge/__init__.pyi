@@ -56,6 +56,7 @@ from backedge.engine.operators.base import (
 from backedge.engine.parts.distinct import distinct as distinct
 from backedge.engine.parts.retry_later import retry_later as retry_later
 from backedge.engine.parts.throttle import throttle as throttle
+from backedge.engine.received.received import Received as Received, ReceivedError as ReceivedError
 from backedge.engine.simulation.narrate import Narration as Narration, narrate as narrate
 from backedge.engine.simulation.simulate import (
     ScheduleError as ScheduleError,
@@ -239,6 +240,8 @@ __all__ = [
     "Process",
     "ProcessInputs",
     "Range",
+    "Received",
+    "ReceivedError",
     "RecordSerializationError",
     "Reply",
     "RequestFailedError",

@@ -92,6 +92,9 @@ class Source(ABC, Generic[T]):
     shares_records: ClassVar[bool] = False
     """Whether others hold references to the records that are read. Then they are copied: operators may change them."""
 
+    settles: ClassVar[bool] = False
+    """Whether it keeps records until no cut needs them. Then `begin_run` and `settle` are called."""
+
     @property
     def bounded(self) -> bool:
         """Whether it ends. An unbounded source is read until the run is stopped."""
@@ -151,6 +154,19 @@ class Source(ABC, Generic[T]):
         """Raise if the unread part of these splits is no longer what it was when the run began.
 
         Called when a task starts, with all of its splits.
+        """
+
+    def begin_run(self, reader: str) -> Source[T]:
+        """The source as a run reads it. Called when a run starts or resumes, by the name of the flow and the source.
+
+        From now on it keeps what this reader has not settled.
+        """
+        return self
+
+    def settle(self, reader: str, kept: Sequence[Mapping[str, Any]]) -> None:
+        """Note that no restore of this reader will read what lies before its positions in the cuts that are `kept`.
+
+        One without positions was taken before the reader had any. Called beside the run, more than once, and late.
         """
 
     @abstractmethod

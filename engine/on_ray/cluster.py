@@ -283,6 +283,13 @@ def _at(daemon: str) -> Any:
     return NodeAffinitySchedulingStrategy(daemon, soft=False)
 
 
+def near_here() -> Any:
+    """Place an actor beside the daemon of this process; elsewhere once that daemon is gone."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(place(), soft=True)
+
+
 def cpus() -> int:
     return int(ray.cluster_resources().get("CPU", 1))
 
@@ -396,7 +403,7 @@ def start_actor(
     name: str,
     space: str,
     needs: Needs,
-    strategy: str = "DEFAULT",
+    strategy: Any = "DEFAULT",
     threads: int,
     restarts: int = 0,
     groups: Mapping[str, int] | None = None,

@@ -309,6 +309,7 @@ class RunDriver:
             case Sweep():
                 self._remove("what attempts have left behind", partial(self.ports.store.sweep, order))
                 self._remove("output that will not be published", partial(self.ports.output.roll_back, order))
+                self._remove("input that no restore will read", partial(self.ports.settle_input, order))
             case FailAttempt(reason):
                 return self._fail_attempt(reason)
             case Rescale():

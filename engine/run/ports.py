@@ -206,10 +206,15 @@ def at_once(work: Callable[[], None]) -> None:
     work()
 
 
+def keep_input(sweep: Sweep) -> None:
+    """Do nothing: no source waits to hear what is needed no more."""
+
+
 class RunPorts(Struct, Generic[C], frozen=True):
     """All ports of one run. `C` is what its store reads a cut as.
 
     `beside` does work that nothing waits for, now or later, in the order in which it is given: removals.
+    `settle_input` has sources remove what no restore will read.
     """
 
     store: RunStore[C]
@@ -219,3 +224,4 @@ class RunPorts(Struct, Generic[C], frozen=True):
     clock: SteadyClock
     observer: RunObserver[C]
     beside: Callable[[Callable[[], None]], None] = at_once
+    settle_input: Callable[[Sweep], None] = keep_input

@@ -77,9 +77,15 @@ def flow(inputs: str, output: str = "communities", rounds: int | None = None) ->
     """The graph: pairs of neighbours, and the label of each member at the end."""
     flow = Flow("communities")
     pairs = flow.read(Parquet(f"{inputs}/pairs"), name="pairs")
-    ends = {"source": "one", "target": "other", "undirected": True}
     found = flow.vertex_program(
-        Labels, pairs, rounds=rounds or ROUNDS, until=lambda change: change == 0, name="label", **ends
+        Labels,
+        pairs,
+        rounds=rounds or ROUNDS,
+        until=lambda change: change == 0,
+        name="label",
+        source="one",
+        target="other",
+        undirected=True,
     )
     found.write(Parquet(f"{output}/labels"), name=SINK)
     return flow

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.gates import HANG_S
 
-ACTORS = ("ray::TaskActor", "ray::SupervisorActor", "ray::PoolActor", "ray::PoolDispatcher")
+ACTORS = ("ray::TaskActor", "ray::SupervisorActor", "ray::PoolActor", "ray::PoolDispatcher", "ray::ReceivedActor")
 DEADLINE_MS = int(1000 * HANG_S)
 
 

@@ -43,6 +43,8 @@ from backedge.engine.on_ray.run_options import RunOptions
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
 from backedge.engine.operators.check_picklable import check_pickles
 from backedge.graphs.ids import Attempt
+from backedge.graphs.kinds import rate_of
+from backedge.graphs.rate import Rate
 from backedge.recovery.protocol.orders import AttemptStart
 from backedge.recovery.stores.cut_store import CutStore
 
@@ -77,6 +79,12 @@ def test_relative_paths_of_files_are_those_of_the_driver():
 @pytest.mark.parametrize("path", ["/in/orders", "s3://bucket/orders", "file:///in/orders"])
 def test_absolute_paths_and_uris_stay_as_they_are(path: str):
     assert with_absolute_paths(files(path).plan()).operators["orders"].function.path == path
+
+
+def test_a_source_whose_path_becomes_absolute_keeps_its_rate():
+    flow = Flow("slowly")
+    flow.read(JsonLines("in/orders.jsonl"), name="orders", rate=5).write(Collect(), name="out")
+    assert rate_of(with_absolute_paths(flow.plan()).operators["orders"].kind) == Rate(5.0)
 
 
 def test_what_is_no_file_stays_as_it_is():

@@ -19,7 +19,16 @@ ROOT = Path(__file__).resolve().parents[2]
 CORE = {"graphs", "recovery/cut", "recovery/protocol", "recovery/restore", "recovery/stores"}
 TASK = CORE | {"engine/batches", "engine/state", "engine/operators"}
 WHOLE = TASK | {"engine", "engine/vertices", "engine/io", "engine/task", "engine/run"}
-ON_TOP = {"engine/callees", "engine/parts", "engine/replay", "engine/simulation", "engine/on_ray", "backedge", "proof"}
+ON_TOP = {
+    "engine/callees",
+    "engine/parts",
+    "engine/received",
+    "engine/replay",
+    "engine/simulation",
+    "engine/on_ray",
+    "backedge",
+    "proof",
+}
 EVERYTHING = WHOLE | ON_TOP | {"recovery/spark"}
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -40,11 +49,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine/run": CORE | {"engine/io"},
     "engine/parts": {"graphs", "engine/callees"},
     "engine": TASK,
+    "engine/received": TASK | {"engine/on_ray"},
     "engine/replay": WHOLE,
     "engine/simulation": WHOLE,
     "engine/on_ray": WHOLE | {"recovery/spark"},
     "backedge": EVERYTHING - {"proof"},
-    "proof": EVERYTHING - {"engine/on_ray", "engine/callees"},
+    "proof": EVERYTHING - {"engine/on_ray", "engine/callees", "engine/received"},
     "examples": {"backedge"},
     "bench": EVERYTHING | {"examples"},
     "tests": EVERYTHING | {"examples", "bench"},

@@ -10,9 +10,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from backedge.engine.io.files.checks import check_sink, check_source, claim_output
+from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.api.cut_lookup import cuts_with, find_cut, last_cuts, read_cut
 from backedge.engine.on_ray.job_store import open_services
 from backedge.engine.on_ray.run_options import RunOptions
+from backedge.engine.on_ray.supervisor.settled_input import reader_name, settling_sources
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
 from backedge.graphs.discovery import FindSplits, ReadSplits
 from backedge.graphs.graph_errors import BadOptionError
@@ -62,6 +64,24 @@ def _absolute(operator: Operator) -> Operator:
     if isinstance(kind, Write):
         return replace(operator, kind=Write(kind.sink.absolute()))
     return operator
+
+
+def with_begun_sources(plan: Plan, options: RunOptions, what: str) -> Plan:
+    """The same plan, in which the sources that keep records until no cut needs them know this flow as a reader."""
+    found = settling_sources(plan)
+    if not found:
+        return plan
+    if options.snapshots is None:
+        raise BadOptionError(
+            f"{what} reads {', '.join(map(repr, found.values()))}, which its cuts free: give it snapshots="
+        )
+    cluster.connect(must_exist=options.detached)
+    operators = dict(plan.operators)
+    for name, operator in plan.operators.items():
+        if name in found and isinstance(operator.kind, Read):
+            begun = found[name].begin_run(reader_name(plan.name, name))
+            operators[name] = replace(operator, kind=dataclasses.replace(operator.kind, source=begun))
+    return replace(plan, operators=operators)
 
 
 def check_kept(plan: Plan, options: RunOptions, what: str) -> None:

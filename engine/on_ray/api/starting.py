@@ -21,6 +21,7 @@ from backedge.engine.on_ray.api.launch_checks import (
     check_output,
     storage_location,
     with_absolute_paths,
+    with_begun_sources,
 )
 from backedge.engine.on_ray.api.living_runs import told_takeover
 from backedge.engine.on_ray.api.progress_line import Display
@@ -99,6 +100,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
         store_opener(root)
     plan = with_absolute_paths(checked_paths(flow.plan(), root))
     _check(plan, options, faults, what)
+    plan = with_begun_sources(plan, options, what)
     splits = check_input(plan)
     whole, cpus = _deploy(plan, options, faults.planned, what)
     if root is not None:

@@ -30,6 +30,7 @@ from backedge.engine.on_ray.supervisor.published_output import ATTACHED_LINES_MA
 from backedge.engine.on_ray.supervisor.rescaling import Rescaling, crowded
 from backedge.engine.on_ray.supervisor.run_figures import RunFigures
 from backedge.engine.on_ray.supervisor.run_story import LINES_MAX, Story
+from backedge.engine.on_ray.supervisor.settled_input import SettledInput
 from backedge.engine.on_ray.supervisor.shared_constants import SharedConstants
 from backedge.engine.on_ray.supervisor.silence import Doing, Silences
 from backedge.engine.on_ray.supervisor.switchboard import STOP_TIMEOUT_S, Switchboard
@@ -155,6 +156,7 @@ class Supervising(RunObserver[CutDescription]):
         self.rescaling = Rescaling(self.actors.crew, self.say)
         self.kills = PlannedKills(spec.kills, spec.options.seed, self.story, self.actors)
         self.beside = Beside(self.say_once)
+        settled = SettledInput(spec.deployment.plan, spec.options.job, self.store)
         self.driver = RunDriver(
             Supervisor(
                 self.common.claimant,
@@ -164,7 +166,7 @@ class Supervising(RunObserver[CutDescription]):
                 spec.options.dropped,
                 spec.snapshots,
             ),
-            RunPorts(self.store, self.output, self, self, self, self, self.beside.do),
+            RunPorts(self.store, self.output, self, self, self, self, self.beside.do, settled.settle),
             spec.deployment,
             is_restorable=spec.options.root is not None,
         )

@@ -1,0 +1,244 @@
+"""A log in front of flows, whose processes die: what was acknowledged is in each result once."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge import BadOptionError, Collect, Flow, Received, ReceivedError, RunResult
+from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api.job_handle import Job
+from backedge.engine.received.received import SPACE
+from backedge.engine.received.segments import listed
+from backedge.recovery.stores.store_schemes import store_at
+from tests.gates import wait_for
+from tests.on_ray.flows import begin, until
+from tests.on_ray.leftovers import actors_below, end, has_ended, supervisor_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
+
+RECORDS, ROUNDS, KILLS = 5, 3, 3
+FULL_BYTES = 1 << 16
+CALL_S = 60.0
+
+
+@dataclass
+class Sender:
+    """POSTs requests of a few records. A number is sent once, whatever comes of it.
+
+    - acknowledged: the numbers whose request was answered with 200. unknown: those without an answer.
+    - answers: the status of each other answer.
+    """
+
+    port: int
+    sent: int = 0
+    acknowledged: list[int] = field(default_factory=list[int])
+    unknown: list[int] = field(default_factory=list[int])
+    answers: list[tuple[int, str, str | None]] = field(default_factory=list[tuple[int, str, "str | None"]])
+
+    def send(self, padding: str = "") -> bool:
+        """Whether a request was acknowledged."""
+        numbers = list(range(self.sent, self.sent + RECORDS))
+        self.sent += RECORDS
+        body = json.dumps([{"number": number, "rounds": 0, "padding": padding} for number in numbers])
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=CALL_S)
+        try:
+            connection.request("POST", "/", body)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        except (OSError, HTTPException):
+            self.unknown += numbers
+            return False
+        finally:
+            connection.close()
+        if answer.status == 200:
+            self.acknowledged += numbers
+        else:
+            self.answers.append((answer.status, text, answer.headers["Retry-After"]))
+        return answer.status == 200
+
+    def shown(self) -> dict[str, Any]:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=CALL_S)
+        try:
+            connection.request("GET", "/")
+            return json.load(connection.getresponse())
+        finally:
+            connection.close()
+
+    def expect(self, result: RunResult) -> None:
+        """Raise unless a run has each number that was acknowledged once, and none twice."""
+        found = sorted(record["number"] for record in result.outputs["done"])
+        assert len(set(found)) == len(found), "some were read twice"
+        lacking = set(self.acknowledged) - set(found)
+        assert not lacking, f"{sorted(lacking)} were acknowledged, and are not in the result"
+        assert set(found) <= {*self.acknowledged, *self.unknown}
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@pytest.fixture
+def orders(port: int, tmp_path: Path) -> Iterator[Received]:
+    received = Received.http(tmp_path / "orders", port=port, bytes_max=FULL_BYTES)
+    yield received
+    received.close()
+
+
+@pytest.fixture
+def start_job() -> Iterator[Callable[..., Job]]:
+    """Starts runs, and ends those that a test that fails has left."""
+    jobs: list[Job] = []
+
+    def start(flow: Flow, **options: Any) -> Job:
+        jobs.append(begin(flow, **options))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        if not job._is_over(0.0):
+            job.cancel()
+
+
+def shop(orders: Received, end_file: Path, name: str = "shop") -> Flow:
+    """A loop that each record goes round a few times. It ends when it has all the numbers that a file holds."""
+
+    def step(rounds: int, record: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        return rounds + 1, {**record, "rounds": rounds + 1}
+
+    def has_all(view: Any) -> bool:
+        if not end_file.exists():
+            return False
+        return set(json.loads(end_file.read_text())) <= {record["number"] for record in view.output("done")}
+
+    flow = Flow(name, stop_when=has_all)
+    again = flow.loop("again")
+    keyed = flow.read(orders, name="orders").merge(again).key_by(lambda record: record["number"])
+    done, rest = keyed.stateful_map(step, initial=0, name="step").split(lambda record: record["rounds"] == ROUNDS)
+    again.feed(rest)
+    done.write(Collect(), name="done")
+    return flow
+
+
+def endpoint_pid() -> int:
+    """The process of the endpoint, once it is there."""
+
+    def found() -> list[int]:
+        return [pid for pid, name in actors_below(os.getpid()).items() if name.startswith("ray::ReceivedActor")]
+
+    (pid,) = wait_for(found, "the process of the endpoint is there")
+    return pid
+
+
+def told(end_file: Path, numbers: list[int]) -> None:
+    """Let a flow end once it has these numbers."""
+    beside = end_file.with_suffix(".new")
+    beside.write_text(json.dumps(numbers))
+    beside.rename(end_file)
+
+
+def test_what_is_acknowledged_is_in_the_result_once_whatever_dies(
+    orders: Received, port: int, tmp_path: Path, start_job: Callable[..., Job]
+):
+    before = actors_below(os.getpid())
+    job = start_job(
+        shop(orders, tmp_path / "end"),
+        snapshots=str(tmp_path / "cuts"),
+        every=0.1,
+        keep=2,
+        actors="task",
+        max_restarts=10 * KILLS,
+    )
+    sender = Sender(port)
+    wait_for(sender.send, "the endpoint is open")
+    for kill in range(KILLS):
+        kill_endpoint(sender)
+        for victim in ("task", "supervisor"):
+            restarts = until(job, lambda story: story.state == "running", "it runs").restarts
+            pid = supervisor_of(before) if victim == "supervisor" else sorted(job.status().pids.values())[kill % 2]
+            end(pid)
+            assert has_ended(pid)
+            assert sender.send(), "the endpoint goes on without the flow"
+            until(
+                job, lambda story, n=restarts: story.restarts > n and story.state == "running", f"{victim} is replaced"
+            )
+            assert sender.send()
+    assert sender.unknown, "requests were under way when the endpoint died"
+    told(tmp_path / "end", sender.acknowledged)
+    result = job.wait()
+    sender.expect(result)
+    shown = sender.shown()
+    assert shown["first"] > 1, "the cuts have freed the log"
+    assert min(listed(store_at(tmp_path / "orders"))) == shown["first"]
+
+
+def kill_endpoint(sender: Sender) -> None:
+    """Kill the process of the endpoint while requests are on their way, and wait until it is there again."""
+    victim = endpoint_pid()
+    lost = len(sender.unknown)
+    sending = threading.Thread(target=lambda: send_until_lost(sender, lost))
+    sending.start()
+    end(victim)
+    assert has_ended(victim)
+    sending.join()
+    wait_for(sender.send, "the endpoint is open again")
+    assert endpoint_pid() != victim
+
+
+def send_until_lost(sender: Sender, lost: int) -> None:
+    while len(sender.unknown) == lost:
+        sender.send()
+
+
+def test_a_full_log_refuses_until_the_slowest_flow_has_read_it(
+    orders: Received, port: int, tmp_path: Path, start_job: Callable[..., Job]
+):
+    sender = Sender(port)
+    options = {"every": 0.1, "keep": 1}
+
+    def started(name: str, **more: Any) -> Job:
+        return start_job(shop(orders, tmp_path / "end", name), snapshots=str(tmp_path / "cuts"), **options, **more)
+
+    fast, slow = started("fast"), started("slow")
+    wait_for(sender.send, "the endpoint is open")
+    until(slow, lambda story: story.snapshots, "it has a cut")
+    slow.stop("pause")
+    slow.wait()
+    while sender.send(padding="x" * 1000):
+        pass
+    status, text, retry_after = sender.answers[-1]
+    assert (status, retry_after) == (429, "1")
+    assert "slow.orders has read least of it" in text
+    read = len(sender.acknowledged) * ROUNDS
+    until(fast, lambda story: story.total().records >= read, "the fast flow has read all of it")
+    assert not sender.send(padding="x" * 1000), "what one flow has read is kept for the other"
+    assert sender.answers[-1][0] == 429
+
+    slow = started("slow", resume="latest")
+    wait_for(sender.send, "the log has room again")
+    told(tmp_path / "end", sender.acknowledged)
+    for job in (fast, slow):
+        sender.expect(job.wait())
+
+
+def test_what_cannot_be_served_is_refused(orders: Received, port: int, tmp_path: Path):
+    with pytest.raises(BadOptionError, match="give it snapshots="):
+        begin(shop(orders, tmp_path / "end"))
+    orders.start()
+    with pytest.raises(ReceivedError, match="other options"):
+        Received.http(tmp_path / "orders", port=port + 1).start()
+    with pytest.raises(ReceivedError, match="give another port"):
+        Received.http(tmp_path / "others", port=port).start()
+    assert cluster.find_actor(Received.http(tmp_path / "others", port=port)._name, SPACE) is None
