@@ -62,11 +62,15 @@ class BuiltIn(OperatorKind):
 
 
 class OfBatches(BuiltIn):
-    """An operator of ours that takes whole batches of columns."""
+    """An operator of ours that takes whole batches of columns, and sends what it has, or a last word, at its end."""
 
     @property
     def records_at_once(self) -> int | None:
         return None
+
+    @property
+    def acts_at_end(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ from backedge.graphs.plan import Edge
 from backedge.graphs.routing import KEY_GROUPS, key_groups, key_in_group
 from backedge.graphs.vertex_program import OfVertexProgram, PassesGraph
 from backedge.recovery.cut.cut import OperatorState
+from backedge.recovery.protocol.protocol_errors import ChannelIntegrityError
 
 EDGE_COLUMNS = {"sources": "vertex", "targets": "target", "weights": "weight"}
 """Part of an edge -> the column in which it travels to the task of its source."""
@@ -78,7 +79,7 @@ class GraphOperator(OperatorRuntime):
         self._send(columns_of({"vertex": as_columns(records).batch.column("vertex")}), hops)
 
     def end(self) -> None:
-        """All of the graph that this task had has been sent. To say so again after a restore does no harm."""
+        """All of the graph that this task had has been sent. It must not get more: others believe that for good."""
         tasks = {"task": self.place.task.index, "of": self.place.parallelism}
         self._send(columns_of({"vertex": row_keys()} | {name: np.full(KEY_GROUPS, n) for name, n in tasks.items()}), 0)
 
@@ -110,6 +111,8 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
             if self._vertices is None and self._is_complete:
                 self._start()
             return
+        if self._vertices is not None:
+            raise ChannelIntegrityError(f"operator {self.name!r} has received a part of its graph behind the end of it")
         if "target" in columns.names:
             present = {part: name for part, name in EDGE_COLUMNS.items() if name in columns.names}
             self._edges.append({part: to_array(batch.column(name)) for part, name in present.items()})

@@ -119,7 +119,7 @@ def kept_states(plans: Iterable[RestorePlan | None]) -> Iterator[tuple[TaskId, s
 
 def plan_restore(cut: CutOutline, deployment: Deployment) -> dict[TaskId, RestorePlan]:
     """The plan of each task; raises `RescaleError` if the cut cannot be restored."""
-    return _Planning(cut, deployment).plans()
+    return RestorePlanning(cut, deployment).plans()
 
 
 def fitting(cut: CutOutline, deployment: Deployment) -> Deployment:
@@ -153,7 +153,9 @@ def with_unpublished(
     return found
 
 
-class _Planning:
+class RestorePlanning:
+    """Plans one restore."""
+
     def __init__(self, cut: CutOutline, deployment: Deployment) -> None:
         self.cut = cut
         self.deployment = deployment

@@ -5,18 +5,21 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections.abc import Callable, Collection, Mapping
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
 
-from backedge import Collect, Flow, Items
+from backedge import Collect, Flow, Items, VertexProgram
 from backedge.engine.batches.batch import Batch, decode, encode
+from backedge.engine.operators.base import OperatorRuntime
 from backedge.engine.operators.rerouting import reroute
 from backedge.engine.state.split_own_state import move_whole
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
+from backedge.graphs.kinds import BuiltIn
 from backedge.graphs.plan import Plan
 from backedge.graphs.routing import key_group, task_of_group
 from backedge.recovery.cut.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot
@@ -278,15 +281,44 @@ def with_an_end_hook() -> tuple[Plan, TaskId]:
     return flow.plan(), TaskId("items", 0)
 
 
+class Lowest(VertexProgram):
+    combine, best = "min", "value"
+
+
+def with_a_free_running_program() -> tuple[Plan, TaskId]:
+    """A task that passes the graph on says at its end that it has no more. Another source task might send it more."""
+    flow = Flow("graph")
+    edges = flow.read(Items([]), name="edges")
+    flow.vertex_program(Lowest, edges, free_running=True, name="program").write(Collect(), name="sink")
+    return flow.plan(), TaskId("program_graph", 0)
+
+
 @pytest.mark.parametrize(
     ("plan", "ended", "why"),
-    [(*with_an_end_hook(), "'last' acts when its input has ended"), (PLAN, TaskId("count", 0), "it is in a loop")],
+    [
+        (*with_an_end_hook(), "'last' acts when its input has ended"),
+        (*with_a_free_running_program(), "'program_graph' acts when its input has ended"),
+        (PLAN, TaskId("count", 0), "it is in a loop"),
+    ],
 )
 def test_an_operator_that_has_ended_in_part_is_refused_by_name_where_that_would_show(
     plan: Plan, ended: TaskId, why: str
 ):
     with pytest.raises(RescaleError, match=rf"operator '{ended.name}' has ended in some of its tasks .*{why}"):
         still_running(plan, [ended])
+
+
+def test_each_operator_of_ours_whose_runtime_has_an_end_hook_says_so():
+    kinds, with_a_hook = list[type[BuiltIn]]([BuiltIn]), set[str]()
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        runtime: Any = getattr(kind, "runtime", None)
+        if isinstance(runtime, str):
+            module, _, name = runtime.partition(":")
+            if getattr(import_module(module), name).end is not OperatorRuntime.end:
+                with_a_hook.add(kind.__name__)
+                assert kind.acts_at_end is not BuiltIn.acts_at_end, kind
+    assert with_a_hook >= {"PassesGraph", "PassesChanges", "OfVertexProgram"}
 
 
 def test_an_operator_that_has_ended_as_a_whole_has_ended_in_every_task_of_its_new_parallelism():

@@ -41,6 +41,7 @@ FINDS = {
     "rescale-undoes-another": 41,
     "wrong-key-group-on-rescale": 90,
     "claims-in-vain-count": 47,
+    "ends-twice": 55,
     "restored-rest-behind-live-log": 50,
     "older-values-not-asked": 52,
     "early-barrier-declined": 69,

@@ -50,6 +50,7 @@ from backedge.engine.simulation.checker.trail import (
     BARRIERS,
     COUNTS,
     ENDED,
+    ENDS_ONCE,
     GIVEN_UP,
     NUMBERED,
     OUTLIVED,
@@ -75,6 +76,7 @@ from tests.simulation.handmade import (
     PLAN,
     RESTORED,
     SECOND,
+    THREE,
     TRANSACTION,
     TWO,
     batch,
@@ -212,6 +214,15 @@ def an_old_epoch() -> Record:
     return inserted(again, again._replace(epoch=Epoch(1)), record=lambda: restored_record(1))()
 
 
+def an_end_again() -> Record:
+    """The restored cut holds the end of the source, which goes on and sends something at its end."""
+    record = restored_record()
+    cut = record.cuts[Epoch(1)]
+    record.cuts[Epoch(1)] = with_snapshot(cut, replace(cut.snapshots[IN], ended=True))
+    record.trace += [Ran(SECOND, IN, "end"), Sent(SECOND, IN, ENTRY, 1, THREE)]
+    return record
+
+
 CASES: list[tuple[str, str, Wrong]] = [
     # what a cut says of channels
     ("more is consumed than was sent", RECEIVED, received(1, BACK, consumed=3, log=())),
@@ -246,6 +257,7 @@ CASES: list[tuple[str, str, Wrong]] = [
     ("a barrier of an earlier epoch", BARRIERS, inserted(ENDED_THERE, barrier(1))),
     ("a barrier twice", BARRIERS, inserted(ENDED_THERE, barrier(2))),
     ("a cut that was given up", GIVEN_UP, inserted(Completed(FIRST, Epoch(2)), Aborted(FIRST, Epoch(2)))),
+    ("something is sent at an end that was before the cut", ENDS_ONCE, an_end_again),
     ("counts of another moment", COUNTS, moving(SECOND_CAPTURE, before=Took(FIRST, DOWN, BACK, 1))),
     # the theorem
     ("a value is changed", STATE, kept(2, DOWN, "down", state_of(6))),

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from backedge.engine.simulation.breaks.break_parts import Break
-from backedge.graphs.deployment import Deployment
+from backedge.graphs.deployment import Deployment, Task
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.recovery.cut.cut import OperatorState
 from backedge.recovery.protocol.channels import Inbox
@@ -18,7 +18,7 @@ from backedge.recovery.protocol.restored import RestoredLog, TaskRestore
 from backedge.recovery.protocol.task import TaskCore
 from backedge.recovery.protocol.versions import Found, Name, VersionDirectory
 from backedge.recovery.restore.outline import CutOutline
-from backedge.recovery.restore.plan import KeptState, MovedState, RestorePlan, plan_restore
+from backedge.recovery.restore.plan import KeptState, MovedState, RestorePlan, RestorePlanning, plan_restore
 from backedge.recovery.restore.restore_task import CutFiles, MoveWhole, Reroute, take_back
 
 
@@ -62,6 +62,16 @@ def _with_groups(state: KeptState | MovedState, other: KeptState | MovedState) -
     if isinstance(state, KeptState) or isinstance(other, KeptState):
         return state
     return replace(state, groups=other.groups, keyed=other.keyed, waiting=other.waiting)
+
+
+class EndsTwice(RestorePlanning):
+    def _refuse_to_go_on(self, task: Task) -> None:
+        """Nothing is refused."""
+
+
+def ends_twice(cut: CutOutline, deployment: Deployment) -> dict[TaskId, RestorePlan]:
+    """Under another parallelism, what has ended in part goes on, whatever it has sent at its end."""
+    return EndsTwice(cut, deployment).plans()
 
 
 class _UnfilteredFiles:
@@ -120,6 +130,12 @@ RESTORES = {
     "wrong-key-group-on-rescale": Break("keys go to the wrong task", plan_restore=wrong_key_group),
     "restores-another-tasks-key-groups": Break(
         "a task takes all key groups of the files that it reads", take_back=restores_another_tasks_key_groups
+    ),
+    "ends-twice": Break(
+        "a task that has ended gets more, and ends again",
+        plan_restore=ends_twice,
+        topology="columns_free_vertices",
+        rescales=2,
     ),
     "copies-outlive-an-attempt": Break(
         "a function reads what a lost attempt has published", versions=CopiesOutliveAttempt, topology="versions"

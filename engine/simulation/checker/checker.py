@@ -22,7 +22,7 @@ from backedge.engine.simulation.checker.output_checks import (
 from backedge.engine.simulation.checker.plain import reference
 from backedge.engine.simulation.checker.record import Record, Violation
 from backedge.engine.simulation.checker.theorem import check_theorem
-from backedge.engine.simulation.checker.trail import Trail, check_against, check_replay, lineage, walk
+from backedge.engine.simulation.checker.trail import Trail, check_against, check_ends, check_replay, lineage, walk
 from backedge.graphs.ids import Attempt
 
 
@@ -57,7 +57,9 @@ def _check_protocol(record: Record, trails: Mapping[Attempt, Trail]) -> list[Vio
     for trail in trails.values():
         found += trail.violations
         if trail.restored_from is not None and trail.restored_from in record.cuts:
-            found += check_replay(trail, record.cuts[trail.restored_from])
+            restored = record.cuts[trail.restored_from]
+            found += check_replay(trail, restored)
+            found += check_ends(trail, restored)
     for epoch, cut in sorted(record.cuts.items()):
         if cut.epoch != epoch or cut.attempt not in record.deployments:
             found.append(Violation(ONCE, f"filed here is the cut of epoch {cut.epoch}, attempt {cut.attempt}", epoch))

@@ -7,6 +7,7 @@ This evidence does not pass through the code that takes snapshots, so cuts are c
 - An attempt captures only epochs that it began, which have higher numbers than the restored cut.
 - A complete epoch was not given up, and every snapshot of its cut was captured by its task.
 - The counts of a cut are those of the trace, and its logs contain exactly the bytes that were sent.
+- What a task sends at its end it sends once: of an operator that had ended in the restored cut, nobody does it again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from backedge.engine.simulation.checker.record import (
     Completed,
     EndSent,
     Event,
+    Ran,
     Record,
     Restored,
     Sent,
@@ -45,13 +47,18 @@ OUTLIVED = "no epoch outlives its attempt"
 GIVEN_UP = "an epoch that was given up is never complete"
 REPLAYED = "a log is replayed whole and in order"
 COUNTS = "the counts of a cut are those of the trace"
+ENDS_ONCE = "5: what a task sends at its end it sends once"
 
 Counts = dict[ChannelId, int]
 
 
 @dataclass
 class Trail:
-    """One attempt. `captured`: what a task had taken and sent when it captured an epoch (None: its last state)."""
+    """One attempt.
+
+    - captured: what a task had taken and sent when it captured an epoch (None: its last state).
+    - ending, sent_at_end: the tasks that have run their end hooks, and those of them that have sent something since.
+    """
 
     attempt: Attempt
     deployment: Deployment
@@ -68,6 +75,8 @@ class Trail:
     captured: dict[tuple[TaskId, Epoch | None], tuple[Counts, Counts]] = field(
         default_factory=dict[tuple[TaskId, Epoch | None], tuple[Counts, Counts]]
     )
+    ending: set[TaskId] = field(default_factory=set[TaskId])
+    sent_at_end: set[TaskId] = field(default_factory=set[TaskId])
     violations: list[Violation] = field(default_factory=list[Violation])
 
     def wrong(self, statement: str, story: str, channel: ChannelId | None = None, epoch: Epoch | None = None) -> None:
@@ -84,6 +93,8 @@ class Trail:
                 self._on_barriered(event)
             case EndSent():
                 self._on_end_sent(event)
+            case Ran(what="end"):
+                self.ending.add(event.task)
             case Captured():
                 self._on_captured(event)
             case Started():
@@ -104,6 +115,8 @@ class Trail:
         if event.seq != len(sent) + 1:
             self.wrong(NUMBERED, f"batch {event.seq} was sent where {len(sent) + 1} was due", event.channel)
         sent.append(event.payload)
+        if event.task in self.ending:
+            self.sent_at_end.add(event.task)
 
     def _on_took(self, event: Took) -> None:
         channel = event.channel
@@ -259,3 +272,17 @@ def check_replay(trail: Trail, cut: Cut) -> Iterator[Violation]:
                 f"{skips.get(channel, 0)} of them were processed before the cut"
             )
             yield Violation(REPLAYED, story, cut.epoch, channel)
+
+
+def check_ends(trail: Trail, cut: Cut) -> Iterator[Violation]:
+    """In the cut that the attempt restored, nothing had ended that sends at its end: others know that it has ended."""
+    for id in sorted(trail.sent_at_end):
+        for operator in trail.deployment.tasks[id].operators:
+            former = {task: snapshot for task, snapshot in cut.snapshots.items() if operator in snapshot.operators}
+            if len(former) == trail.deployment.parallelism[operator]:
+                former = {task: snapshot for task, snapshot in former.items() if task.index == id.index}
+            ended = [str(task) for task, snapshot in sorted(former.items()) if snapshot.ended]
+            if ended:
+                story = f"{', '.join(ended)} had ended in the cut, and {operator!r} goes on"
+                yield Violation(ENDS_ONCE, f"attempt {trail.attempt}: {story} and sends at its end", cut.epoch, task=id)
+                break
