@@ -89,6 +89,11 @@ def test_records_of_a_damaged_batch_may_be_changed_in_place():
     assert (case.name, outcome.faults["damage"] > 0, outcome.violations) == ("versions", True, [])
 
 
+def test_a_process_may_die_of_a_damaged_batch():
+    outcome, _, _ = run_seed(20_095, 5, rescales=2, topology="columns_best_vertices")
+    assert (outcome.faults["death_by_damage"], outcome.violations) == (1, [])
+
+
 def test_a_seed_is_the_same_schedule_every_time():
     first, world, _ = run_seed(77, 3)
     again, other, _ = run_seed(77, 3)

@@ -12,7 +12,7 @@ from backedge.engine.simulation.world.requested_cuts import RequestedCuts
 from backedge.engine.simulation.world.simulated_store import CreateFault
 from backedge.engine.simulation.world.windows import WindowedWorld
 from backedge.engine.simulation.world.world import Happening, World
-from backedge.graphs.ids import Attempt, ChannelId, Epoch
+from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.recovery.protocol.chain_view import ChainView
 from backedge.recovery.protocol.channels import Queued
 from backedge.recovery.protocol.effects import Decline
@@ -181,12 +181,24 @@ class Faults:
 
     def recover(self, event: Happening, error: ChannelIntegrityError) -> None:
         """End the attempt of a disturbed channel: the damage is detected. Otherwise the protocol is at fault."""
-        attempt = self.world.hosts[event[1].receiver].attempt
+        attempt = self.world.hosts[event[1] if isinstance(event[1], TaskId) else event[1].receiver].attempt
         if attempt not in self.disturbed:
             raise error
         self.outcome.story.append(("found", str(error)))
         if attempt == self.world.supervisor.attempt:
             self.apply(("notice",))
+
+    def die(self, event: Happening, error: Exception) -> None:
+        """A process dies of what a disturbed channel delivered, before digests are compared.
+
+        An error in any other attempt is raised again: no fault explains it.
+        """
+        host = self.world.hosts.get(event[1])
+        if host is None or host.attempt not in self.disturbed:
+            raise error
+        self.outcome.faults["death_by_damage"] += 1
+        self.outcome.story.append(("found", f"{type(error).__name__}: {error}"))
+        self.apply(("crash", (host.id,)))
 
     def _keep_zombies(self) -> None:
         if self.plan.zombies and self.rng.random() < 0.4:

@@ -154,6 +154,10 @@ class Schedule:
                 world.apply(event)
             except ChannelIntegrityError as error:
                 self.faults.recover(event, error)
+            except (LookupError, ValueError) as error:
+                if event[0] not in USES_RECORDS:
+                    raise
+                self.faults.die(event, error)
             if event[0] == "tick" and self.world.unanswered:
                 self.requests.check_requests()
             yield
