@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.api.living_runs import living_runs
 from backedge.graphs.wording import counted, one_line, printable
 from backedge.inspecting.health import (
     Finding,
@@ -31,6 +32,7 @@ from backedge.inspecting.health import (
     node_findings,
     package_findings,
     python_finding,
+    resource_findings,
     shared_memory_finding,
     snapshots_finding,
     tls_finding,
@@ -118,6 +120,7 @@ def cluster_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     yield Finding("Ray cluster", "ok", f"{counted(machines, 'daemon')} on {counted(hosts, 'host')}")
     yield from node_findings(_nodes(), platform.python_version(), VERSION)
     yield tls_finding(environment, hosts)
+    yield from resource_findings(living_runs())
 
 
 def _nodes() -> list[NodeFacts]:

@@ -127,3 +127,9 @@ def take_opened() -> list[Opened]:
     """
     _times_opened.clear()
     return [_opened.pop(key) for key in list(_opened)]
+
+
+def close_opened() -> None:
+    """The attempt is over, and no call goes on."""
+    for opened in take_opened():
+        opened.close()

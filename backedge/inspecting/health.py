@@ -19,6 +19,7 @@ from backedge.recovery.spark.sessions.java import check_java
 from backedge.recovery.spark.spark_errors import JavaError
 from backedge.recovery.stores.folder_store import local_path
 from backedge.recovery.stores.job_identity import jobs_in
+from backedge.recovery.stores.run_status import RunStatus
 from backedge.recovery.stores.store_errors import StoreError
 from backedge.recovery.stores.store_schemes import scheme_of, store_at
 
@@ -189,6 +190,14 @@ def node_findings(nodes: Sequence[NodeFacts], python: str, backedge: str) -> Ite
             yield Finding(what, "missing", told, f"ssh {node.host} sudo timedatectl set-ntp true")
         else:
             yield Finding(what, "ok", f"Python {node.python}, Backedge {node.backedge}, clocks agree")
+
+
+def resource_findings(runs: Sequence[RunStatus]) -> Iterator[Finding]:
+    """In how many processes of the runs on the cluster each resource is open, and how often it was opened."""
+    for run in runs:
+        for name, found in run.resources.items():
+            told = f"open in {counted(found.open, 'process', 'es')}, opened {counted(found.opened, 'time')}"
+            yield Finding(f"resource {name} of {run.job}", "ok", told)
 
 
 def tls_finding(environment: Mapping[str, str], hosts: int) -> Finding:

@@ -26,6 +26,7 @@ from backedge.graphs.deployment import Deployment, Task
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.graphs.io import SinkWriter
 from backedge.graphs.plan import Operator
+from backedge.graphs.resource import close_opened
 from backedge.graphs.task_errors import MisuseError, TaskError
 from backedge.recovery.cut.cut import OperatorState
 
@@ -122,6 +123,7 @@ def replay(
                     found.is_complete = True
     finally:
         runtime.close()
+        close_opened()
     return found
 
 

@@ -21,10 +21,12 @@ from backedge.inspecting.health import (
     node_findings,
     package_findings,
     python_finding,
+    resource_findings,
     shared_memory_finding,
     snapshots_finding,
     tls_finding,
 )
+from backedge.recovery.stores.run_status import ResourceStatus, RunStatus
 
 GB = 1_000_000_000
 WRONG_JAVA = "#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n"
@@ -134,6 +136,13 @@ def test_tls_is_asked_for_between_machines_only(tmp_path: Path):
     names = dict.fromkeys(("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT"), str(file))
     expect(tls_finding({"RAY_USE_TLS": "1", **names}, 2), "ok", "on")
     expect(tls_finding({"RAY_USE_TLS": "1", **names, "RAY_TLS_SERVER_KEY": "/none"}, 2), "missing", "SERVER_KEY")
+
+
+def test_resources_of_living_runs_are_counted():
+    run = RunStatus("shop", "4f", "running", True, 0.0, 1.0, None, 1, None, 0, resources={"db": ResourceStatus(1, 12)})
+    (found,) = resource_findings([run])
+    expect(found, "ok", "open in 1 process, opened 12 times")
+    assert found.what == "resource db of shop"
 
 
 def test_a_cluster_that_cannot_be_reached_is_told_from_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch):

@@ -30,7 +30,7 @@ from backedge.engine.task.channel_ends import Arrivals
 from backedge.graphs.deployment import Deployment, Task
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.plan import Plan
-from backedge.graphs.resource import take_opened
+from backedge.graphs.resource import close_opened
 from backedge.graphs.versions import use_versions
 from backedge.recovery.cut.cut import Cut, TaskSnapshot
 from backedge.recovery.protocol.chain_view import claimant_of, run_of
@@ -236,7 +236,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.calls.close()
         for runtime in self.opened:
             runtime.close()
-        self._close_resources()
+        close_opened()
         self.services.close()
         self.store.close()
 
@@ -321,7 +321,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         """Restore each task when the schedule says so."""
         if attempt in self.record.deployments:
             raise RuntimeError(f"attempt {attempt} is restored a second time: its number no longer fences the first")
-        self._close_resources()
+        close_opened()
         self.restored_cut = None if cut is None else cut.cut
         self.calls.begin_attempt(self.supervisor.attempt, placed, Epoch(0) if cut is None else cut.cut.epoch)
         self._begin_versions(attempt, placed, self.restored_cut)
@@ -353,10 +353,6 @@ class WorldPorts(RunObserver[SimulatedCut]):
         """Have the user's functions see the versions that a task of this attempt may read."""
         if self.plan.versions:
             use_versions(self.plan.name, SimulatedVersions(self.versions, attempt, self.record))
-
-    def _close_resources(self) -> None:
-        for opened in take_opened():
-            opened.close()
 
     def _count_restore(self, manifest: Manifest) -> None:
         lists = manifest.states.values()
