@@ -52,6 +52,8 @@ _NAMES = {
         "UncommittedOutputError UnknownTransactionError UnwritableRecordError"
     ),
     "backedge.engine.io.files.file_formats": "CSV JsonLines Parquet TextLines",
+    "backedge.engine.io.lakes.delta": "DeltaTable",
+    "backedge.engine.io.lakes.iceberg": "IcebergTable",
     "backedge.engine.on_ray.api.detached_runs": "NoAnswerError NoSuchRunError RunAliveError attach",
     "backedge.engine.on_ray.api.job_handle": "Job RunResult",
     "backedge.engine.on_ray.api.launch_checks": "RunExistsError",

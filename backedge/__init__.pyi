@@ -32,6 +32,8 @@ from backedge.engine.io.files.file_formats import (
     Parquet as Parquet,
     TextLines as TextLines,
 )
+from backedge.engine.io.lakes.delta import DeltaTable as DeltaTable
+from backedge.engine.io.lakes.iceberg import IcebergTable as IcebergTable
 from backedge.engine.on_ray.api.detached_runs import (
     NoAnswerError as NoAnswerError,
     NoSuchRunError as NoSuchRunError,
@@ -182,6 +184,7 @@ __all__ = [
     "DatabaseLostError",
     "Delivery",
     "DeliverySink",
+    "DeltaTable",
     "DuplicateNameError",
     "Edge",
     "FedTwiceError",
@@ -194,6 +197,7 @@ __all__ = [
     "GraphError",
     "GraphMismatchError",
     "Hops",
+    "IcebergTable",
     "InputChangedError",
     "InputsError",
     "InvariantError",

@@ -55,6 +55,9 @@ def _sized(plan: Plan, sizes: Mapping[str, int]) -> _Layout:
                 f"{KEY_GROUPS} key groups, so some tasks would be idle: give at most parallelism={KEY_GROUPS}"
             )
     for name, operator in plan.operators.items():
+        if sizes[name] > 1 and operator.kind.is_sink and operator.function.one_task:
+            what = f"sink {name!r} has parallelism={sizes[name]}, and one task writes all of a"
+            raise BadOptionError(f"{what} {type(operator.function).__name__}: leave its parallelism out")
         if operator.kind.needs_order:
             _check_order(plan, sizes, name)
     return _layout(plan, sizes, frozenset())

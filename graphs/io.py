@@ -346,6 +346,9 @@ class Sink(ABC, Generic[T_in]):
     takes_columns: ClassVar[bool] = False
     """Whether its writers accept columns. Other writers get lists of records."""
 
+    one_task: ClassVar[bool] = False
+    """Whether one task writes all of it, whatever the parallelism of the flow."""
+
     @property
     def label(self) -> str | None:
         """The default name of an operator that writes to this sink."""

@@ -348,6 +348,8 @@ class Stream(Generic[T_co]):
             raise BadOptionError(
                 f"{sink!r} is not a sink: write to Collect(), JsonLines(path), Parquet(path) or another sink"
             )
+        if sink.one_task:
+            options["parallelism"] = options.get("parallelism") or 1
         add_step(self.draft, Write(sink), {"in": self}, options)
 
     # Other outputs of the operator this stream comes from

@@ -83,6 +83,8 @@ FOREIGN_HOMES = {
     "ray": ("engine/on_ray/", "backedge/command.py", "bench/"),
     "pyspark": ("recovery/spark/", "examples/", "tests/spark/"),
     "psycopg": ("engine/io/databases/", "tests/databases/"),
+    "deltalake": ("engine/io/lakes/", "tests/lakes/"),
+    "pyiceberg": ("engine/io/lakes/", "tests/lakes/"),
 }
 """The only places that may import a package which not every installation has."""
 

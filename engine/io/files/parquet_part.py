@@ -269,11 +269,11 @@ def _widened(table: Any, schema: Any) -> Any:
 
 def _table(columns: Columns) -> Any:
     """Convert columns to a table; tensors become lists, which every Parquet reader supports."""
-    arrays = [_lists(column) if is_tensor(column.type) else column for column in columns.batch.columns]
+    arrays = [tensor_lists(column) if is_tensor(column.type) else column for column in columns.batch.columns]
     return arrow().Table.from_arrays(arrays, columns.names)
 
 
-def _lists(tensor: Any) -> Any:
+def tensor_lists(tensor: Any) -> Any:
     array = tensor.to_numpy_ndarray()
     lists, rows = arrow().array(array.reshape(-1)), array.size
     for length in reversed(array.shape[1:]):
@@ -284,7 +284,7 @@ def _lists(tensor: Any) -> Any:
 
 def _converted(values: list[Any], kind: Any) -> Any:
     """Convert values to an array, of this type if given, provided that no value changes."""
-    _check_alike(values)
+    check_alike(values)
     array = arrow().array(values)
     if kind is None or array.type == kind:
         return array
@@ -311,13 +311,13 @@ def united(one: Any, other: Any) -> Any:
         for field in other:
             fields[field.name] = united(fields.get(field.name, arrow().null()), field.type)
         return arrow().struct(list(fields.items()))
-    if not _are_akin(one, other):
+    if not are_akin(one, other):
         raise TypeError(f"{other} is not {one}")
     schemas = [arrow().schema([("column", each)]) for each in (one, other)]
     return arrow().unify_schemas(schemas, promote_options="permissive").field("column").type
 
 
-def _are_akin(one: Any, other: Any) -> bool:
+def are_akin(one: Any, other: Any) -> bool:
     """Whether a value means the same in both types, if both hold it."""
     types = arrow().types
     if types.is_timestamp(one) and types.is_timestamp(other):
@@ -343,10 +343,10 @@ def are_same(one: Any, other: Any) -> bool:
 def _is_narrower(kind: Any, other: Any) -> bool:
     types = arrow().types
     sorts = (types.is_integer, types.is_floating, types.is_timestamp)
-    return any(is_it(kind) and is_it(other) for is_it in sorts) and _are_akin(kind, other)
+    return any(is_it(kind) and is_it(other) for is_it in sorts) and are_akin(kind, other)
 
 
-def _check_alike(values: list[Any]) -> None:
+def check_alike(values: list[Any]) -> None:
     """Raise for mixed types that Arrow would put into one column by changing some values."""
     kinds = set(map(type, values)) - {type(None)}
     if len(kinds) > 1 and not any(all(issubclass(kind, alike) for kind in kinds) for alike in _ALIKE):

@@ -1,0 +1,66 @@
+"""Tables of both formats under simulated schedules: crashes, zombies, aborted epochs, late removals, older cuts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from backedge import DeltaTable, IcebergTable, ScheduleError, simulate
+from backedge.engine.io.lakes.lake_table import LakeStore
+from tests.databases.test_simulated_tables import RECORDS, halved, halving
+from tests.lakes.lakes_by_hand import unmarked
+
+
+def repeating(store: LakeStore) -> LakeStore:
+    """Commits twice, as a process does that dies before it has noted the first commit."""
+    commit = store.commit
+
+    def committed(*given: Any) -> None:
+        for _ in range(2):
+            commit(*given)
+
+    store.commit = committed  # type: ignore[method-assign]
+    return store
+
+
+@dataclass(frozen=True)
+class RepeatingDelta(DeltaTable):
+    def store(self) -> Any:
+        return repeating(super().store())
+
+
+@dataclass(frozen=True)
+class RepeatingIceberg(IcebergTable):
+    def store(self) -> Any:
+        return repeating(super().store())
+
+
+@dataclass(frozen=True)
+class UnmarkedDelta(RepeatingDelta):
+    def store(self) -> Any:
+        return unmarked(super().store())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("table", "schedules"),
+    [
+        (RepeatingDelta("rows"), 8),
+        (RepeatingIceberg("lake", "shop.rows"), 4),
+        pytest.param(RepeatingDelta("rows"), 100, marks=pytest.mark.long),
+        pytest.param(RepeatingIceberg("lake", "shop.rows"), 30, marks=pytest.mark.long),
+    ],
+)
+def test_each_row_is_in_the_table_once_under_every_schedule(table: Any, schedules: int):
+    result = simulate(halving(table), seeds=range(schedules), crashes=3)
+    rows = sorted(row["n"] for row in result.outputs["odd"])
+    assert rows == sorted(halved(n) for n in range(1, RECORDS + 1))
+    assert result.crashes > schedules and result.restores_with_log > 0 and result.rescaled > 0
+
+
+@pytest.mark.slow
+def test_a_table_without_markers_is_found_out():
+    with pytest.raises(ScheduleError, match="has, and should not"):
+        simulate(halving(UnmarkedDelta("rows")), seeds=range(8), crashes=3)
