@@ -44,6 +44,7 @@ _NAMES = {
     "backedge.engine.callees.pool_calls": "PoolError",
     "backedge.engine.callees.retry": "retry",
     "backedge.engine.cut_view": "CutView",
+    "backedge.engine.io.contracts.contract_error": "ConnectorContractError",
     "backedge.engine.io.databases.database_errors": "DatabaseError DatabaseLostError",
     "backedge.engine.io.databases.postgres_table": "PostgresTable",
     "backedge.engine.io.databases.sqlite_table": "SqliteTable",

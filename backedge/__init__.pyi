@@ -9,6 +9,7 @@ from backedge.engine.callees.chat import Chat as Chat, ChatError as ChatError, R
 from backedge.engine.callees.pool import Pool as Pool
 from backedge.engine.callees.pool_calls import PoolError as PoolError
 from backedge.engine.callees.retry import retry as retry
+from backedge.engine.io.contracts.contract_error import ConnectorContractError as ConnectorContractError
 from backedge.engine.cut_view import CutView as CutView
 from backedge.engine.io.databases.database_errors import (
     DatabaseError as DatabaseError,
@@ -176,6 +177,7 @@ __all__ = [
     "Checked",
     "Collect",
     "ComparisonError",
+    "ConnectorContractError",
     "Constant",
     "Context",
     "CutView",

@@ -1,1 +1,1 @@
-"""Sources and sinks: in memory, in files, in databases."""
+"""Sources and sinks: in memory, in files, in databases. `contracts/` checks any of them."""

@@ -62,7 +62,7 @@ class ObjectsInMemory(Store):
 
     def list(self, folder: str = "") -> list[str]:
         above = f"{self._prefix}{folder}/" if folder else self._prefix
-        return [name.removeprefix(self._prefix) for name in self._objects if name.startswith(above)]
+        return [name.removeprefix(self._prefix) for name in list(self._objects) if name.startswith(above)]
 
     def remove(self, names: Collection[str]) -> None:
         for name in names:

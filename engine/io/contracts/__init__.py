@@ -1,0 +1,1 @@
+"""What a run relies on in sources and sinks, as checks for their authors."""
