@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backedge import CSV, BadOptionError, Collect, Flow, JsonLines, MalformedInputError, Parquet, simulate
-from tests.files.opened import reader
+from backedge import CSV, BadOptionError, Collect, Flow, JsonLines, MalformedInputError, OutputError, Parquet, simulate
+from backedge.engine.io.files.checks import check_sink
+from tests.files.opened import place, reader, sink
 
 Row = dict[str, Any]
 
@@ -176,6 +177,23 @@ def test_a_restored_reader_goes_on_with_the_same_columns(tmp_path: Path):
 def test_what_declares_no_columns_is_refused(make: Any, told: str):
     with pytest.raises(BadOptionError, match=told):
         make()
+
+
+def test_a_sink_with_columns_is_refused(tmp_path: Path):
+    with pytest.raises(OutputError, match="sink 'out' has columns=, which says what is read of files"):
+        check_sink(sink(Parquet(str(tmp_path / "out"), columns=IDS), "out"), place("out"))
+
+
+def test_files_that_arrive_are_fitted_like_those_before(tmp_path: Path):
+    flow = Flow("arriving")
+    source = Parquet(str(parquet(tmp_path, a=OLD, b=NEW)), columns=IDS, schema="widen", watch=0.01, until="_DONE")
+    (tmp_path / "_DONE").touch()
+    flow.read(source, name="people").write(Collect(), name="done")
+    done = simulate(flow, seeds=range(5)).outputs["done"]
+    assert {row["id"]: tuple(row) for row in done} == {
+        **dict.fromkeys((1, 2), ("id", "name")),
+        **dict.fromkeys((3, 4), ("id", "name", "age")),
+    }
 
 
 def test_columns_are_the_same_under_crashes(tmp_path: Path):

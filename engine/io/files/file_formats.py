@@ -244,6 +244,8 @@ class FileSink(Files, FileFormat, Sink[Any]):
             raise BadOptionError(f"a sink of files has roll_s={self.roll_s!r}: give seconds above 0, or None")
 
     def validate_output(self, place: SinkPlace, fresh: bool) -> None:
+        if isinstance(self, ColumnFiles) and self.columns is not None:
+            raise OutputError(f"sink {place.operator!r} has columns=, which says what is read of files: leave it out")
         self._output(place).check(fresh)
 
     def claim(self, place: SinkPlace) -> bool:
