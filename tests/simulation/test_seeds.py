@@ -10,7 +10,7 @@ import pytest
 from backedge.graphs.kinds import FlatMap, Iterate, MapAsync, OfClass, StatefulMap
 from backedge.graphs.plan import Routing
 from proof.column_flows import ON_COLUMNS
-from proof.generated_flows import MIXED, NAMES, generate
+from proof.generated_flows import ARRIVING, MIXED, NAMES, generate
 from proof.runner import drawn_topology, run_seed, run_seeds
 from proof.seeded_worlds import compacts
 
@@ -19,7 +19,7 @@ from proof.seeded_worlds import compacts
 def summary():
     drawn = range(20_000, 20_000 + 3 * len(NAMES))
     # Few seeds draw their topology. Those that none of them draws get the next seed that does.
-    missing = sorted({*ON_COLUMNS, *MIXED} - set(map(drawn_topology, drawn)))
+    missing = sorted({*ON_COLUMNS, *MIXED, *ARRIVING} - set(map(drawn_topology, drawn)))
     more = [next(seed for seed in count(drawn.stop) if drawn_topology(seed) == name) for name in missing]
     # One schedule in seventy restores a cut with a compaction.
     more += filter(compacts, range(drawn.stop, drawn.stop + 100))
@@ -39,7 +39,7 @@ def test_no_other_schedule_violates_anything():
 
 @pytest.mark.slow
 def test_every_topology_and_every_policy_takes_part(summary):
-    assert set(summary.topologies) == {*NAMES, *ON_COLUMNS, *MIXED}
+    assert set(summary.topologies) == {*NAMES, *ON_COLUMNS, *MIXED, *ARRIVING}
     assert set(summary.policies) == {"aligned", "unaligned"}
 
 
