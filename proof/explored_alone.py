@@ -43,6 +43,7 @@ class Alone:
         # A task that may capture at any time is never alone, and neither is one whose next steps depend on credit.
         self.is_used = self.is_used and not graph.overtakes and graph.flow.credit_bytes is None
         self.is_used = self.is_used and len(deployment.components) == 1
+        self.is_used = self.is_used and not any(task.is_source and task.is_head for _, task in tasks)
         self.sources = [number for number, task in tasks if task.is_source]
         self.heads = [number for number, task in tasks if task.is_head]
         self.between = [number for number, task in tasks if task.id in in_loops and not task.is_head]

@@ -208,7 +208,9 @@ class Places:
 
     def _gate(self, host: Host) -> int:
         outputs = host.core.task.outputs
-        return self.number_of_channel[outputs[0].id] if host.is_source and len(outputs) == 1 else -1
+        # What finds splits acts on what comes back.
+        acts_alone = host.is_source and not host.core.task.is_head
+        return self.number_of_channel[outputs[0].id] if acts_alone and len(outputs) == 1 else -1
 
     def _reads(self, host: Host, channel: int) -> bool:
         return self.is_logged[channel] or not host.core.inboxes[self.channels[channel]].queue

@@ -184,6 +184,76 @@ class TinyRuntime:
         return emitted
 
 
+@dataclass(frozen=True)
+class TinyFinder(OperatorKind):
+    """Hands out these splits, at most so many at a time, and ends when all have come back."""
+
+    splits: tuple[Any, ...]
+    at_once: int
+
+    is_source = True
+
+
+@dataclass(frozen=True)
+class TinyReader(OperatorKind):
+    """Sends each split on when it has read it, and back."""
+
+
+class SplitsRuntime(TinyRuntime):
+    """What hands out splits, or reads them. A split is a record."""
+
+    def __init__(self, task: Task, deployment: Deployment, services: Any, seed: int, keyed_state: type) -> None:
+        super().__init__(task, deployment, services, seed, keyed_state)
+        kind = self.operator.kind
+        if isinstance(kind, TinyFinder):
+            self.state = {"wanted": list(kind.splits), "taken": []}
+        elif isinstance(kind, TinyReader):
+            self.state = {"open": []}
+
+    @property
+    def reads(self) -> bool:
+        """Whether this hands out splits or reads them."""
+        return isinstance(self.operator.kind, TinyFinder | TinyReader)
+
+    @property
+    def records_read(self) -> int:
+        """Nothing depends on it."""
+        return 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all splits have come back, or none is here."""
+        return not any(self.state[name] for name in ("wanted", "taken", "open") if name in self.state)
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether a split can be handed out, or read."""
+        kind = self.operator.kind
+        if isinstance(kind, TinyFinder):
+            return bool(self.state["wanted"]) and len(self.state["taken"]) < kind.at_once
+        return isinstance(kind, TinyReader) and bool(self.state["open"])
+
+    def produce(self, records_max: int, now_ms: int) -> Emitted:
+        """Hand out the next split, or read one."""
+        if isinstance(self.operator.kind, TinyFinder):
+            split = self.state["wanted"].pop(0)
+            self.state["taken"].append(split)
+            return self._emit([("out", split)])
+        split = self.state["open"].pop(0)
+        return self._emit([("out", split), ("finished", split)])
+
+    def process(self, channel: Channel, batch: Batch, now_ms: int) -> Emitted:
+        """A split has come, or come back."""
+        if isinstance(self.operator.kind, TinyFinder):
+            for split in batch.records:
+                self.state["taken"].remove(split)
+            return []
+        if isinstance(self.operator.kind, TinyReader):
+            self.state["open"] += batch.records
+            return []
+        return super().process(channel, batch, now_ms)
+
+
 class PairsRuntime(TinyRuntime):
     """Sends records that leave together in one batch."""
 

@@ -25,7 +25,18 @@ from backedge.recovery.cut.cut import Cut
 from backedge.recovery.protocol.credit import Credit
 from backedge.recovery.protocol.messages import Mode, marker_in
 from backedge.recovery.protocol.snapshot_options import SnapshotOptions
-from proof.tiny import DeltaRuntime, PairsRuntime, TinyHead, TinyRuntime, TinySource, TinyStep, tiny_plan
+from proof.tiny import (
+    DeltaRuntime,
+    PairsRuntime,
+    SplitsRuntime,
+    TinyFinder,
+    TinyHead,
+    TinyReader,
+    TinyRuntime,
+    TinySource,
+    TinyStep,
+    tiny_plan,
+)
 
 Record = tuple[int, int, int]
 NEVER_MS = 10**9
@@ -176,6 +187,27 @@ class TinyGraph:
                     yield from decode(payload).records[skip:]
 
 
+class SplitsGraph(TinyGraph):
+    """A source that finds its splits: each of these is in one place."""
+
+    def wrong_in(self, cut: Cut) -> str:
+        """What is wrong with the places of the splits in this cut; empty if nothing is."""
+        where: dict[int, list[str]] = {id: [] for id in self.counted_at_end}
+        for state in _states(cut):
+            for name in ("wanted", "taken", "open", "done"):
+                for id, *_ in state.get(name, []):
+                    where[id].append(name)
+        in_logs = {"find.out": "handed out", "read.out": "sent", "read.finished": "reported"}
+        for received in (record for snapshot in cut.snapshots.values() for record in snapshot.inputs):
+            for entry in received.log:
+                for id, *_ in decode(entry.payload).records[entry.skip :]:
+                    where[id].append(in_logs[received.channel.edge.partition("->")[0]])
+        right = (["wanted"], ["handed out", "taken"], ["open", "taken"], ["done", "reported", "taken"], ["done"])
+        right += (["reported", "sent", "taken"], ["sent"])
+        wrong = {id: places for id, places in where.items() if sorted(places) not in right}
+        return f"splits are in these places: {wrong}" if wrong else ""
+
+
 def _records(operator: Operator) -> tuple[Record, ...]:
     return operator.kind.records if isinstance(operator.kind, TinySource) else ()
 
@@ -260,6 +292,20 @@ def _rounds(name: str, bounds: Mapping[str, int], rounds: int) -> TinyGraph:
     return TinyGraph(name, tiny_plan(name, operators, edges), bounds, {0: rounds, 1: rounds}, 2)
 
 
+def _splits(name: str, bounds: Mapping[str, int], **options: Any) -> TinyGraph:
+    splits = ((0, 0, 0), (1, 0, 0), (2, 0, 0))
+    finder = Operator("find", TinyFinder(splits, 2), parallelism=1, inputs=("splits",))
+    operators = [finder, Operator("read", TinyReader(), inputs=("splits",), outputs=("out", "finished"))]
+    edges = [
+        ("find.out", "read.splits", None, Routing.HASH),
+        ("read.out", "keep.in", None, Routing.HASH),
+        ("read.finished", "find.splits", "finished", Routing.HASH),
+    ]
+    plan = tiny_plan(name, [*operators, structs.replace(_step("keep", keep), parallelism=1)], edges)
+    options = {"runtime": SplitsRuntime, "parallelism": 2, **options}
+    return SplitsGraph(name, plan, bounds, {id: 0 for id, *_ in splits}, **options)
+
+
 def graphs() -> tuple[TinyGraph, ...]:
     """All of them."""
     one = {"epochs": 1, "aborts": 0, "crashes": 1, "early_probes": 0}
@@ -304,6 +350,8 @@ def graphs() -> tuple[TinyGraph, ...]:
             flow=REPEATING,
             late_credit=True,
         ),
+        _splits("splits that are found", one),
+        _splits("splits that are found, unaligned", one, mode=Mode.UNALIGNED, logs_regular=True),
         _loop("a late write", one, *items, writes_at_once=False),
         _loop("a probe too early", {**one, "early_probes": 1}, *items),
         _loop("a death during the restore", {**one, "crashes": 2}, *items),

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from backedge.engine.simulation.breaks import BREAKS
+from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.cut.cut import Cut
 from proof.cloning import essence
 from proof.explorer import Exploration, Explorer
+from proof.tiny import SplitsRuntime, TinyCapture
 from proof.tiny_graphs import TinyGraph, graphs
 
-LONG = ("two overlapping epochs, two inputs, an abort", "rounds")
+SPLITS = "splits that are found"
+LONG = ("two overlapping epochs, two inputs, an abort", "rounds", f"{SPLITS}, unaligned")
 """Walked by `python -m proof explore` alone: minutes."""
 
 SHORT = [graph.name for graph in graphs() if graph.name not in LONG]
@@ -46,6 +49,7 @@ OF_THE_PROTOCOL += ["log-not-replayed", "duplicate-barrier", "end-not-counted-as
 OF_CREDIT = ["back-edge-waits-for-credit", "credit-counts-barriers", "marker-overtakes-a-batch"]
 FOUND: list[Any] = [
     *((rule, DEATH, {}, " append\n") for rule in (*OF_THE_PROTOCOL, "blocking-variant")),
+    ("no-loop-log", SPLITS, {}, "a log is exactly what was in its channel"),
     *((rule, FULL, {}, "") for rule in OF_CREDIT),
     ("credit-lost-after-an-abort", FULL, {"aborts": 1}, "abort_epoch"),
     ("credit-not-repeated", CREDIT, {}, " lose_credit "),
@@ -116,6 +120,23 @@ def test_what_comes_first_of_a_long_graph_is_right(name: str):
 def test_a_broken_rule_is_found_with_its_story(rule: str, name: str, bounds: dict[str, int], told: str):
     found = Explorer(graph(name, **bounds), BREAKS[rule].parts()).run()
     assert found.violations and told in found.violations[0]
+
+
+class Forgetful(SplitsRuntime):
+    """A reader whose cuts lack the splits that it has."""
+
+    def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> TinyCapture:
+        kept = self.state
+        self.state = {**kept, "open": []} if "open" in kept else kept
+        capture = super().capture(epoch, attempt, base)
+        self.state = kept
+        return capture
+
+
+@pytest.mark.slow
+def test_a_split_that_no_cut_has_is_found():
+    found = Explorer(replace(graph(SPLITS), runtime=Forgetful)).run()
+    assert found.violations and "splits are in these places" in found.violations[0]
 
 
 @pytest.mark.slow
