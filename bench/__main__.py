@@ -27,6 +27,7 @@ BENCHES = {
     "restore": "2 GB of state taken back on Ray, beside two processes that read the same files",
     "calls": "calls outside with a journal of answers and without, and what is asked again after twenty deaths",
     "versions": "20 MB of weights in each round of a loop on Ray, beside shared memory by hand",
+    "received": "2,000 requests a second into a log in front of a loop, while each process dies three times",
     "losses": "conversations that are killed twenty times, beside LangGraph, DBOS, Ray Data and a loop by hand",
     "crawl": "a crawl of 5,000 pages, beside Scrapy, and what is lost and fetched again when processes die",
     "audit": "the audit of cuts of 1 and 10 million rows by Spark, beside one process that decodes them",

@@ -102,9 +102,9 @@ class HttpDoor:
         return web.json_response({"records": lines.count(b"\n")})
 
     async def _show(self, request: web.Request) -> web.Response:
-        header = self._log.state.header
-        shown = {"first": header.first, "last": header.segment, "bytes": header.bytes, "readers": dict(header.readers)}
-        return self._refusal(request) or web.json_response({**shown, "bytes_max": self._log.bytes_max})
+        state, header = self._log.state, self._log.state.header
+        shown = {"first": header.first, "last": header.segment, "bytes": header.bytes, "bytes_max": state.bytes_max}
+        return self._refusal(request) or web.json_response({**shown, "readers": state.needs})
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         token = self._spec.token

@@ -21,6 +21,7 @@ from bench import (
     loop,
     losses,
     ours,
+    received,
     recover,
     rescale,
     restore,
@@ -43,6 +44,7 @@ LOSSES = losses.Losses(
     **{"running_again": 50, "progress_s": 1.5, "answers_per_s": 1.0, "lines": 20},
 )
 DEATHS = calls.Deaths(needed=1_000, paid=1_050, answered_again=0, running_again=50, left_again=0)
+RECEIVED = received.Outcome(1_000, 20, 0, 0, 0, 1.0, {"endpoint": 3, "tasks": 3, "supervisor": 3})
 CRAWLED = crawl.Deaths(kills=20, lost=0, doubled=0, running_again=30, fetched_again=0)
 
 Figures = Mapping[str, Any]
@@ -68,6 +70,7 @@ COMPARE: dict[str, Callable[[Found, Any], Report]] = {
         found["kept"], found["again"], found["kept_ms"], found["again_ms"], {"kept": deaths}
     ),
     "losses": lambda found, ours=LOSSES: losses.compare({"backedge": ours, "dbos": LOSSES}, 500),
+    "received": lambda found, outcome=RECEIVED: received.compare(found, outcome),
     "crawl": lambda found, deaths=CRAWLED: crawl.compare(found, {"ours": deaths}),
     "increments": lambda found, windows=(CUTS, CUTS), delta_bytes=0.03: increments.compare(
         found, [*windows], delta_bytes, 500.0, 12
@@ -94,6 +97,7 @@ AT_THE_LIMITS: dict[str, Mapping[str, float]] = {
     "restore": {"same": 70.0, "rescaled": 50.0, "bare": 100.0},
     "calls": {"kept": 0.95, "again": 1.0, "kept_ms": 23.0, "again_ms": 3.0},
     "losses": {},
+    "received": {"requests": 1_900.0},
     "crawl": {"ours": 1.0, "scrapy": 1.0},
     "increments": {
         **dict.fromkeys(("whole", "whole_stall", "delta", "delta_stall", "large_capture", "plain", "noted"), 1.0),
@@ -142,6 +146,10 @@ MISSED: list[tuple[str, Figures, Figures, list[str]]] = [
     ("losses", {}, {"ours": LOSSES._replace(lost=1)}, ["lost: 1"]),
     ("losses", {}, {"ours": LOSSES._replace(ended_twice=1)}, ["ended_twice: 1"]),
     ("losses", {}, {"ours": LOSSES._replace(answered_again=1)}, ["answered_again: 1"]),
+    ("received", {"requests": 1_899.0}, {}, ["requests a second: 1899"]),
+    ("received", {}, {"outcome": RECEIVED._replace(lost=1)}, ["lost: 1"]),
+    ("received", {}, {"outcome": RECEIVED._replace(twice=1)}, ["twice: 1"]),
+    ("received", {}, {"outcome": RECEIVED._replace(kills={"endpoint": 3, "tasks": 2})}, ["kills: "]),
     ("crawl", {"ours": 0.99}, {}, ["ratios.scrapy: 0.99"]),
     ("crawl", {}, {"deaths": CRAWLED._replace(lost=1)}, ["lost: 1"]),
     ("crawl", {}, {"deaths": CRAWLED._replace(doubled=1)}, ["doubled: 1"]),
