@@ -238,7 +238,7 @@ def kill_all(job: Job, orders: Received) -> Counter[str]:
     for _ in range(KILLS):
         for victim, pids_of in VICTIMS.items():
             restarts = job.status().restarts
-            for pid in pids_of(job, orders):
+            for pid in pids_of(job):
                 os.kill(pid, signal.SIGKILL)
             kills[victim] += 1
             if victim == "endpoint":
@@ -249,18 +249,25 @@ def kill_all(job: Job, orders: Received) -> Counter[str]:
     return kills
 
 
-def pids_of_endpoint(job: Job, orders: Received) -> list[int]:
-    actor = cluster.find_actor(orders._name, SPACE)
-    return [cluster.get(actor.__ray_call__.remote(lambda _: os.getpid()))] if actor is not None else []
+def pids_of_endpoint(job: Job) -> list[int]:
+    return [pid_of(cluster.find_actor(name, SPACE)) for name in cluster.actor_names(SPACE)]
 
 
-def pids_of_supervisor(job: Job, orders: Received) -> list[int]:
-    return [cluster.get(job._supervisor.__ray_call__.remote(lambda _: os.getpid()))]
+def pids_of_supervisor(job: Job) -> list[int]:
+    return [pid_of(job._supervisor)]  # pyright: ignore[reportPrivateUsage]
 
 
-VICTIMS: dict[str, Callable[[Job, Received], list[int]]] = {
+def pid_of(actor: Any) -> int:
+    return cluster.get(actor.__ray_call__.remote(own_pid))
+
+
+def own_pid(_: object) -> int:
+    return os.getpid()
+
+
+VICTIMS: dict[str, Callable[[Job], list[int]]] = {
     "endpoint": pids_of_endpoint,
-    "tasks": lambda job, orders: list(job.status().pids.values()),
+    "tasks": lambda job: list(job.status().pids.values()),
     "supervisor": pids_of_supervisor,
 }
 
