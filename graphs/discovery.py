@@ -95,6 +95,7 @@ class PlainFinder:
 
     def __init__(self, kind: FindSplits) -> None:
         self.find = kind.source.find_splits
+        self._size_of = kind.source.size_of
         self._readers = kind.readers
         self._look_ms = round((kind.source.look_s or 0) * 1000)
 
@@ -119,7 +120,8 @@ class PlainFinder:
 
     def _hand_out(self, ctx: Any) -> None:
         count = ctx.sizes.get(self._readers, 1)
-        while wanted := sorted(split for split, value in self._values(ctx).items() if value == WANTED):
+        while wanted := [split for split, value in self._values(ctx).items() if value == WANTED]:
+            wanted.sort(key=lambda split: (-self._size_of(split), split))
             taken = {value: split for split, value in self._values(ctx).items() if isinstance(value, int)}
             loads = Counter(task_of_group(key_group(key), count) for key in taken)
             task = min(range(count), key=lambda index: loads[index])

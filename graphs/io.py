@@ -142,6 +142,10 @@ class Source(ABC, Generic[T]):
         """
         return FoundSplits([split for split in self.splits() or () if split not in known], is_last=True)
 
+    def size_of(self, split: str) -> int:
+        """How much there is to read in a split that was found, in any unit. The largest ones are read first."""
+        return 0
+
     def first_position(self, split: str) -> Any:
         """The position of a split before anything was read."""
         return 0

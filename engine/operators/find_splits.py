@@ -20,8 +20,9 @@ from backedge.recovery.cut.cut import OperatorState
 class FindSplitsOperator(TimedRuntime, ReadingRuntime):
     """All splits that are known are its keyed state; what follows from them is kept beside it.
 
-    - wanted: the splits that are not handed out yet, a heap. taken: key -> split, of those that are being read.
-    - loads: how many of these each reader has. look_ms: when to look for more; None if there will be no more.
+    - wanted: the splits that are not handed out yet, a heap with the largest first.
+    - taken: key -> split, of those that are being read. loads: how many of these each reader has.
+    - look_ms: when to look for more; None if there will be no more.
     """
 
     def __init__(self, kind: FindSplits, place: Place) -> None:
@@ -30,7 +31,8 @@ class FindSplitsOperator(TimedRuntime, ReadingRuntime):
         self._known = self.keyed_values()
         self._find = place.services.finder(place.operator, kind.readers)
         self._pause_ms = round((kind.source.look_s or 0) * 1000)
-        self._wanted: list[str] = []
+        self._size_of = kind.source.size_of
+        self._wanted: list[tuple[int, str]] = []
         self._taken: dict[int, str] = {}
         self._loads = [0] * place.sizes[kind.readers]
         self._look_ms: int | None = 0
@@ -44,7 +46,7 @@ class FindSplitsOperator(TimedRuntime, ReadingRuntime):
         self._restored_ms = whole.get("now_ms", 0)
         for split, value in self._known.values.items():
             if value == WANTED:
-                heapq.heappush(self._wanted, split)
+                self._want(split)
             elif value != READ:
                 self._take(value, split)
 
@@ -89,7 +91,7 @@ class FindSplitsOperator(TimedRuntime, ReadingRuntime):
                 self._known.remove(split)
         for split in found.new:
             self._known.replace(split, WANTED)
-            heapq.heappush(self._wanted, split)
+            self._want(split)
         self._look_ms = None if found.is_last else now_ms + self._pause_ms
         self._hand_out()
 
@@ -101,13 +103,16 @@ class FindSplitsOperator(TimedRuntime, ReadingRuntime):
             task = loads.index(min(loads))
             if loads[task] >= (AHEAD if len(self._wanted) > len(loads) else 1):
                 break
-            split = heapq.heappop(self._wanted)
+            _, split = heapq.heappop(self._wanted)
             key = free_key(self._taken, task, len(loads))
             self._known.replace(split, key)
             self._take(key, split)
             sent.append({"key": key, "split": split})
         if sent:
             self._send(sent, 0)
+
+    def _want(self, split: str) -> None:
+        heapq.heappush(self._wanted, (-self._size_of(split), split))
 
     def _take(self, key: int, split: str) -> None:
         self._taken[key] = split

@@ -176,6 +176,11 @@ class FileSource(Files, Source[T]):
         """The names of all splits, which identify the files as they were when listed."""
         return [split.name for split in self.list_splits()]
 
+    def size_of(self, split: str) -> int:
+        """Bytes of text, or rows."""
+        parsed = Split.parse(split)
+        return parsed.stop - parsed.start
+
     def first_position(self, split: str) -> Position:
         return Split.parse(split).first
 

@@ -21,8 +21,7 @@ class _HandsOutAgain(FindSplitsOperator):
         super().open(state, whole)
         for split, value in self._known.values.items():
             if value not in (WANTED, READ):
-                self._wanted.append(split)
-        self._wanted.sort()
+                self._want(split)
 
 
 class _EndsBeforeItsReaders(FindSplitsOperator):
