@@ -55,6 +55,8 @@ _NAMES = {
     "backedge.engine.io.files.file_formats": "CSV JsonLines Parquet TextLines",
     "backedge.engine.io.lakes.delta": "DeltaTable",
     "backedge.engine.io.lakes.iceberg": "IcebergTable",
+    "backedge.engine.io.streams.kafka_errors": "KafkaLostError KafkaTopicError OffsetGoneError",
+    "backedge.engine.io.streams.kafka_topic": "KafkaTopic",
     "backedge.engine.on_ray.api.detached_runs": "NoAnswerError NoSuchRunError RunAliveError attach",
     "backedge.engine.on_ray.api.job_handle": "Job RunResult",
     "backedge.engine.on_ray.api.launch_checks": "RunExistsError",

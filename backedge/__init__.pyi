@@ -35,6 +35,12 @@ from backedge.engine.io.files.file_formats import (
 )
 from backedge.engine.io.lakes.delta import DeltaTable as DeltaTable
 from backedge.engine.io.lakes.iceberg import IcebergTable as IcebergTable
+from backedge.engine.io.streams.kafka_errors import (
+    KafkaLostError as KafkaLostError,
+    KafkaTopicError as KafkaTopicError,
+    OffsetGoneError as OffsetGoneError,
+)
+from backedge.engine.io.streams.kafka_topic import KafkaTopic as KafkaTopic
 from backedge.engine.on_ray.api.detached_runs import (
     NoAnswerError as NoAnswerError,
     NoSuchRunError as NoSuchRunError,
@@ -208,6 +214,9 @@ __all__ = [
     "JavaError",
     "Job",
     "JsonLines",
+    "KafkaLostError",
+    "KafkaTopic",
+    "KafkaTopicError",
     "KeyedStream",
     "KillSpecError",
     "Loop",
@@ -228,6 +237,7 @@ __all__ = [
     "NoSuchRunError",
     "NoWayOutError",
     "NothingEntersError",
+    "OffsetGoneError",
     "OpenLoopError",
     "OperatorKind",
     "OperatorRuntime",

@@ -82,6 +82,7 @@ TOPS = ("graphs", "recovery", "engine", "backedge", "proof", "examples", "bench"
 FOREIGN_HOMES = {
     "ray": ("engine/on_ray/", "backedge/command.py", "bench/"),
     "pyspark": ("recovery/spark/", "examples/", "tests/spark/"),
+    "confluent_kafka": ("engine/io/streams/", "tests/kafka/"),
     "psycopg": ("engine/io/databases/", "tests/databases/"),
     "deltalake": ("engine/io/lakes/", "tests/lakes/"),
     "pyiceberg": ("engine/io/lakes/", "tests/lakes/"),

@@ -1,0 +1,242 @@
+"""Commits the records of a cut and their marker in one transaction of Kafka.
+
+The transaction begins when the cut is complete: none is open between two cuts, so none expires.
+
+- The transactional id is the name of the task that has prepared the records, with its attempt. Whoever commits what
+  that task has prepared takes this id: `init_transactions` ends what was left open, and fences everybody who has taken
+  the id before. So there is one writer at a time of what one task has prepared.
+- The marker is the offset that the consumer group of the same name has committed for partition 0 of the topic: the
+  epoch of the last transaction. A task's transactions are committed in the order of their epochs, so one number says
+  which are there. Kafka commits offsets with the records, and one request reads them. A topic of markers would have to
+  be created, compacted and searched.
+- The marker is read behind `init_transactions`, when nobody else can change it. A task sets it to 0 when it begins. If
+  it is missing later, the cluster has forgotten it, and whether the records are there is unknown: that is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from queue import Empty, Queue
+from threading import Thread
+from typing import Any, cast
+
+from backedge.engine.batches.columns import Records, as_records
+from backedge.engine.io.files.names import turn_of
+from backedge.engine.io.files.parts import unwritable
+from backedge.engine.io.streams.kafka_client import (
+    PATIENCE_S,
+    PAUSE_S,
+    Topic,
+    asked,
+    consumer_of,
+    driver,
+    partitions_of,
+    producer_of,
+    raise_if,
+    understood,
+)
+from backedge.engine.io.streams.kafka_errors import KafkaLostError, KafkaTopicError
+from backedge.graphs.io import Rollback, SinkPlace
+
+Message = tuple[bytes | None, bytes | None]
+"""A key and a value."""
+
+BYTES_MAX = 1_000_000
+"""The default of `message.max.bytes`."""
+
+_FIELDS = frozenset({"key", "value"})
+
+_LAST = 2**53
+"""Behind every epoch: the transaction of a task that has ended has none."""
+
+
+class TopicStore:
+    """The topic, for one task of a sink."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self.title = topic.title
+        self._own: _Producer | None = None
+        """Commits what this task has prepared itself."""
+
+    def check(self) -> None:
+        partitions_of(self._topic, consumer_of(self._topic))
+
+    def enter(self, place: SinkPlace) -> Callable[[Records], list[Message]]:
+        self._own = _Producer(
+            self._topic, f"backedge.{place.run}.{place.operator}.{place.task}.attempt-{place.attempt}"
+        )
+        if self._own.committed is None:
+            self._own.write([], 0)
+        return _MessageCheck(place.operator, self._topic)
+
+    def commit(self, place: SinkPlace, written: Mapping[str, Records]) -> None:
+        for name, transactions in _by_task(place, written).items():
+            own = self._own
+            producer = own if own is not None and own.name == name else _Producer(self._topic, name)
+            if producer.committed is None:
+                raise KafkaTopicError(
+                    f"{self.title} has no marker of {name}: the cluster has forgotten it, which it does after "
+                    "offsets.retention.minutes, or the topic was created again; whether the records of "
+                    f"{', '.join(transactions)} are there is unknown: look for them; if they are, "
+                    f"{self.how_to_skip(place, transactions)}; if not, do so with 0 as the last number; then resume"
+                )
+            lacking = [each for each in transactions if _epoch_of(each) > producer.committed]
+            if lacking:
+                records = chain.from_iterable(written[each] for each in lacking)
+                producer.write(records, _epoch_of(lacking[-1]))
+
+    def how_to_skip(self, place: SinkPlace, transactions: Sequence[str]) -> str:
+        offsets = "; ".join(
+            f"Consumer({{'bootstrap.servers': {self._topic.servers!r}, 'group.id': {name!r}}}).commit(offsets="
+            f"[TopicPartition({self._topic.topic!r}, 0, {_epoch_of(of[-1])})], asynchronous=False)"
+            for name, of in _by_task(place, transactions).items()
+        )
+        return f"execute in Python: from confluent_kafka import *; {offsets}"
+
+    def forget(self, place: SinkPlace, rollback: Rollback) -> None:
+        """The cluster forgets markers by itself."""
+
+    def close(self) -> None:
+        self._own = None
+
+
+def _by_task(place: SinkPlace, transactions: Iterable[str]) -> dict[str, list[str]]:
+    """The transactions by the transactional id with which they are committed, in their order."""
+    found: dict[str, list[str]] = {}
+    for transaction in transactions:
+        found.setdefault(f"backedge.{place.run}.{transaction.rpartition('.epoch-')[0]}", []).append(transaction)
+    return found
+
+
+def _epoch_of(transaction: str) -> int:
+    return turn_of(transaction).epoch or _LAST
+
+
+class _Producer:
+    """The only writer of what one task has prepared, until another one takes its name.
+
+    `committed` is the epoch of the last transaction, None if there is no marker.
+    """
+
+    def __init__(self, topic: Topic, name: str) -> None:
+        self.name = name
+        self._topic = topic
+        self._producer = producer_of(topic, name)
+        # A transaction may last as long as the cluster lets it.
+        self._patience_s = max(PATIENCE_S, int(topic.config.get("transaction.timeout.ms", 0)) / 1000)
+        group = consumer_of(topic, name)
+        for _ in range(2):
+            # The second time opens the connection for which the search for a coordinator would wait half a second.
+            partitions_of(topic, self._producer)
+        with understood(topic):
+            self._producer.init_transactions(self._patience_s)
+            self._group = group.consumer_group_metadata()
+        self.committed = asked(topic, lambda: _committed(group, topic))
+        group.close()
+
+    def write(self, records: Iterable[Message], epoch: int) -> None:
+        """Write records and the marker in one transaction."""
+        kafka, producer, topic = driver(), self._producer, self._topic.topic
+        with understood(self._topic, refused=RuntimeError):
+            try:
+                producer.begin_transaction()
+                for key, value in records:
+                    _produce(producer, topic, key, value)
+                marker = kafka.TopicPartition(topic, 0, epoch)
+                self._send(marker)
+                producer.commit_transaction(self._patience_s)
+            except (kafka.KafkaException, KafkaLostError):
+                # Readers would wait behind it until it expires. If this fails as well, the next producer ends it.
+                with suppress(kafka.KafkaException):
+                    producer.abort_transaction(PATIENCE_S)
+                raise
+        self.committed = epoch
+
+    def _send(self, marker: Any) -> None:
+        """Make the marker part of the transaction.
+
+        librdkafka ignores the time limit of this call, and may wait for a coordinator that has left the cluster for
+        ever (its issues 5456 and 5511): so another thread waits.
+        """
+        outcome: Queue[Exception | None] = Queue()
+
+        def send() -> None:
+            try:
+                self._producer.send_offsets_to_transaction([marker], self._group, self._patience_s)
+            except Exception as error:  # noqa: BLE001  # raised where it is waited for
+                outcome.put(error)
+            else:
+                outcome.put(None)
+
+        Thread(target=send, daemon=True).start()
+        try:
+            error = outcome.get(timeout=self._patience_s)
+        except Empty:
+            raise KafkaLostError(
+                f"{self._topic.title}: the coordinator of group {self.name!r} does not answer"
+            ) from None
+        if error is not None:
+            raise error
+
+
+def _committed(group: Any, topic: Topic) -> int | None:
+    """The marker that a group has; None if it has none."""
+    try:
+        (found,) = group.committed([driver().TopicPartition(topic.topic, 0)], timeout=PATIENCE_S)
+        raise_if(found.error)
+    except driver().KafkaException as failed:
+        # What a new group is to some clusters; to others it has no offset.
+        if failed.args[0].name() == "GROUP_ID_NOT_FOUND":
+            return None
+        raise
+    return found.offset if found.offset >= 0 else None
+
+
+def _produce(producer: Any, topic: str, key: bytes | None, value: bytes | None) -> None:
+    while True:
+        try:
+            producer.produce(topic, value, key)
+            return
+        except BufferError:
+            producer.poll(PAUSE_S)
+
+
+class _MessageCheck:
+    """Checks records before the cut that counts them as written, and encodes them."""
+
+    def __init__(self, sink: str, topic: Topic) -> None:
+        self._sink = sink
+        self._what = f"a record of {topic.title}"
+        self._bytes_max = int(topic.config.get("message.max.bytes", BYTES_MAX))
+
+    def __call__(self, records: Records) -> list[Message]:
+        return [self._message(record) for record in as_records(records)]
+
+    def _message(self, record: Any) -> Message:
+        if not isinstance(record, dict) or not _FIELDS >= cast("dict[Any, Any]", record).keys() >= {"value"}:
+            raise self._unwritable(
+                record, "it is no dict with a value and, perhaps, a key", "map records to such dicts"
+            )
+        key, value = self._encoded(record, "key"), self._encoded(record, "value")
+        if len(key or b"") + len(value or b"") > self._bytes_max:
+            fix = "write less at a time, or raise message.max.bytes in the config of the sink, and of the topic"
+            raise self._unwritable(record, f"it has more than {self._bytes_max:,} bytes", fix)
+        return key, value
+
+    def _encoded(self, record: Any, name: str) -> bytes | None:
+        value = record.get(name)
+        if value is None or isinstance(value, bytes):
+            return value
+        if not isinstance(value, str):
+            what = f"its {name} is of type {type(value).__name__}, and Kafka holds bytes"
+            raise self._unwritable(record, what, "make it bytes or text, as json.dumps does")
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise self._unwritable(record, f"its {name} cannot be encoded: {error}", "make it bytes") from error
+
+    def _unwritable(self, record: Any, what: str, fix: str) -> Exception:
+        return unwritable(self._sink, self._what, record, what, fix)
