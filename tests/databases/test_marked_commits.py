@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import numpy as np
 import psycopg
 import pytest
 
-from backedge import FencedError, SinkPlace, UncommittedOutputError, UnwritableRecordError
+from backedge import PostgresTable, SinkPlace, UncommittedOutputError, UnwritableRecordError
 from backedge.engine.io.databases.postgres_rows import session_of
 from backedge.engine.io.databases.table_rows import Column, RowCheck
 from backedge.engine.io.marked_output import Check, MarkedSink
 from backedge.graphs.io import Rollback
+from backedge.testing import check_sink
 from tests.databases.fault_proxy import FaultProxy, Strike
+from tests.databases.postgres_process import PostgresProcess
 from tests.databases.sinks_by_hand import Rolls, Rows, place_in, postgres_rows, records, rows, transaction
 from tests.faults.evidence import Evidence
 from tests.files.opened import publish, stage
@@ -25,58 +28,24 @@ __all__ = ["postgres_rows", "rows"]
 
 
 @pytest.mark.slow
-def test_rows_appear_with_the_commit_and_not_before(rows: Rows):
-    writer = rows.writer()
-    stage(writer, records(1, 2), transaction(1))
-    assert rows.ids() == []
-    writer.commit(transaction(1))
-    assert rows.ids() == [1, 2] and rows.markers() == [transaction(1)]
-    assert not writer.prepare(transaction(2)), "nothing was written since"
+@pytest.mark.parametrize("options", [{}, {"key": "n"}, {"prepared": True}], ids=["marked", "by key", "prepared"])
+@pytest.mark.parametrize("seeds", [range(5), pytest.param(range(5, 200), marks=pytest.mark.long)], ids=["few", "many"])
+def test_each_row_is_in_postgres_once_whatever_happens(
+    postgres: PostgresProcess, schema: str, options: dict[str, Any], seeds: range, evidence: Evidence
+):
+    def new() -> PostgresTable:
+        name = f"{schema}.rows_{next(numbers)}"
+        postgres.execute(f"CREATE TABLE {name} (n integer UNIQUE)")
+        return PostgresTable(postgres.dsn, name, **options)
 
+    def published(sink: PostgresTable) -> list[Any]:
+        return [{"n": n} for (n,) in postgres.execute(f"SELECT n FROM {sink.table}")]
 
-def test_a_repeated_commit_changes_nothing(rows: Rows, evidence: Evidence):
-    writer = rows.writer()
-    publish(writer, records(1), transaction(1))
-    rows.execute(f"DELETE FROM {rows.name}")
-    writer.commit(transaction(1))
-    assert rows.ids() == [], "a row that was removed since would be back"
-    evidence.happened("commits that came late again", 1)
-    evidence.survived("tables that they left alone", 1)
-
-
-def test_a_commit_whose_note_was_lost_is_found_by_its_marker(rows: Rows):
-    writer = rows.writer()
-    stage(writer, records(1), transaction(1))
-    staged = next(rows.folder.glob("kept/*/prepared/*"))
-    content = staged.read_bytes()
-    writer.commit(transaction(1))
-    # The process died before it noted the delivery: what was prepared is still there.
-    staged.parent.mkdir()
-    staged.write_bytes(content)
-    next(rows.folder.glob("kept/*/committed/*")).unlink()
-    later = rows.writer(attempt=2)
-    later.commit(transaction(1))
-    assert rows.ids() == [1]
-
-
-def test_another_task_of_a_later_attempt_commits_what_was_prepared(rows: Rows):
-    first = rows.writer()
-    stage(first, records(1), transaction(1))
-    later = rows.writer(attempt=2, task=1)
-    later.commit(transaction(1))
-    assert rows.ids() == [1]
-
-
-def test_a_writer_of_an_earlier_attempt_commits_nothing_more(rows: Rows, evidence: Evidence):
-    zombie = rows.writer()
-    stage(zombie, records(1), transaction(1))
-    later = rows.writer(attempt=2)
-    with pytest.raises(FencedError, match="attempt 2"):
-        zombie.commit(transaction(1))
-    assert rows.ids() == []
-    later.commit(transaction(1))
-    evidence.happened("commits of an earlier attempt that were refused", 1)
-    evidence.same(rows.ids(), [1])
+    numbers = count()
+    happened = check_sink(new, published, seeds=seeds)
+    for fault in ("without an answer", "process dies", "process sleeps"):
+        evidence.happened(f"a {fault}", sum(times for what, times in happened.items() if fault in what))
+    evidence.survived("schedules in which each row was written once", len(seeds))
 
 
 def test_markers_go_when_nothing_asks_for_them_and_the_attempt_with_the_last(rows: Rows):

@@ -50,14 +50,6 @@ def test_rows_of_many_batches_are_sent_together(postgres_rows: Rows, writer: Any
     assert postgres_rows.ids() == list(range(25))
 
 
-def test_a_repeated_commit_changes_nothing(postgres_rows: Rows, writer: Any):
-    prepare(writer, 1, 1)
-    writer.commit(transaction(1))
-    postgres_rows.execute(f"DELETE FROM {postgres_rows.name}")
-    writer.commit(transaction(1))
-    assert postgres_rows.ids() == []
-
-
 def test_the_first_task_that_is_asked_commits_the_epoch_of_all_tasks(postgres_rows: Rows, writer: Any):
     server = postgres_rows.server
     other = postgres_rows.writer(prepared=True, task=1)
@@ -78,20 +70,6 @@ def test_what_was_never_prepared_is_lost_and_says_so(writer: Any):
     told = r"neither prepared as 'backedge/transfers/5f3a/booked\.0\..*another database or table before; resume"
     with pytest.raises(UnknownTransactionError, match=told):
         writer.commit(transaction(7))
-
-
-def test_orphans_are_rolled_back_and_other_runs_are_left_alone(postgres_rows: Rows, writer: Any):
-    rows, server = postgres_rows, postgres_rows.server
-    prepare(writer, 1, 1)
-    prepare(writer, 2, 2)
-    stranger = rows.writer(prepared=True, run="77aa")
-    prepare(stranger, 1, 3)
-    table = rows.described(prepared=True)
-    table.roll_back(place_in(rows.folder, attempt=0), Rolls(removes=[transaction(2)]))
-    assert server.prepared() == sorted([gid(1), gid(1, run="77aa")])
-    later = rows.writer(prepared=True, attempt=2)
-    later.commit(transaction(1))
-    assert rows.ids() == [1]
 
 
 @pytest.mark.parametrize("is_open", [False, True])
@@ -190,23 +168,6 @@ def test_a_row_that_an_orphan_has_prepared_is_written_by_the_next_attempt(
     prepare(latest, 1, 1, attempt=3)
     latest.commit(transaction(1, attempt=3))
     assert postgres_rows.ids() == [1]
-
-
-def test_a_session_that_holds_a_transaction_is_waited_for(postgres_rows: Rows, writer: Any):
-    """Two tasks are asked at the same moment: one commits, and both return."""
-    import threading
-
-    others = [postgres_rows.writer(prepared=True, task=task) for task in range(1, 5)]
-    for task, other in enumerate(others, 1):
-        prepare(other, 1, task, task=task)
-    threads = [
-        threading.Thread(target=other.commit, args=[transaction(1, task=task)]) for task, other in enumerate(others, 1)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert postgres_rows.ids() == [1, 2, 3, 4]
 
 
 def test_ids_are_short_enough_whatever_the_names_are():

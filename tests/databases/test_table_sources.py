@@ -5,13 +5,15 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from backedge import Collect, DatabaseError, Flow, PostgresTable, SqliteTable, simulate
+from backedge import DatabaseError, PostgresTable, SqliteTable
 from backedge.engine.io.databases import key_ranges, sqlite_table
+from backedge.engine.io.reader import SourceReader
+from backedge.testing import check_source
 from tests.databases.postgres_process import PostgresProcess
+from tests.files.opened import rest
 
 KEYS = {
     "bigint": "n * 7 - 300",
@@ -29,20 +31,6 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PAGE_ROWS", 7)
 
 
-def read_all(source: Any, split: str, position: Any, step: int = 3) -> list[Any]:
-    """The records of a split; it is opened again after each read, as if each followed a restart."""
-    found: list[Any] = []
-    while not source.is_read(split, position):
-        reader = source.open_split(split, position)
-        taken = reader.read(step)
-        assert len(taken) <= step
-        found += taken
-        position = reader.position
-        if reader.is_done:
-            assert source.is_read(split, position)
-    return found
-
-
 def postgres_table(server: PostgresProcess, schema: str, type: str = "bigint", rows: int = 250) -> PostgresTable:
     server.execute(f"CREATE TABLE {schema}.numbers (key {type} PRIMARY KEY, n integer)")
     server.execute(f"INSERT INTO {schema}.numbers SELECT {KEYS[type]}, n FROM generate_series(0, {rows - 1}) AS n")
@@ -56,23 +44,19 @@ def sqlite_numbers(folder: Path, rows: int = 250) -> SqliteTable:
     return SqliteTable(str(folder / "numbers.db"), "numbers")
 
 
-@pytest.mark.parametrize("type", KEYS)
-def test_a_table_of_postgres_is_read_by_any_key(postgres: PostgresProcess, schema: str, type: str):
-    source = postgres_table(postgres, schema, type)
-    splits = source.splits()
-    assert len(splits) == 7
-    found = [record for split in splits for record in read_all(source, split, source.first_position(split))]
-    assert sorted(record["n"] for record in found) == list(range(250))
-    assert list(found[0]) == ["key", "n"]
+@pytest.mark.parametrize("type", [pytest.param(type, marks=pytest.mark.slow) for type in KEYS])
+def test_a_table_of_postgres_is_read_once_by_any_key(postgres: PostgresProcess, schema: str, type: str):
+    source = postgres_table(postgres, schema, type, rows=45)
+    assert len(source.splits()) == 2
+    rows = postgres.execute(f"SELECT key, n FROM {schema}.numbers")
+    check_source(source, [{"key": key, "n": n} for key, n in rows], seeds=range(4))
 
 
-def test_a_table_of_sqlite_is_read_by_its_row_ids(tmp_path: Path):
-    source = sqlite_numbers(tmp_path)
+def test_a_table_of_sqlite_is_read_once_by_its_row_ids(tmp_path: Path):
+    source = sqlite_numbers(tmp_path, rows=50)
     source.validate_input()
-    splits = source.splits()
-    assert len(splits) == 13
-    found = [record for split in splits for record in read_all(source, split, source.first_position(split))]
-    assert found == [{"n": n, "rowid_": None} for n in range(250)]
+    assert len(source.splits()) == 3
+    check_source(source, [{"n": n, "rowid_": None} for n in range(50)])
 
 
 def test_a_large_table_has_no_more_ranges_than_it_may(postgres: PostgresProcess, schema: str, tmp_path: Path):
@@ -90,7 +74,7 @@ def test_rows_that_are_added_behind_are_left_to_the_next_run(postgres: PostgresP
     splits = source.splits()
     postgres.execute(f"INSERT INTO {schema}.numbers VALUES (99999, 250)")
     postgres.execute(f"DELETE FROM {schema}.numbers WHERE n = 249")
-    found = [record for split in splits for record in read_all(source, split, source.first_position(split))]
+    found = rest(SourceReader("rows", source, {split: source.first_position(split) for split in splits}))
     assert sorted(record["n"] for record in found) == list(range(249))
 
 
@@ -115,7 +99,7 @@ def test_columns_that_have_a_name_of_the_row_id_are_columns(tmp_path: Path, name
     source = SqliteTable(str(path), "n")
     source.validate_input()
     splits = source.splits()
-    found = [record for split in splits for record in read_all(source, split, source.first_position(split))]
+    found = rest(SourceReader("rows", source, {split: source.first_position(split) for split in splits}))
     assert [(record["n"], record[names[0]]) for record in found] == [(n, n // 3) for n in range(100)]
 
 
@@ -130,22 +114,3 @@ def test_a_table_without_row_ids_or_whose_columns_have_all_their_names_is_refuse
         connection.execute(f"CREATE TABLE n {definition}")
     with pytest.raises(DatabaseError, match=named):
         SqliteTable(str(tmp_path / "n.db"), "n").validate_input()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("schedules", [6, pytest.param(60, marks=pytest.mark.long)])
-@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_rows_are_read_once_under_every_schedule(
-    request: pytest.FixtureRequest, tmp_path: Path, kind: str, schedules: int
-):
-    if kind == "postgres":
-        server = request.getfixturevalue("postgres")
-        source: Any = postgres_table(server, request.getfixturevalue("schema"), "text", rows=60)
-    else:
-        source = sqlite_numbers(tmp_path, rows=60)
-    flow = Flow("reading")
-    numbers = flow.read(source, name="rows").map(lambda row: row["n"], name="n")
-    numbers.write(Collect(), name="kept")
-    result = simulate(flow, seeds=range(schedules), crashes=3)
-    assert sorted(result.outputs["kept"]) == list(range(60))
-    assert result.crashes > schedules and result.rescaled > 0

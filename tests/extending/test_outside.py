@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from backedge import Flow, ScheduleError, SinkPlace, simulate
-from tests.extending.outside.sqlite_sink import SqliteSink, SqliteWriter, transaction
+from backedge import Flow, ScheduleError, simulate
+from tests.extending.outside.sqlite_sink import SqliteSink
 from tests.extending.outside.sqlite_source import SqliteTable
 from tests.extending.outside.sqlite_store import SqliteStore
 
@@ -85,25 +85,3 @@ def test_a_store_that_breaks_its_promise_is_found(tmp_path: Path, monkeypatch: p
     flow = halving(source, SqliteSink(str(tmp_path / "out.db")))
     with pytest.raises(ScheduleError, match=r"cuts\.db"):
         simulate(flow, seeds=range(100), crashes=3, snapshots=f"sqlite://{tmp_path}/cuts.db")
-
-
-class Doubling(SqliteSink):
-    """Publishes again what it is asked to commit again."""
-
-    def open_writer(self, place: SinkPlace) -> SqliteWriter:
-        return DoublingWriter(self.database)
-
-
-class DoublingWriter(SqliteWriter):
-    def commit(self, name: str) -> None:
-        with transaction(self._database) as database:
-            for (records,) in database.execute("SELECT records FROM staged WHERE name = ?", (name,)).fetchall():
-                rows = [(json.dumps(record),) for record in json.loads(records)]
-                database.executemany("INSERT INTO published VALUES (?)", rows)
-
-
-@pytest.mark.slow
-def test_a_sink_that_breaks_its_promise_is_found(tmp_path: Path):
-    source = SqliteTable(table_of(tmp_path / "in.db", range(1, 31)), "numbers")
-    with pytest.raises(ScheduleError, match="sink 'odd'"):
-        simulate(halving(source, Doubling(str(tmp_path / "out.db"))), seeds=range(100), crashes=3)

@@ -61,8 +61,9 @@ LIST = """
   stores/opening a_lost_identity_is_told_and_no_new_one_is_made
 21: a commit fails, loses its answer, comes late
   databases/marked_commits a_commit_that_fails_for_good_keeps_its_records_until_the_table_takes_them
-  databases/marked_commits a_repeated_commit_changes_nothing
-  databases/marked_commits a_writer_of_an_earlier_attempt_commits_nothing_more
+  databases/marked_commits each_row_is_in_postgres_once_whatever_happens[few-marked]
+  databases/marked_commits each_row_is_in_postgres_once_whatever_happens[few-prepared]
+  extending/connectors a_sink_publishes_each_record_once_whatever_happens[json lines-few]
   databases/prepared_commits a_step_whose_reply_is_lost_has_happened_or_not
 22: a poison record
   on_ray/user_code a_poison_record_fails_the_run_at_once_and_the_mended_function_goes_on

@@ -56,24 +56,6 @@ def test_output_is_published_by_commit_alone_and_once(tmp_path: Path, kind: Any)
     assert numbers(out, kind) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_preparing_nothing_makes_no_transaction_and_no_file(tmp_path: Path, kind: Any):
-    opened = writer(at_once(tmp_path, kind))
-    assert opened.prepare(transaction(1)) is False
-    opened.write([])
-    assert opened.prepare(transaction(2)) is False
-    assert everything(tmp_path) == []
-
-
-def test_preparing_again_changes_nothing(tmp_path: Path):
-    opened = writer(at_once(tmp_path))
-    stage(opened, batch(1), transaction(1))
-    publish(opened, batch(2), transaction(1))
-    assert numbers(tmp_path) == [1]
-    assert opened.prepare(transaction(2))
-    assert writer(at_once(tmp_path)).prepare(transaction(2))
-
-
 def test_committing_what_nobody_prepared_is_refused_and_changes_nothing(tmp_path: Path):
     opened = writer(at_once(tmp_path))
     stage(opened, batch(1), transaction(1))
@@ -104,21 +86,6 @@ def test_a_closed_writer_leaves_nothing_open(tmp_path: Path):
     assert everything(tmp_path) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_rolling_back_keeps_what_the_cut_lists_and_what_is_visible(tmp_path: Path, kind: Any):
-    opened = writer(at_once(tmp_path, kind))
-    for epoch in (1, 2, 3):
-        stage(opened, batch(epoch), transaction(epoch))
-    opened.commit(transaction(1))
-    opened.write(batch(4))
-    services().sweep(sink(at_once(tmp_path, kind)), swept({transaction(1), transaction(2)}))
-    later = writer(at_once(tmp_path, kind))
-    later.commit(transaction(2))
-    with pytest.raises(LookupError):
-        later.commit(transaction(3))
-    assert numbers(tmp_path, kind) == [1, 2]
-
-
 def test_rolling_back_leaves_other_sinks_and_other_jobs_alone(tmp_path: Path):
     path = at_once(tmp_path)
     other_job = FileServices("other", None, lambda sink, name, records: None, run=RUN)
@@ -135,22 +102,6 @@ def test_rolling_back_leaves_other_sinks_and_other_jobs_alone(tmp_path: Path):
     writers[1].commit(transaction(1, name="b"))
     writers[2].commit(transaction(1, name="a"))
     assert sorted(numbers(tmp_path)) == [1, 2]
-
-
-def test_what_a_task_of_a_dead_attempt_still_prepares_is_listed_by_no_cut_and_removed_at_the_end(tmp_path: Path):
-    dead = writer(at_once(tmp_path), index=1)
-    dead.write(batch(1))
-    operator = sink(at_once(tmp_path))
-    services().sweep(operator, swept())
-    with pytest.raises(OSError, match="No such file"):
-        dead.prepare(transaction(1, index=1))
-    late = writer(at_once(tmp_path), index=1)
-    stage(late, batch(2), transaction(2, index=1))
-    alive = writer(at_once(tmp_path))
-    publish(alive, batch(3), transaction(1, attempt=2))
-    services().sweep(operator, swept())
-    assert everything(tmp_path) == ["part-5f3a.out.0.attempt-2.epoch-1.jsonl"]
-    assert numbers(tmp_path) == [3]
 
 
 def test_what_a_run_of_that_name_left_prepared_is_not_taken_for_what_is_written_now(tmp_path: Path):
@@ -222,86 +173,6 @@ def test_a_crash_at_any_step_loses_and_doubles_nothing(
         if survived:  # there is no later step
             break
     assert step > 10
-
-
-@pytest.mark.parametrize("kind", FEWER_FAST)
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("rolled", [AT_ONCE, ROLLED])
-def test_whatever_happens_visible_is_what_was_committed_once(
-    tmp_path: Path, kind: Any, seed: int, rolled: dict[str, Any]
-):
-    """Random writes, prepares, commits, crashes, power failures and roll-backs, against a model of two dicts."""
-    chance = random.Random(seed)
-    model = _Model(kind(str(tmp_path), **rolled))
-    for _ in range(120):
-        model.step(chance)
-    model.restart(chance)
-    commit_all(model.opened, [*model.committed, *model.prepared])
-    model.opened.close()
-    expected = [n for numbers in (model.prepared | model.committed).values() for n in numbers]
-    assert sorted(numbers(tmp_path, kind)) == sorted(expected)
-    assert model.crashes > 1, "more than the restart above"
-    assert expected
-
-
-class _Model:
-    """A writer, and what the cuts of its run list: what is prepared was told so, what is committed was asked for."""
-
-    def __init__(self, described: Any) -> None:
-        self.operator = sink(described)
-        self.prepared: dict[str, list[int]] = {}
-        self.committed: dict[str, list[int]] = {}
-        self.written: list[int] = []
-        self.next = 0
-        self.attempt = 0
-        self.crashes = -1
-        self.restart(random.Random(0))
-
-    def restart(self, chance: random.Random) -> None:
-        """Another attempt: it commits what is to be committed, and drops some of the rest."""
-        self.crashes += 1
-        self.attempt += 1
-        self.written = []
-        self.disk = LossyDisk()
-        object.__setattr__(self.operator.function, "disk", self.disk)
-        opened = services(attempt=Attempt(self.attempt))
-        if chance.random() < 0.5:
-            for name in list(self.prepared):
-                if chance.random() < 0.3:
-                    del self.prepared[name]
-            opened.sweep(self.operator, swept(self.prepared.keys() | self.committed.keys()))
-        self.opened: Any = opened.writer(self.operator, TaskId("out", 0))
-        commit_all(self.opened, list(self.committed))
-
-    def step(self, chance: random.Random) -> None:
-        self.disk.dies_before = len(self.disk.steps) + chance.randrange(12) if chance.random() < 0.3 else None
-        try:
-            chance.choice([self.write, self.write, self.prepare, self.commit])(chance)
-        except Crash:
-            if chance.random() < 0.5:
-                self.disk.lose_power(chance)
-            self.restart(chance)
-
-    def write(self, chance: random.Random) -> None:
-        values = list(range(self.next, self.next + chance.randrange(4)))
-        self.next += len(values)
-        self.opened.write(batch(*values))
-        self.written += values
-
-    def prepare(self, chance: random.Random) -> None:
-        name = transaction(self.next, self.attempt)
-        if name in self.prepared or name in self.committed:
-            return
-        assert self.opened.prepare(name) is bool(self.written)
-        if self.written:
-            self.prepared[name] = self.written
-            self.written = []
-
-    def commit(self, chance: random.Random) -> None:
-        for name in list(self.prepared)[: chance.randrange(3)]:
-            # The cut that lists it is complete before anybody commits it.
-            self.committed[name] = self.prepared.pop(name)
-            self.opened.commit(name)
 
 
 @pytest.mark.parametrize("kind", KINDS)

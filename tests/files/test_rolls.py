@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import count, product
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -361,58 +361,3 @@ def test_an_attempt_that_stops_at_any_step_loses_and_doubles_nothing(
         run_to_the_end(place, 3, listed)
         assert consumer.all() == sorted([*wanted, 30]), (step, second)
     assert kinds <= set(happened) and len(happened) > 300
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("forgets", [False, True], ids=["remembered", "forgotten"])
-def test_a_task_that_sleeps_at_any_step_while_others_go_on_loses_and_doubles_nothing(
-    places: Iterator[OutputPlace], forgets: bool
-):
-    """Another attempt publishes what the last cut lists, its consumer takes it, and later cuts may forget it."""
-    slept: list[str] = []
-    kinds = next(places).kinds
-    for place, (step, is_after) in zip(places, product(range(next(places).steps), (False, True)), strict=False):
-        consumer = Consumer(place)
-        wanted: list[int] = []
-        last: list[str] = []
-
-        def others(kind: str, place: OutputPlace = place, last: list[str] = last, consumer: Any = consumer) -> None:
-            run_to_the_end(place, 2, list(last))
-            consumer.take()
-            if forgets:
-                place.roll_back(3, swept_by(3))
-
-        process = place.process(step, others, is_after=is_after)
-        with suppress(OSError, OutputError):  # it finds that it was superseded
-            run_disturbed(place, process, 1, last, wanted)
-        slept += process.happened
-        found = [*wanted, 20] if process.happened else wanted
-        assert consumer.all() == found, (step, is_after)
-    assert kinds <= set(slept)
-
-
-@pytest.mark.slow
-def test_a_task_that_sleeps_while_its_successor_stops_at_any_step_loses_and_doubles_nothing(
-    places: Iterator[OutputPlace],
-):
-    """The successor has done a part of what the task is about to do. Then the task goes on, and a third attempt."""
-    met: set[tuple[str, str]] = set()
-    for place, (step, stop) in zip(places, pairs(next(places).steps, 12), strict=False):
-        consumer = Consumer(place)
-        wanted: list[int] = []
-        last: list[str] = []
-
-        def successor(
-            kind: str, stop: int = stop, place: OutputPlace = place, last: list[str] = last, wanted: list[int] = wanted
-        ) -> None:
-            dying = place.process(stop, dies)
-            with suppress(Crash):
-                run_disturbed(place, dying, 2, last, wanted)
-            met.update((kind, died) for died in dying.happened)
-
-        process = place.process(step, successor)
-        with suppress(OSError, OutputError):  # it finds that it was superseded
-            run_disturbed(place, process, 1, last, wanted)
-        run_to_the_end(place, 3, list(last))
-        assert consumer.all() == sorted([*wanted, 30]), (step, stop)
-    assert len(met) > 30

@@ -139,16 +139,6 @@ def test_sources_of_numbered_records_have_no_splits_to_list():
     assert [check_source(source(s)) for s in (Items([1]), Range(3), Generate(str))] == [None, None, None]
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 5])
-def test_the_shares_of_all_tasks_are_the_whole_source(tmp_path: Path, parallelism: int):
-    for name in "abc":
-        write_parquet(tmp_path / f"{name}.parquet", 10, rows=4, start=10 * (ord(name) - ord("a")))
-    source = Parquet(str(tmp_path))
-    shares = [rest(reader(source, index, parallelism), 3) for index in range(parallelism)]
-    assert sorted(record["n"] for share in shares for record in share) == list(range(30))
-    assert all(shares)
-
-
 def test_splits_that_were_listed_once_are_what_every_task_shares_in(tmp_path: Path):
     for number in range(4):
         write_json(tmp_path / f"{number}.jsonl", [number])
@@ -257,19 +247,6 @@ def test_a_parquet_file_that_is_damaged_inside_is_told(tmp_path: Path):
     reading = reader(Parquet(str(path)))
     with pytest.raises(MalformedInputError, match=r"/a\.parquet row group 0: .*Parquet"):
         rest(reading)
-
-
-@pytest.mark.parametrize("description", [Items(list("abcde")), Generate("abcde".__getitem__, 5)])
-def test_what_a_flow_holds_itself_is_read_by_position(description: Source[Any]):
-    first = reader(description, 0, 2)
-    assert (first.read(2), first.positions()) == (["a", "c"], {"0-of-2": 2})
-    assert rest(reader(description, positions=first.positions())) == ["e"]
-    assert rest(reader(description, 1, 2)) == ["b", "d"]
-
-
-def test_a_range_is_read_from_its_start():
-    assert rest(reader(Range(7, start=3))) == [3, 4, 5, 6]
-    assert rest(reader(Range(3, start=7))) == []
 
 
 def test_a_generator_that_raises_is_told_with_the_operator_and_its_position():

@@ -6,7 +6,6 @@ import gzip
 import random
 import re
 import tracemalloc
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -80,35 +79,6 @@ def test_the_number_of_a_malformed_line_is_right_after_a_restore(tmp_path: Path)
     assert len(first.read(1500)) == 1500
     with pytest.raises(MalformedInputError, match=r"a\.jsonl line 2001:"):
         rest(reader(JsonLines(str(tmp_path)), positions=first.positions()))
-
-
-@pytest.mark.parametrize("records_max", [1, 3, 1000])
-@pytest.mark.parametrize("ending", ["", ".gz"])
-@pytest.mark.parametrize("kind", ["json", "csv", "text"])
-def test_a_run_goes_on_from_wherever_it_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ending: str, records_max: int
-):
-    monkeypatch.setattr(lines, "BLOCK_BYTES", 7)
-    texts = {
-        "json": '{"é": 1}\n\n2\n"ü"\n[3]\n4',
-        "csv": 'a,"b\nc"\n1,"é\n\nü"\n\n2,\n3,"x"',
-        "text": "é\n\nzwei\r\nü\n",
-    }
-    source = {"json": JsonLines, "csv": CSV, "text": TextLines}[kind](str(tmp_path / f"a{ending}"))
-    data = texts[kind].encode()
-    (tmp_path / f"a{ending}").write_bytes(gzip.compress(data) if ending else data)
-    expected = rest(reader(source))
-    assert len(expected) >= 3
-    positions, records = None, []
-    for _ in range(20):
-        restored = reader(source, positions=positions)
-        records += restored.read(records_max)
-        positions = restored.positions()
-    assert records == expected
-    assert positions is not None
-    digest = zlib.crc32(data)
-    assert list(positions.values()) == [(len(data), 1, digest) if ending else (len(data), digest)]
-    assert reader(source, positions=positions).exhausted
 
 
 @pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 40))])

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import count
 from typing import Any
 
 import pytest
 
-from backedge import CSV, JsonLines, OutcomeUnknownError, Parquet
+from backedge import CSV, JsonLines, OutcomeUnknownError, Parquet, testing
 from backedge.engine.batches.columns import as_records
 from backedge.engine.io.files.checks import check_sink, claim_output
-from backedge.engine.io.files.file_errors import OutputError
+from backedge.engine.io.files.file_errors import NoInputError, OutputError
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.recovery.stores.object_client import Repeats
 from backedge.recovery.stores.object_store import PIECE_BYTES, ObjectStore
@@ -83,6 +84,17 @@ def test_output_is_published_by_commit_alone_and_once_and_never_by_a_list(place:
     place.proxy.reset()
     assert numbers(out, kind) == [1, 2, 3]
     assert len(objects(place)) == 2 and staged(place) == ["published", "published", "rolls", "rolls"]
+
+
+def test_each_record_is_published_once_whatever_happens(out: str):
+    def published(sink: JsonLines) -> list[Any]:
+        try:
+            return batch(*numbers(sink.path))
+        except NoInputError:
+            return []
+
+    places = (f"{out}/{number}" for number in count())
+    testing.check_sink(lambda: JsonLines(next(places), **AT_ONCE), published, seeds=range(3))
 
 
 @pytest.mark.parametrize("kind", KINDS)
