@@ -132,6 +132,17 @@ class Partition:
             size += len(found[-1])
         return b"".join(found)
 
+    def values(self) -> list[bytes]:
+        """Those of committed records."""
+        found: list[bytes] = []
+        for first, batch in zip(self.firsts, self.batches, strict=True):
+            (attributes,), (producer,) = struct.unpack_from(">h", batch, 21), struct.unpack_from(">q", batch, 43)
+            is_open = first >= self.open.get(producer, self.end)
+            aborted = any(each == producer and begin <= first <= end for each, begin, end in self.aborted)
+            if not is_open and not aborted and not attributes & _CONTROL:
+                found += _values(batch)
+        return found
+
 
 @dataclass
 class Transactions:
@@ -174,6 +185,11 @@ class Broker:
         """Remove records, as retention does."""
         with self._changed:
             self.topics[topic][partition].start = offset
+
+    def values(self, topic: str) -> list[bytes]:
+        """What is there for good, also if it lies behind an open transaction, where nobody reads it yet."""
+        with self._changed:
+            return [value for partition in self.topics[topic] for value in partition.values()]
 
     def plan(self, *strikes: Strike) -> None:
         """Strike from here on."""
@@ -485,6 +501,31 @@ def _marker(producer: int, epoch: int, committed: bool) -> bytes:
     record = bytes([len(record) * 2]) + record
     head = pack("bihiqqqhii", 2, 0, _TRANSACTIONAL | _CONTROL, 0, 0, 0, producer, epoch, -1, 1)
     return pack("qii", 0, 4 + len(head) + len(record), 0) + head + record
+
+
+def _values(batch: bytes) -> list[bytes]:
+    """The values of an uncompressed batch."""
+    (count,), at, found = struct.unpack_from(">i", batch, 57), 61, list[bytes]()
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte, at = batch[at], at + 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+
+    for _ in range(count):
+        end = number()
+        end, at = end + at, at + 1  # behind the length, and behind the attributes
+        _, _, key_size = number(), number(), number()  # times and offsets are from those of the batch
+        at += max(0, key_size)
+        size = number()
+        found.append(batch[at : at + size])
+        at = end
+    return found
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:

@@ -141,10 +141,7 @@ def understood(topic: Topic, refused: Callable[[str], Exception] | None = None) 
     except driver().KafkaException as failed:
         error = failed.args[0]
         if error.name() in _FENCED:
-            raise FencedError(
-                f"a later writer to {topic.title} has taken over: this process was taken for dead, and nothing that "
-                "it still does counts"
-            ) from failed
+            raise FencedError(f"another process writes to {topic.title} in the place of this one") from failed
         if not is_for_good(error):
             raise KafkaLostError(f"{topic.title}: {error.str()}: start the servers, or correct servers=") from failed
         if refused is not None:

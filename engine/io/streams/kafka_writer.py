@@ -6,19 +6,22 @@ The transaction begins when the cut is complete: none is open between two cuts, 
   that task has prepared takes this id: `init_transactions` ends what was left open, and fences everybody who has taken
   the id before. So there is one writer at a time of what one task has prepared.
 - The marker is the offset that the consumer group of the same name has committed for partition 0 of the topic: the
-  epoch of the last transaction. A task's transactions are committed in the order of their epochs, so one number says
-  which are there. Kafka commits offsets with the records, and one request reads them. A topic of markers would have to
-  be created, compacted and searched.
-- The marker is read behind `init_transactions`, when nobody else can change it. A task sets it to 0 when it begins. If
-  it is missing later, the cluster has forgotten it, and whether the records are there is unknown: that is an error.
+  attempt that has taken the id, and the epoch of the last transaction. A task's transactions are committed in the order
+  of their epochs, so one number says which are there. Kafka commits offsets with the records, and one request reads
+  them. A topic of markers would have to be created, compacted and searched.
+- The marker is read behind `init_transactions`, when nobody else can change it. Who was fenced takes the id again, and
+  learns from the marker whether a later attempt has it. If the marker is missing, the cluster has forgotten it, and
+  whether the records are there is unknown: that is an error. A task sets it when it begins.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from queue import Empty, Queue
+from random import random
 from threading import Thread
 from typing import Any, cast
 
@@ -39,6 +42,7 @@ from backedge.engine.io.streams.kafka_client import (
 )
 from backedge.engine.io.streams.kafka_errors import KafkaLostError, KafkaTopicError
 from backedge.graphs.io import Rollback, SinkPlace
+from backedge.recovery.protocol.protocol_errors import FencedError
 
 Message = tuple[bytes | None, bytes | None]
 """A key and a value."""
@@ -48,8 +52,11 @@ BYTES_MAX = 1_000_000
 
 _FIELDS = frozenset({"key", "value"})
 
-_LAST = 2**53
-"""Behind every epoch: the transaction of a task that has ended has none."""
+_EPOCHS = 2**40
+"""The number of epochs: a marker is the attempt times this, and the epoch."""
+
+_TAKES_MAX = 20
+"""How often an id is taken again from other tasks of the same attempt."""
 
 
 class TopicStore:
@@ -66,35 +73,21 @@ class TopicStore:
 
     def enter(self, place: SinkPlace) -> Callable[[Records], list[Message]]:
         self._own = _Producer(
-            self._topic, f"backedge.{place.run}.{place.operator}.{place.task}.attempt-{place.attempt}"
+            self._topic, f"backedge.{place.run}.{place.operator}.{place.task}.attempt-{place.attempt}", place.attempt
         )
-        if self._own.committed is None:
-            self._own.write([], 0)
+        self._own.begin()
         return _MessageCheck(place.operator, self._topic)
 
     def commit(self, place: SinkPlace, written: Mapping[str, Records]) -> None:
         for name, transactions in _by_task(place, written).items():
             own = self._own
-            producer = own if own is not None and own.name == name else _Producer(self._topic, name)
-            if producer.committed is None:
-                raise KafkaTopicError(
-                    f"{self.title} has no marker of {name}: the cluster has forgotten it, which it does after "
-                    "offsets.retention.minutes, or the topic was created again; whether the records of "
-                    f"{', '.join(transactions)} are there is unknown: look for them; if they are, "
-                    f"{self.how_to_skip(place, transactions)}; if not, do so with 0 as the last number; then resume"
-                )
-            lacking = [each for each in transactions if _epoch_of(each) > producer.committed]
-            if lacking:
-                records = chain.from_iterable(written[each] for each in lacking)
-                producer.write(records, _epoch_of(lacking[-1]))
+            producer = own if own is not None and own.name == name else _Producer(self._topic, name, place.attempt)
+            producer.commit({each: written[each] for each in transactions})
 
     def how_to_skip(self, place: SinkPlace, transactions: Sequence[str]) -> str:
-        offsets = "; ".join(
-            f"Consumer({{'bootstrap.servers': {self._topic.servers!r}, 'group.id': {name!r}}}).commit(offsets="
-            f"[TopicPartition({self._topic.topic!r}, 0, {_epoch_of(of[-1])})], asynchronous=False)"
-            for name, of in _by_task(place, transactions).items()
+        return " and ".join(
+            _set_by_hand(self._topic, name, _epoch_of(of[-1])) for name, of in _by_task(place, transactions).items()
         )
-        return f"execute in Python: from confluent_kafka import *; {offsets}"
 
     def forget(self, place: SinkPlace, rollback: Rollback) -> None:
         """The cluster forgets markers by itself."""
@@ -112,48 +105,103 @@ def _by_task(place: SinkPlace, transactions: Iterable[str]) -> dict[str, list[st
 
 
 def _epoch_of(transaction: str) -> int:
-    return turn_of(transaction).epoch or _LAST
+    # That of a task that has ended has none, and is its last.
+    return turn_of(transaction).epoch or _EPOCHS - 1
+
+
+def _set_by_hand(topic: Topic, name: str, epoch: int) -> str:
+    """What sets a marker, as text for a message."""
+    return (
+        f"execute in Python: from confluent_kafka import *; Consumer({{'bootstrap.servers': {topic.servers!r}, "
+        f"'group.id': {name!r}}}).commit(offsets=[TopicPartition({topic.topic!r}, 0, {epoch})], asynchronous=False)"
+    )
 
 
 class _Producer:
-    """The only writer of what one task has prepared, until another one takes its name.
+    """Writes what one task has prepared. It takes the name of that task, and takes it again when it is fenced."""
 
-    `committed` is the epoch of the last transaction, None if there is no marker.
-    """
-
-    def __init__(self, topic: Topic, name: str) -> None:
+    def __init__(self, topic: Topic, name: str, attempt: int) -> None:
         self.name = name
         self._topic = topic
-        self._producer = producer_of(topic, name)
+        self._attempt = attempt
         # A transaction may last as long as the cluster lets it.
         self._patience_s = max(PATIENCE_S, int(topic.config.get("transaction.timeout.ms", 0)) / 1000)
-        group = consumer_of(topic, name)
+        self._producer: Any = None
+        self._group: Any = None
+        self._epoch: int | None = None
+        """The epoch of the last transaction that is there; None while the name is not taken."""
+
+    def begin(self) -> None:
+        """Take the name of a task that has prepared nothing yet."""
+        if self._take() is None:
+            self._write((), 0)
+
+    def commit(self, written: Mapping[str, Records]) -> None:
+        """Write what is not there yet of these transactions of the task."""
+        for _ in range(_TAKES_MAX):
+            try:
+                epoch = self._take() if self._epoch is None else self._epoch
+                if epoch is None:
+                    raise KafkaTopicError(
+                        f"{self._topic.title} has no marker of {self.name}: the cluster has forgotten it, which it "
+                        "does after offsets.retention.minutes, or the topic was created again; whether the records of "
+                        f"{', '.join(written)} are there is unknown: look for them; if they are, "
+                        f"{_set_by_hand(self._topic, self.name, max(map(_epoch_of, written)))}; if not, do so with 0 "
+                        "as the last number; then resume"
+                    )
+                lacking = [each for each in written if _epoch_of(each) > epoch]
+                if lacking:
+                    self._write(chain.from_iterable(written[each] for each in lacking), _epoch_of(lacking[-1]))
+                return
+            except _TakenError:
+                self._epoch = None
+                time.sleep(PAUSE_S * random())
+        raise KafkaLostError(
+            f"{self._topic.title}: other tasks take the transactional id {self.name!r} again and again"
+        )
+
+    def _take(self) -> int | None:
+        """Take the name, and return the epoch of the last transaction; None if there is no marker."""
+        topic = self._topic
+        self._producer, group = producer_of(topic, self.name), consumer_of(topic, self.name)
         for _ in range(2):
             # The second time opens the connection for which the search for a coordinator would wait half a second.
             partitions_of(topic, self._producer)
         with understood(topic):
             self._producer.init_transactions(self._patience_s)
             self._group = group.consumer_group_metadata()
-        self.committed = asked(topic, lambda: _committed(group, topic))
+        marker = asked(topic, lambda: _committed(group, topic))
         group.close()
+        if marker is None:
+            return None
+        attempt, self._epoch = divmod(marker, _EPOCHS)
+        if attempt > self._attempt:
+            raise FencedError(
+                f"attempt {attempt} has taken over what {self.name} writes to {topic.title}: attempt {self._attempt} "
+                "was taken for dead, and nothing that it still does counts"
+            )
+        if attempt < self._attempt:
+            self._write((), self._epoch)
+        return self._epoch
 
-    def write(self, records: Iterable[Message], epoch: int) -> None:
+    def _write(self, records: Iterable[Message], epoch: int) -> None:
         """Write records and the marker in one transaction."""
         kafka, producer, topic = driver(), self._producer, self._topic.topic
-        with understood(self._topic, refused=RuntimeError):
-            try:
+        try:
+            with understood(self._topic, refused=RuntimeError):
                 producer.begin_transaction()
                 for key, value in records:
                     _produce(producer, topic, key, value)
-                marker = kafka.TopicPartition(topic, 0, epoch)
-                self._send(marker)
+                self._send(kafka.TopicPartition(topic, 0, self._attempt * _EPOCHS + epoch))
                 producer.commit_transaction(self._patience_s)
-            except (kafka.KafkaException, KafkaLostError):
-                # Readers would wait behind it until it expires. If this fails as well, the next producer ends it.
-                with suppress(kafka.KafkaException):
-                    producer.abort_transaction(PATIENCE_S)
-                raise
-        self.committed = epoch
+        except FencedError as error:
+            raise _TakenError from error
+        except (RuntimeError, KafkaLostError):
+            # Readers would wait behind it until it expires. If this fails as well, the next producer ends it.
+            with suppress(kafka.KafkaException):
+                producer.abort_transaction(PATIENCE_S)
+            raise
+        self._epoch = epoch
 
     def _send(self, marker: Any) -> None:
         """Make the marker part of the transaction.
@@ -202,6 +250,10 @@ def _produce(producer: Any, topic: str, key: bytes | None, value: bytes | None) 
             return
         except BufferError:
             producer.poll(PAUSE_S)
+
+
+class _TakenError(Exception):
+    """Another producer has taken the name."""
 
 
 class _MessageCheck:
