@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from backedge.engine.batches.batch import copy_records
@@ -100,6 +101,17 @@ def numbered_splits(known: Collection[str]) -> FoundSplits:
     """
     new = [f"{index}-of-{SPLITS}" for index in range(SPLITS)][len(known) : len(known) + SPLITS_A_LOOK]
     return FoundSplits(new, is_last=len(known) + len(new) == SPLITS)
+
+
+@dataclass(frozen=True)
+class ArrivingItems(Items[Any]):
+    """A list in the place of a source that looks for splits."""
+
+    pause_s: float | None = None
+
+    @property
+    def look_s(self) -> float | None:
+        return self.pause_s
 
 
 class MemoryServices:

@@ -9,6 +9,7 @@ from typing import Any
 
 from backedge.engine.batches.batch import separate_records
 from backedge.engine.batches.columns import Records, to_columns
+from backedge.engine.io.files.checks import check_names
 from backedge.engine.io.files.file_errors import InputChangedError
 from backedge.engine.operators.services import Finder
 from backedge.graphs.io import FoundSplits, FunctionRaisedError, OtherInputError, Source, SplitReader
@@ -91,11 +92,13 @@ def finder_of(operator: Operator) -> Finder:
 
     def find(known: Collection[str]) -> FoundSplits:
         try:
-            return source.find_splits(known)
+            found = source.find_splits(known)
         except OtherInputError as error:
             raise InputChangedError(f"source {operator.name!r}: {error}") from None
         except FunctionRaisedError as error:
             raise _users(operator.name, error) from error.__cause__
+        check_names(operator.name, found.new, known)
+        return found
 
     return find
 

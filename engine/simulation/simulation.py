@@ -6,6 +6,7 @@ import random
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import length_hint
@@ -16,6 +17,7 @@ from msgspec import structs
 from backedge.engine.cut_view import CutView
 from backedge.engine.io.files.checks import check_source
 from backedge.engine.io.files.file_errors import NoInputError
+from backedge.engine.io.memory import ArrivingItems
 from backedge.engine.operators.check_picklable import check_pickles
 from backedge.engine.simulation.checker.checker import check_protocol
 from backedge.engine.simulation.telling import ToldWorld, records_in_loops
@@ -23,8 +25,9 @@ from backedge.engine.simulation.world.cuts_in_store import CutsInStore
 from backedge.engine.simulation.world.schedule import FaultPlan, Schedule
 from backedge.engine.simulation.world.world import Happening
 from backedge.engine.simulation.world.world_options import Parts, WorldOptions
-from backedge.graphs.discovery import sources_of
+from backedge.graphs.discovery import FindSplits, ReadSplits, sources_of
 from backedge.graphs.flow import Flow, checked_flow
+from backedge.graphs.io import Source
 from backedge.graphs.options import check_function, is_whole
 from backedge.graphs.plan import Operator, Plan
 from backedge.graphs.public import public
@@ -141,6 +144,7 @@ class Simulation:
             check_function(invariant, "invariant= of simulate")
         watched = plan.stop_when is not None or invariant is not None
         self.plan = structs.replace(plan, stop_when=_watch(plan.stop_when, invariant)) if watched else plan
+        self.plan = _with_lists(self.plan, self.inputs)
         sources = [plan.operators[name] for name in sources_of(plan)]
         self.batch_min = sum(_count(source, self.inputs) for source in sources) // _BATCHES
         endless = [s for s in sources if s.name not in self.inputs and not s.function.bounded]
@@ -287,12 +291,44 @@ def _check_end(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> None:
                 f"source {name!r} never ends, so a simulated run would not either: give it a count, give its records, "
                 f"simulate(flow, inputs={{{name!r}: [...]}}), or give the flow stop_when="
             )
+        if name not in inputs and _waits_for_more(plan.operators[name].function):
+            raise SimulationError(
+                f"source {name!r} waits for more to read, and in a simulated run nothing arrives: let it find that no "
+                f"more will come, such as the file of until=, give its records, simulate(flow, inputs={{{name!r}: "
+                "[...]}), or give the flow stop_when="
+            )
     of_users = [edge for edge in plan.edges if not plan.operators[edge.receiver].kind.is_source]
     endless = sorted({str(edge.loop) for edge in of_users if edge.endless})
     if endless:
         raise SimulationError(
             f"loop {endless[0]!r} is endless, so a simulated run would be too: give the flow stop_when="
         )
+
+
+def _waits_for_more(source: Source[Any]) -> bool:
+    """Whether a source looks for splits, and finds no more before it has said which is the last."""
+    if source.look_s is None:
+        return False
+    source, known = copy(source), set[str]()
+    while not (found := source.find_splits(known)).is_last:
+        if known.issuperset(found.new):
+            return True
+        known.update(found.new)
+    return False
+
+
+def _with_lists(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> Plan:
+    """The same plan, in which a source that looks for splits finds those of the list that it is given."""
+
+    def with_list(operator: Operator) -> Operator:
+        kind = operator.kind
+        name = kind.readers if isinstance(kind, FindSplits) else operator.name
+        if not isinstance(kind, FindSplits | ReadSplits) or name not in inputs:
+            return operator
+        source = ArrivingItems(inputs[name], kind.source.look_s)
+        return structs.replace(operator, kind=replace(kind, source=source))
+
+    return structs.replace(plan, operators={name: with_list(each) for name, each in plan.operators.items()})
 
 
 def _count(source: Operator, inputs: Mapping[str, Sequence[Any]]) -> int:

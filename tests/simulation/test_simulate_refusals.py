@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +65,17 @@ ONE = doubled(Items([1]))
 def test_what_it_cannot_do_is_refused_with_the_fix(flow: Flow, options: Any, told: str):
     with pytest.raises(SimulationError, match=told):
         simulate(flow, **options)
+
+
+def test_a_folder_in_which_nothing_arrives_is_refused_or_given_its_records(tmp_path: Path):
+    """Of lists, splits are found in several looks, and their names are not those of files."""
+    watching = doubled(JsonLines(str(tmp_path), watch=1, until="_DONE"))
+    with pytest.raises(SimulationError, match=r"'numbers' waits for more to read.*inputs=\{'numbers': \[...\]\}"):
+        simulate(watching)
+    given = simulate(watching, inputs={"numbers": [1, 2, 3]}, seeds=range(3))
+    assert sorted(given.outputs["out"]) == [2, 4, 6]
+    (tmp_path / "_DONE").touch()
+    assert simulate(watching, seeds=range(3)).outputs == {"out": []}
 
 
 @pytest.mark.parametrize("invariant", [3, "true"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from typing import Any
 
@@ -38,19 +38,27 @@ def check_source(operator: Operator) -> tuple[str, ...] | None:
         ) from error
     if splits is None:
         return None
+    check_names(operator.name, splits)
+    return tuple(splits)
+
+
+def check_names(source: str, splits: Sequence[str], known: Collection[str] = ()) -> None:
+    """Raise a `NoInputError` if a source has splits whose names no cut can hold, or that others have."""
     for split in splits:
         try:
             text(split)
         except ShapeError as error:
             raise NoInputError(
-                f"source {operator.name!r} has a split {show(split)}, whose name {error.fault}: name splits by text, "
+                f"source {source!r} has a split {show(split)}, whose name {error.fault}: name splits by text, "
                 "such as str(partition), and rename files whose names are not UTF-8"
             ) from error
     if len(set(splits)) < len(splits):
+        raise NoInputError(f"source {source!r} has equal names among its splits {list(splits)}: make them unique")
+    if again := [split for split in splits if split in known]:
         raise NoInputError(
-            f"source {operator.name!r} has equal names among its splits {list(splits)}: make them unique"
+            f"source {source!r} has found splits again that it knows, such as {again[0]!r}: return only those from "
+            "find_splits that are not known yet"
         )
-    return tuple(splits)
 
 
 def check_sink(operator: Operator, place: SinkPlace, fresh: bool = False) -> None:

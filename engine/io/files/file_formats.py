@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 
 from backedge.engine.batches.arrow import parquet
 from backedge.engine.io.files.disk import Disk, UnsyncedDisk
-from backedge.engine.io.files.file_errors import NoInputError, OutputError, unpublished
+from backedge.engine.io.files.file_errors import OutputError, unpublished
 from backedge.engine.io.files.file_output import FileOutput
 from backedge.engine.io.files.former_places import WriterOfSeveralPlaces
 from backedge.engine.io.files.input_columns import Columns, InputColumns, Schema, input_columns
@@ -39,7 +39,7 @@ from backedge.engine.io.files.parts import (
     pickles_in,
     read_pickles,
 )
-from backedge.engine.io.files.splits import RANGE_BYTES_MAX, Position, Split, check_files, ranges, row_groups
+from backedge.engine.io.files.splits import RANGE_BYTES_MAX, Position, Split, check_files, path_of, ranges, row_groups
 from backedge.engine.io.files.text_splits import CsvSplit, JsonSplit, TextSplit
 from backedge.engine.operators.services import commit_all
 from backedge.graphs.graph_errors import BadOptionError
@@ -135,37 +135,52 @@ class FileSource(Files, Source[T]):
 
     def validate_input(self) -> None:
         """Raise if files are to arrive in what is no folder."""
-        if self.watch is not None and not self.location.is_folder:
-            raise NoInputError(f"{self.path} is a file, and watch= looks for files in a folder: give the folder")
+        if self.watch is not None:
+            self.location.check_folder()
 
     @cached_property
     def _found(self) -> dict[str, Stamp]:
         """The files whose splits are known."""
         return {}
 
+    @cached_property
+    def _gone(self) -> dict[str, list[str]]:
+        """Those of them that are gone, each with its splits. One is forgotten when none of these is known any more."""
+        return {}
+
     def find_splits(self, known: Collection[str]) -> FoundSplits:
         """The splits of the files that are complete by now and were not before."""
         # Looked for first: what is there now was there when that file was.
         is_last = self.until is not None and self.location.has(self.until)
-        found, files = self._found, self.location.arriving(self.endings)
+        found, gone, files = self._found, self._gone, self.location.arriving(self.endings)
         if not found:
             found |= {split.path: split.stamp for split in map(Split.parse, known)}
+        for path, names in list(gone.items()):
+            is_known = any(name in known for name in names)
+            if not is_known:
+                del found[path]
+            if not is_known or path in files:
+                del gone[path]
         settled_ns = time.time_ns() - round((self.watch or 0) * 1e9)
         new: list[str] = []
         for path, stamp in files.items():
-            if path not in found and (is_last or stamp.time_ns <= settled_ns):
-                found[path] = stamp
-                names = [split.name for split in self.splits_of(path, stamp, RANGE_BYTES_MAX)]
-                new += [name for name in names if name not in known]  # one that was away has come back
-            elif path in found and found[path] != stamp:
+            former = found.get(path)
+            if former is None:
+                if path != self.until and (is_last or stamp.time_ns <= settled_ns):
+                    found[path] = stamp
+                    new += [split.name for split in self.splits_of(path, stamp, RANGE_BYTES_MAX)]
+            elif former != stamp:
                 raise OtherInputError(
-                    f"{self.location.shown(path)} has changed since it was found: write new records to new files, and "
-                    "give each its name when it is complete"
+                    f"{self.location.shown(path)} has changed since it was found: put the former file back, or move it "
+                    "away if it has been read; write new records to new files, and give each its name when it is "
+                    "complete"
                 )
-        gone = found.keys() - files.keys()
-        for path in gone:
-            del found[path]
-        return FoundSplits(new, is_last, [name for name in known if Split.parse(name).path in gone] if gone else ())
+        if lacking := found.keys() - files.keys() - gone.keys():
+            gone |= {path: [] for path in lacking}
+            for name in known:
+                if (path := path_of(name)) in lacking:
+                    gone[path].append(name)
+        return FoundSplits(new, is_last, tuple(name for names in gone.values() for name in names))
 
     def list_splits(self, range_bytes_max: int = RANGE_BYTES_MAX) -> list[Split]:
         """All splits as of now, in the order of their files' names."""

@@ -30,6 +30,9 @@ class Stamp(NamedTuple):
     version: int = 0
 
 
+LINK_TO_NOTHING = Stamp(-1, 0)
+
+
 class Location(ABC):
     """The meaning of a user's path. Files are named by their path below it; a single file by its own name."""
 
@@ -68,10 +71,14 @@ class Location(ABC):
     def has(self, name: str) -> bool:
         """Whether there is a file of this name in the folder."""
 
+    def check_folder(self) -> None:
+        """Raise unless files can arrive here."""
+        if not self.is_folder:
+            raise NoInputError(f"{self.given} is a file, and watch= looks for files in a folder: give the folder")
+
     def arriving(self, endings: Sequence[str]) -> dict[str, Stamp]:
         """The files of a folder with one of the endings that there are by now, sorted."""
-        everything = self.listed()
-        return {path: everything[path] for path in sorted(everything) if path.lower().endswith(tuple(endings))}
+        return self._of_endings(self.listed(), endings)
 
     def files(self, endings: Sequence[str]) -> dict[str, Stamp]:
         """File -> its stamp, sorted. In a folder, only files with one of the endings; a file itself may have any."""
@@ -85,9 +92,20 @@ class Location(ABC):
             ) from error
         except OSError as error:
             raise NoInputError(f"{self.given} cannot be listed ({error}): make it readable, or give another") from error
-        chosen = {path: everything[path] for path in sorted(everything) if path.lower().endswith(tuple(endings))}
+        chosen = self._of_endings(everything, endings)
         if not chosen:
             raise NoInputError(f"{self.given} {_instead(everything, endings)}")
+        return chosen
+
+    def _of_endings(self, files: Mapping[str, Stamp], endings: Sequence[str]) -> dict[str, Stamp]:
+        """The files with one of these endings, sorted."""
+        wanted = tuple(endings)
+        chosen = {path: files[path] for path in sorted(files) if path.lower().endswith(wanted)}
+        if LINK_TO_NOTHING in chosen.values():
+            broken = next(path for path, stamp in chosen.items() if stamp == LINK_TO_NOTHING)
+            raise NoInputError(
+                f"{self.shown(broken)} is a link to a file that does not exist: restore the file, or remove the link"
+            )
         return chosen
 
     def shown(self, path: str) -> str:
@@ -117,6 +135,19 @@ class FolderLocation(Location):
             self.filesystem, self._path = filesystems().LocalFileSystem(), os.path.abspath(given)
         else:
             self.filesystem, self._path = _from_uri(given)
+
+    def check_folder(self) -> None:
+        super().check_folder()
+        self._check_exists()
+
+    def arriving(self, endings: Sequence[str]) -> dict[str, Stamp]:
+        # A folder that is gone for a moment is not an empty one, of which all files could be forgotten.
+        self._check_exists()
+        return super().arriving(endings)
+
+    def _check_exists(self) -> None:
+        if self.filesystem.get_file_info(self._path).type != filesystems().FileType.Directory:
+            raise NoInputError(f"{self.given} is no folder: create it, and put files there when they are complete")
 
     def listed(self) -> dict[str, Stamp]:
         kinds = filesystems().FileType
@@ -152,7 +183,7 @@ class FolderLocation(Location):
 
     def _below(self) -> Iterator[tuple[str, Stamp]]:
         if self.is_local:
-            yield from _walk(self._path, self._path, ())
+            yield from _walk(self._path, "", ())
             return
         selector = filesystems().FileSelector(self._path, recursive=True)
         for info in self.filesystem.get_file_info(selector):
@@ -168,19 +199,30 @@ def _from_uri(uri: str) -> tuple[Any, str]:
         raise NoInputError(f"{uri} cannot be read from ({error}): give s3://, gs://, file:///, or a path") from error
 
 
-def _walk(root: str, folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, Stamp]]:
-    """The files below a folder. Links are followed, unless they lead back to a parent folder."""
+def _walk(folder: str, below: str, above: tuple[str, ...]) -> Iterator[tuple[str, Stamp]]:
+    """The files of a folder and those below it. Links are followed, unless they lead back to a parent folder."""
     real = os.path.realpath(folder)
     if real in above:
         return
-    with os.scandir(folder) as scan:
-        entries = [entry for entry in scan if not is_hidden(entry.name)]
+    try:
+        with os.scandir(folder) as scan:
+            entries = [entry for entry in scan if not is_hidden(entry.name)]
+    except FileNotFoundError:
+        if above:
+            return  # it was removed just now
+        raise
     for entry in entries:
-        if entry.is_dir():
-            yield from _walk(root, entry.path, (*above, real))
-        else:
+        name = f"{below}{entry.name}"
+        try:
+            if entry.is_dir():
+                yield from _walk(entry.path, f"{name}/", (*above, real))
+                continue
             found = entry.stat()
-            yield os.path.relpath(entry.path, root), Stamp(found.st_size, found.st_mtime_ns)
+        except FileNotFoundError:
+            if os.path.islink(entry.path):
+                yield name, LINK_TO_NOTHING
+            continue  # it was renamed or removed just now
+        yield name, Stamp(found.st_size, found.st_mtime_ns)
 
 
 def _stamp(found: Any) -> Stamp:

@@ -138,7 +138,7 @@ class PacedReader:
 def record_bytes(records: Records) -> float:
     """The mean size of records as they travel between tasks; of a list, that of some of them, which stand for all.
 
-    >>> record_bytes([b"x" * 1000] * 100) > 1000
+    >>> record_bytes([bytes([n]) * 1000 for n in range(100)]) > 1000
     True
     """
     if isinstance(records, Columns):

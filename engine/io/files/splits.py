@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
-from urllib.parse import parse_qs
 
 from backedge.engine.batches.arrow import parquet
 from backedge.engine.io.files.file_errors import InputChangedError, MalformedInputError
@@ -67,10 +66,10 @@ class Split:
 
     @classmethod
     def parse(cls, name: str) -> Split:
-        path, _, query = name.partition("?")
+        query = name.partition("?")[2]
         try:
-            numbers = {key: int(value) for key, (value,) in parse_qs(query, strict_parsing=True).items()}
-            return cls(path.replace("%3F", "?").replace("%25", "%"), **numbers)
+            numbers = {key: int(value) for key, value in (item.split("=") for item in query.split("&"))}
+            return cls(path_of(name), **numbers)
         except (ValueError, TypeError) as error:
             raise InputChangedError(f"{name!r} is not a split of files: the cut belongs to another source") from error
 
@@ -98,6 +97,15 @@ class Split:
         if not isinstance(position, tuple):
             return position >= self.stop
         return bool(position[1]) if self.is_compressed else position[0] >= self.stop
+
+
+def path_of(name: str) -> str:
+    """The path of the file of a split.
+
+    >>> path_of("what%3F.jsonl?size=12&time_ns=5&start=0&stop=12")
+    'what?.jsonl'
+    """
+    return name.partition("?")[0].replace("%3F", "?").replace("%25", "%")
 
 
 def check_files(location: Location, positions: dict[Split, Position]) -> None:
