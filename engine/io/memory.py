@@ -97,7 +97,7 @@ def numbered_splits(known: Collection[str]) -> FoundSplits:
     """What the next look finds of a list that is read as splits which arrive.
 
     >>> numbered_splits({"0-of-5", "1-of-5", "2-of-5"})
-    FoundSplits(new=['3-of-5', '4-of-5'], is_last=True)
+    FoundSplits(new=['3-of-5', '4-of-5'], is_last=True, gone=())
     """
     new = [f"{index}-of-{SPLITS}" for index in range(SPLITS)][len(known) : len(known) + SPLITS_A_LOOK]
     return FoundSplits(new, is_last=len(known) + len(new) == SPLITS)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.databases.test_simulated_tables import RECORDS, halved, halving
 
 from backedge import DeltaTable, IcebergTable, ScheduleError, simulate
 from backedge.engine.io.lakes.lake_table import LakeStore
-from tests.databases.test_simulated_tables import RECORDS, halved, halving
 from tests.lakes.lakes_by_hand import unmarked
 
 
