@@ -4,9 +4,10 @@
        ^                                              |
        +------------- a split that is read <----------+
 
-One task finds splits and hands each to a reader that has nothing to read. A reader reports what it has read, over a
-back edge. So nothing is new for the protocol: a split that was handed out is a record of a loop, and its position is
-the state of its reader by key. The key says which reader has it, also after there are other readers.
+One task finds splits and hands each to a reader that has nothing to read, or, if splits never end, to the one that has
+the fewest. A reader reports what it has read, over a back edge. So nothing is new for the protocol: a split that was
+handed out is a record of a loop, and its position is the state of its reader by key. The key says which reader has it,
+also after there are other readers.
 """
 
 from __future__ import annotations
@@ -34,14 +35,24 @@ AHEAD = 2
 """How many splits a reader has while there are more than readers: it does not wait for the next one."""
 
 
-def free_key(taken: Mapping[int, Any], task: int, readers: int) -> int:
-    """A key that leads to this reader, and that no other split has.
+def has_enough(source: Source[Any], load: int, wanted: int, readers: int) -> bool:
+    """Whether a reader that has `load` splits gets none of those that are wanted for now."""
+    return source.splits_end and load >= (AHEAD if wanted > readers else 1)
 
-    >>> key = free_key({}, 1, 2)
-    >>> task_of_group(key_group(key), 2), free_key({key: "a"}, 1, 2) == key
+
+def free_key(taken: Mapping[int, Any], task: int, readers: int, load: int) -> int:
+    """A key that leads to this reader, which has `load` splits, and that no other split has.
+
+    The keys of a reader are far apart: if there are more readers, each gets some of its splits.
+
+    >>> key = free_key({}, 1, 2, load=0)
+    >>> task_of_group(key_group(key), 2), free_key({key: "a"}, 1, 2, load=0) == key
     (1, False)
+    >>> [task_of_group(key_group(free_key({}, 0, 1, load)), 4) for load in range(4)]
+    [0, 2, 1, 3]
     """
-    group, number = groups_of_task(task, readers)[0], 0
+    groups, bits, number = groups_of_task(task, readers), f"{load:b}", 0
+    group = groups[int(bits[::-1], 2) * len(groups) >> len(bits)]
     while (key := key_in_group(group, number)) in taken:
         number += 1
     return key
@@ -95,6 +106,7 @@ class PlainFinder:
 
     def __init__(self, kind: FindSplits) -> None:
         self.find = kind.source.find_splits
+        self._source = kind.source
         self._size_of = kind.source.size_of
         self._readers = kind.readers
         self._look_ms = round((kind.source.look_s or 0) * 1000)
@@ -125,9 +137,9 @@ class PlainFinder:
             taken = {value: split for split, value in self._values(ctx).items() if isinstance(value, int)}
             loads = Counter(task_of_group(key_group(key), count) for key in taken)
             task = min(range(count), key=lambda index: loads[index])
-            if loads[task] >= (AHEAD if len(wanted) > count else 1):
+            if has_enough(self._source, loads[task], len(wanted), count):
                 return
-            key = free_key(taken, task, count)
+            key = free_key(taken, task, count, loads[task])
             self._set(ctx, wanted[0], key)
             ctx.emit({"key": key, "split": wanted[0]})
 

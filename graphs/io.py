@@ -142,6 +142,11 @@ class Source(ABC, Generic[T]):
         """
         return FoundSplits([split for split in self.splits() or () if split not in known], is_last=True)
 
+    @property
+    def splits_end(self) -> bool:
+        """Whether a split that was found comes to its end. If not, each is handed out when it is found."""
+        return True
+
     def size_of(self, split: str) -> int:
         """How much there is to read in a split that was found, in any unit. The largest ones are read first."""
         return 0

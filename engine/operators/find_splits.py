@@ -10,7 +10,7 @@ from backedge.engine.batches.batch import Hops
 from backedge.engine.operators.base import Place, ReadingRuntime, TimedRuntime
 from backedge.engine.operators.sending import TakeRecords
 from backedge.engine.state.capture import OperatorCapture
-from backedge.graphs.discovery import AHEAD, READ, WANTED, FindSplits, free_key
+from backedge.graphs.discovery import READ, WANTED, FindSplits, free_key, has_enough
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.plan import Edge
 from backedge.graphs.routing import key_group, task_of_group
@@ -31,6 +31,7 @@ class FindSplitsOperator(TimedRuntime, ReadingRuntime):
         self._known = self.keyed_values()
         self._find = place.services.finder(place.operator, kind.readers)
         self._pause_ms = round((kind.source.look_s or 0) * 1000)
+        self._source = kind.source
         self._size_of = kind.source.size_of
         self._wanted: list[tuple[int, str]] = []
         self._taken: dict[int, str] = {}
@@ -101,10 +102,10 @@ class FindSplitsOperator(TimedRuntime, ReadingRuntime):
         loads, sent = self._loads, list[Any]()
         while self._wanted:
             task = loads.index(min(loads))
-            if loads[task] >= (AHEAD if len(self._wanted) > len(loads) else 1):
+            if has_enough(self._source, loads[task], len(self._wanted), len(loads)):
                 break
             _, split = heapq.heappop(self._wanted)
-            key = free_key(self._taken, task, len(loads))
+            key = free_key(self._taken, task, len(loads), loads[task])
             self._known.replace(split, key)
             self._take(key, split)
             sent.append({"key": key, "split": split})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from backedge.engine.io.reader import SourceReader
 from backedge.graphs.io import Source
-from tests.files.opened import reader
 from tests.gates import HANG_S
 
 ADDRESS = os.environ.get("BACKEDGE_KAFKA", "")
@@ -141,6 +141,12 @@ def values_in(servers: str, topic: str, partitions: int = 1) -> list[str]:
                 raise KafkaException(error)
     consumer.close()
     return [value for values in found.values() for value in values]
+
+
+def reader(source: Source[Any], positions: Mapping[str, Any] | None = None) -> Any:
+    """The reader of the only task, of all splits or from these positions."""
+    listed = {split: source.first_position(split) for split in source.splits() or ()}
+    return SourceReader("in", source, listed if positions is None else positions)
 
 
 def read(source: Source[Any], wanted: int | None = None, records_max: int = 1000, opened: Any = None) -> list[Any]:

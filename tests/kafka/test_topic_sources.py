@@ -9,10 +9,9 @@ import pytest
 from backedge import BadOptionError, KafkaLostError, KafkaTopic, KafkaTopicError, OffsetGoneError
 from backedge.engine.io.streams import kafka_client
 from backedge.engine.io.streams.kafka_reader import Feed
-from tests.files.opened import reader
 from tests.gates import wait_for
 from tests.kafka.broker import LOADING, NOT_LEADER, TIMED_OUT, Broker, Strike
-from tests.kafka.clusters import new_name, put, read, transactional
+from tests.kafka.clusters import new_name, put, read, reader, transactional
 
 NUMBERS = [str(n) for n in range(20)]
 
@@ -74,12 +73,19 @@ def test_each_partition_begins_at_the_offset_that_it_is_given(readable: Any):
     assert sorted(numbers(read(source))) == [0, 1, 2, 3, 3]
 
 
-def test_partitions_that_are_new_are_listed_beside_the_same_names(cluster: Any):
+def test_partitions_that_are_new_are_found_and_read_from_their_beginning(cluster: Any):
     topic = cluster.create(new_name(), 2)
-    source = KafkaTopic(cluster.servers, topic)
-    assert list(source.splits()) == ["0", "1"]
+    source = KafkaTopic(cluster.servers, topic, start={0: 5, 1: 7})
+    known = source.find_splits(()).new
+    assert (known, source.find_splits(known).new) == (["0 from 5", "1 from 7"], [])
     cluster.create(topic, 3)
-    assert list(source.splits()) == ["0", "1", "2"]
+    assert source.find_splits(known) == (["2"], False, ())
+
+
+def test_a_topic_whose_splits_depend_on_when_it_is_looked_at_has_those_of_the_start():
+    """An attempt without a cut to go on from would find others."""
+    topics = [KafkaTopic("localhost:1", "t", **options) for options in ({}, {"start": "latest"}, {"until": "now"})]
+    assert [topic.look_s is None for topic in topics] == [False, True, True]
 
 
 def test_offsets_that_retention_has_removed_are_an_error_that_says_what_to_do(readable: Any):

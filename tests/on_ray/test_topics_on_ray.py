@@ -44,7 +44,7 @@ def strikes(seed: int, kills: int) -> list[Strike]:
     return found
 
 
-def halving(source: Gated[object], sink: KafkaTopic) -> Flow:
+def halving(source: Any, sink: KafkaTopic) -> Flow:
     """Even numbers go round and are halved; odd ones are written."""
     flow = Flow("halving")
     again = flow.loop("again", of=int)
@@ -83,6 +83,36 @@ def test_each_record_of_a_topic_is_once_in_another_behind_a_loop(tmp_path: Path,
         assert job.wait().state == "finished"
         found = Counter(map(int, values_in(broker.servers, "odd", PARTITIONS)))
     assert found == Counter(halved(n) for n in range(1, count + 1))
+
+
+class QuickTopic(KafkaTopic):
+    """A topic that is looked at for partitions all the time."""
+
+    look_s = 0.1
+
+
+def test_partitions_that_are_new_are_read_while_two_tasks_read_many_and_are_rescaled(tmp_path: Path):
+    with Broker() as broker:
+        broker.create("odd", 1)
+        broker.create("numbers", 5)
+        flow = halving(QuickTopic(broker.servers, "numbers"), KafkaTopic(broker.servers, "odd"))
+        job = begin(flow, snapshots=tmp_path / "cuts", every=0.1, actors="task", parallelism=2)
+        wanted: list[int] = []
+
+        def arrive(partitions: int, what: str) -> None:
+            """A record in each partition, which comes out of the loop."""
+            for partition in range(partitions):
+                wanted.append(len(wanted) + 1)
+                put(broker.servers, "numbers", [str(wanted[-1])], partition)
+            until(job, lambda _: len(broker.values("odd")) >= len(wanted), what)
+
+        arrive(5, "five partitions are read by two tasks")
+        broker.create("numbers", 7)
+        arrive(7, "two new ones are read as well")
+        assert job.rescale({"numbers": 3}) > 0
+        arrive(7, "three tasks read them")
+        assert job.stop().state == "stopped"
+        assert sorted(map(int, broker.values("odd"))) == sorted(map(halved, wanted))
 
 
 def checked_orders(servers: str) -> Flow:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain
@@ -14,8 +14,11 @@ from backedge.engine.io.streams.kafka_client import FIXED, consumer_of, partitio
 from backedge.engine.io.streams.kafka_reader import BEGINNING, Feed, PartitionRange, PartitionReader, bounds
 from backedge.engine.io.streams.kafka_writer import TopicStore
 from backedge.graphs.graph_errors import BadOptionError
-from backedge.graphs.io import Source, SplitReader
+from backedge.graphs.io import FoundSplits, Source, SplitReader
 from backedge.graphs.public import public
+
+LOOK_S = 30.0
+"""How often a topic without end is looked at for new partitions."""
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -80,13 +83,24 @@ class KafkaTopic(Source[dict[str, Any]], MarkedSink):
         partitions_of(self, consumer_of(self))
 
     def splits(self) -> Sequence[str]:
-        """The partitions as they are now.
-
-        Called again for an endless source that begins with its earliest records, it returns the same names, and those
-        of partitions that are new.
-        """
+        """The partitions as they are now."""
         consumer = consumer_of(self)
         return [str(self._range(consumer, partition)) for partition in partitions_of(self, consumer)]
+
+    @property
+    def look_s(self) -> float | None:
+        """None if the splits depend on when they are listed: what is found before the first cut is found again."""
+        return None if self.bounded or self.start == "latest" else LOOK_S
+
+    @property
+    def splits_end(self) -> bool:
+        return self.bounded
+
+    def find_splits(self, known: Collection[str]) -> FoundSplits:
+        """The partitions that are new."""
+        consumer, found = consumer_of(self), {PartitionRange.named(split).partition for split in known}
+        new = [each for each in partitions_of(self, consumer) if each not in found]
+        return FoundSplits([str(self._range(consumer, each)) for each in new], is_last=False)
 
     def _range(self, consumer: Any, partition: int) -> PartitionRange:
         if self.start != "latest" and self.until is None:
