@@ -57,7 +57,8 @@ _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 
 def kill_client(client: int) -> None:
     assert client != os.getpid(), "the client is the test itself"
-    os.kill(client, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # it dies at this moment, of another cause
+        os.kill(client, signal.SIGKILL)
 
 
 @dataclass
@@ -74,6 +75,8 @@ class Strike:
     error: int = 0
     number: int = 1
     has_happened: threading.Event = field(default_factory=threading.Event)
+    client: int = 0
+    """The process id of the client that it strikes."""
 
 
 @dataclass
@@ -238,7 +241,7 @@ class Broker:
         """What is answered. None: the connection is cut."""
         with self._changed:
             self.requests[name] += 1
-            strike = self._due(name)
+            strike = self._due(name, connection)
         if strike is None or strike.error:
             reply = self._answer(name, request, strike.error if strike else 0)
         else:
@@ -246,15 +249,18 @@ class Broker:
             if strike.side == "after":
                 self._answer(name, request, 0)
             if strike.action is not None:
-                strike.action(_process_behind(connection))
+                strike.action(strike.client)
         if strike is not None:
             strike.has_happened.set()
         return reply
 
-    def _due(self, name: str) -> Strike | None:
+    def _due(self, name: str, connection: socket.socket) -> Strike | None:
         strike = self.strikes[self._next] if self._next < len(self.strikes) else None
         if strike is None or strike.request != name:
             return None
+        strike.client = _process_behind(connection)
+        if not strike.client:
+            return None  # it has died, and this is what it had sent
         strike.number -= 1
         if strike.number > 0:
             return None
@@ -539,13 +545,12 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def _process_behind(connection: socket.socket) -> int:
-    """The id of the process at the other end of a connection on this host; of this one if there is no other."""
+    """The id of the process at the other end of a connection on this host; 0 if it has died."""
     port = connection.getpeername()[1]
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     sockets = {f"socket:[{line.split()[9]}]" for line in lines if int(line.split()[1].split(":")[1], 16) == port}
     for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):
-            process = int(descriptor.parts[2])
-            if os.readlink(descriptor) in sockets and process != os.getpid():
-                return process
-    return os.getpid()
+            if os.readlink(descriptor) in sockets:
+                return int(descriptor.parts[2])
+    return 0

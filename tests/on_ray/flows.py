@@ -94,7 +94,7 @@ def watch(job: Job, look: Callable[[Story], object]) -> RunResult:
     return job.wait()
 
 
-def until(job: Job, holds: Callable[[Story], Any], what: str) -> Story:
+def until(job: Job, holds: Callable[[Story], Any], what: object) -> Story:
     """Wait until a run has come so far."""
     deadline_s = time.monotonic() + HANG_S
     while not holds(story := job.status()):

@@ -78,7 +78,7 @@ def test_each_record_of_a_topic_is_once_in_another_behind_a_loop(tmp_path: Path,
             gate.let(gate.allowed + step)
             return broker.happened == len(planned)
 
-        until(job, have_happened, f"{[(s.request, s.side, s.error, s.has_happened.is_set()) for s in planned]}")
+        until(job, have_happened, planned)
         gate.open()
         assert job.wait().state == "finished"
         found = Counter(map(int, values_in(broker.servers, "odd", PARTITIONS)))
