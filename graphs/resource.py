@@ -40,7 +40,8 @@ class Opened(NamedTuple):
             print(f"backedge: close= of {self.resource!r} raised {type(error).__name__}: {error}", file=sys.stderr)
 
 
-_lock = RLock()
+_locks: dict[Key, RLock] = {}
+"""Of each its own: while one is being opened, which may take long or hang, others are used."""
 _opened: dict[Key, Opened] = {}
 _times_opened: Counter[Key] = Counter()
 
@@ -72,7 +73,7 @@ class Resource(Generic[T]):
         opened = _opened.get((self.flow, self.name))
         if opened is not None:
             return opened.value
-        with _lock:
+        with self._lock():
             opened = _opened.get((self.flow, self.name))
             return self._open() if opened is None else opened.value
 
@@ -87,13 +88,16 @@ class Resource(Generic[T]):
         >>> line.reopen(first), line.reopen(first), line.value
         (2, 2, 2)
         """
-        with _lock:
+        with self._lock():
             opened = _opened.get((self.flow, self.name))
             if opened is not None and opened.value is not broken:
                 return opened.value
             if opened is not None and _opened.pop((self.flow, self.name), None) is not None:
                 opened.close()
             return self._open()
+
+    def _lock(self) -> RLock:
+        return _locks.setdefault((self.flow, self.name), RLock())
 
     def _open(self) -> T:
         try:
@@ -126,7 +130,8 @@ def take_opened() -> list[Opened]:
     It takes no lock, because a call that goes on may hang in `open`.
     """
     _times_opened.clear()
-    return [_opened.pop(key) for key in list(_opened)]
+    taken = [_opened.pop(key, None) for key in list(_opened)]
+    return [opened for opened in taken if opened is not None]  # a call may have reopened one just now
 
 
 def close_opened() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import cloudpickle
@@ -22,6 +24,7 @@ from backedge import (
     simulate,
 )
 from backedge.graphs.resource import resource_counts, take_opened
+from tests.gates import HANG_S
 
 
 @pytest.fixture(autouse=True)
@@ -141,3 +144,24 @@ def test_what_makes_no_resource_is_refused():
 
 async def _close_later(value: Any) -> None:
     del value
+
+
+def test_one_that_takes_long_to_open_holds_up_no_other():
+    flow = Flow("shop")
+    opening, may_open = Event(), Event()
+
+    def open_slowly() -> str:
+        opening.set()
+        assert may_open.wait(HANG_S)
+        return "slow"
+
+    slow, fast = flow.resource("slow", open=open_slowly), flow.resource("fast", open=lambda: "fast")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(lambda: slow.value)
+        assert opening.wait(HANG_S)
+        try:
+            assert pool.submit(lambda: fast.value).result(HANG_S / 2) == "fast"
+            assert not first.done()
+        finally:
+            may_open.set()
+        assert first.result(HANG_S) == "slow"
