@@ -90,6 +90,7 @@ class ReadSplits(Read):
     """Reads the splits that are handed to its tasks."""
 
     runtime = "backedge.engine.operators.read_splits:ReadSplitsOperator"
+    kind_word = "reader of splits"
     is_source = False
 
     @property

@@ -25,6 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from backedge.graphs.cycles import find_cycles
+from backedge.graphs.discovery import FindSplits
 from backedge.graphs.graph_errors import GraphError
 from backedge.graphs.plan import Edge, Plan
 from backedge.graphs.public import public
@@ -258,6 +259,7 @@ def _problems(cut: CutOutline, plan: Plan, change: GraphChange) -> Iterator[str]
     """Why the cut cannot be restored in this graph, each with its fix."""
     yield from _wrong_names(plan, change)
     yield from _untaken(plan, change).values()
+    yield from _halves_of_sources(plan, change)
     yield from _stranded_records(cut, plan, change)
     yield from _entered_after_the_end(cut, plan, change)
     yield from _changed_iterations(cut, plan, change)
@@ -319,6 +321,18 @@ def _wrong_names(plan: Plan, change: GraphChange) -> Iterator[str]:
             )
     if len(set(change.renamed.values())) < len(change.renamed):
         yield "two operators cannot be renamed to the same name"
+
+
+def _halves_of_sources(plan: Plan, change: GraphChange) -> Iterator[str]:
+    """What hands splits out and what reads them know the same ones."""
+    kept = set(_kept(change).values())
+    for name, operator in plan.operators.items():
+        if isinstance(operator.kind, FindSplits) and (name in kept) != (operator.kind.readers in kept):
+            readers = operator.kind.readers
+            yield (
+                f"source {readers!r} would go on with the state of one of its operators, {readers!r} and {name!r}: "
+                f"keep both, or begin again with --drop {readers} --drop {name} (drop=)"
+            )
 
 
 def _stranded_records(cut: CutOutline, plan: Plan, change: GraphChange) -> Iterator[str]:

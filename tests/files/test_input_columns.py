@@ -179,9 +179,11 @@ def test_what_declares_no_columns_is_refused(make: Any, told: str):
         make()
 
 
-def test_a_sink_with_columns_is_refused(tmp_path: Path):
+def test_a_sink_that_says_how_to_read_is_refused(tmp_path: Path):
     with pytest.raises(OutputError, match="sink 'out' has columns=, which says what is read of files"):
         check_sink(sink(Parquet(str(tmp_path / "out"), columns=IDS), "out"), place("out"))
+    with pytest.raises(OutputError, match="sink 'out' has watch=, which says when files are read"):
+        check_sink(sink(Parquet(str(tmp_path / "out"), watch=1), "out"), place("out"))
 
 
 def test_files_that_arrive_are_fitted_like_those_before(tmp_path: Path):

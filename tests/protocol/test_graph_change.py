@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from backedge import Collect, Flow, GraphMismatchError, Items
 from backedge.engine.batches.batch import Batch, decode, encode
+from backedge.engine.io.memory import ArrivingItems
 from backedge.engine.operators.rerouting import reroute
 from backedge.engine.state.capture import load_whole
 from backedge.engine.state.keyed_state import encode_entries, keyed_entries
@@ -486,3 +487,30 @@ def test_the_difference_names_the_versions_that_are_upgraded():
     assert difference(outline_of(cut_of(former)), keeping(Kept), change_of(former)).upgraded == {"kept": (2, 3)}
     later = difference(outline_of(cut_of(former)), keeping(Kept), change_of(former, drop=("kept",)))
     assert not later.upgraded
+
+
+def reading(source: Items[int]) -> Plan:
+    flow = Flow("reading")
+    flow.read(source, name="in").write(Collect(), name="out")
+    return flow.plan()
+
+
+LISTED, FOUND = reading(Items([1])), reading(ArrivingItems([1], 1.0))
+
+
+@pytest.mark.parametrize(
+    ("former", "plan", "drop", "told"),
+    [
+        (LISTED, FOUND, (), "'in' was a source and is a reader of splits now"),
+        (FOUND, LISTED, ("in.splits",), "'in' was a reader of splits and is a source now"),
+        (FOUND, FOUND, ("in.splits",), "one of its operators, 'in' and 'in.splits': keep both"),
+        (FOUND, FOUND, ("in",), "or begin again with --drop in --drop in.splits"),
+    ],
+)
+def test_a_source_that_finds_splits_takes_all_of_its_state_or_none(
+    former: Plan, plan: Plan, drop: tuple[str, ...], told: str
+):
+    with pytest.raises(GraphMismatchError, match=told):
+        restored(cut_of(former), plan, change_of(former, drop=drop))
+    assert restored(cut_of(former), plan, change_of(former, drop=("in", "in.splits")[: len(former.operators) - 1]))
+    assert restored(cut_of(FOUND), FOUND, change_of(FOUND))

@@ -167,8 +167,11 @@ class FileSource(Files, Source[T]):
             former = found.get(path)
             if former is None:
                 if path != self.until and (is_last or stamp.time_ns <= settled_ns):
+                    try:
+                        new += [split.name for split in self.splits_of(path, stamp, RANGE_BYTES_MAX)]
+                    except FileNotFoundError:
+                        continue  # it was renamed or removed just now
                     found[path] = stamp
-                    new += [split.name for split in self.splits_of(path, stamp, RANGE_BYTES_MAX)]
             elif former != stamp:
                 raise OtherInputError(
                     f"{self.location.shown(path)} has changed since it was found: put the former file back, or move it "
@@ -266,6 +269,8 @@ class FileSink(Files, FileFormat, Sink[Any]):
     def validate_output(self, place: SinkPlace, fresh: bool) -> None:
         if isinstance(self, ColumnFiles) and self.columns is not None:
             raise OutputError(f"sink {place.operator!r} has columns=, which says what is read of files: leave it out")
+        if isinstance(self, FileSource) and self.watch is not None:
+            raise OutputError(f"sink {place.operator!r} has watch=, which says when files are read: leave it out")
         self._output(place).check(fresh)
 
     def claim(self, place: SinkPlace) -> bool:
