@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -44,6 +45,10 @@ class Lake:
 
     def commits(self) -> int:
         """How many times rows or a marker were committed."""
+        raise NotImplementedError
+
+    def markers(self, sink: str) -> list[int]:
+        """What a sink has set its marker to, in the order of commits."""
         raise NotImplementedError
 
     def writer(self, *, attempt: int = 1, wrap: Wrap = lambda store: store, **options: Any) -> Any:
@@ -97,6 +102,16 @@ class Delta(Lake):
     def commits(self) -> int:
         return sum(each["operation"] == "WRITE" for each in deltalake.DeltaTable(self.path).history())
 
+    def markers(self, sink: str) -> list[int]:
+        actions = [
+            json.loads(line)
+            for file in sorted(Path(self.path, "_delta_log").glob("*.json"))
+            for line in file.read_text().splitlines()
+        ]
+        return [
+            each["txn"]["version"] for each in actions if "txn" in each and each["txn"]["appId"].endswith(f"/{sink}")
+        ]
+
 
 class Iceberg(Lake):
     def described(self, **options: Any) -> IcebergTable:
@@ -127,6 +142,10 @@ class Iceberg(Lake):
 
     def commits(self) -> int:
         return len(self.load().history())
+
+    def markers(self, sink: str) -> list[int]:
+        summaries = [snapshot.summary.additional_properties for snapshot in self.load().snapshots()]
+        return [int(of[name]) for of in summaries for name in of if name.endswith(f".{sink}")]
 
 
 @pytest.fixture(params=[Delta, Iceberg])
