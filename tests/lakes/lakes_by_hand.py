@@ -54,7 +54,9 @@ class Lake:
     def writer(self, *, attempt: int = 1, wrap: Wrap = lambda store: store, **options: Any) -> Any:
         table, place = self.described(**options), place_in(self.folder, attempt=attempt)
         table.validate_output(place, fresh=False)
-        self.opened.append(with_store(table, wrap).open_writer(place))
+        store = wrap(table.store())
+        object.__setattr__(table, "store", lambda: store)
+        self.opened.append(table.open_writer(place))
         return self.opened[-1]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -67,17 +69,6 @@ class Lake:
     def close(self) -> None:
         for writer in self.opened:
             writer.close()
-
-
-def with_store(table: Any, wrap: Wrap) -> Any:
-    """The same table, with a store that was changed."""
-    kind = type(table)
-
-    class Changed(kind):
-        def store(self) -> Any:
-            return wrap(super().store())
-
-    return Changed(**{name: getattr(table, name) for name in kind.__dataclass_fields__})
 
 
 class Delta(Lake):

@@ -82,8 +82,18 @@ def test_an_earlier_version_can_be_asked_for(tmp_path: Path):
     delta = Delta(tmp_path)
     filled(delta, range(2), range(2, 4))
     assert ids(rest(reader(delta.described(version=1)))) == [0, 1]
-    with pytest.raises(NoInputError, match="version 7"):
+    with pytest.raises(NoInputError, match="version 7 of"):
         delta.described(version=7).validate_input()
+
+
+def test_a_table_whose_files_do_not_say_all_is_refused(tmp_path: Path):
+    delta = Delta(tmp_path)
+    filled(delta, range(2))
+    deltalake.DeltaTable(delta.path).alter.add_feature(
+        deltalake.TableFeatures.DeletionVectors, allow_protocol_versions_increase=True
+    )
+    with pytest.raises(NoInputError, match="deletionVectors"):
+        delta.described().validate_input()
 
 
 def test_an_earlier_snapshot_can_be_asked_for(tmp_path: Path):

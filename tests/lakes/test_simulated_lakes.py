@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.databases.test_simulated_tables import RECORDS, halved, halving
 
-from backedge import DeltaTable, IcebergTable, ScheduleError, simulate
+from backedge import DeltaTable, Flow, IcebergTable, Items, ScheduleError, simulate
 from backedge.engine.io.lakes.lake_table import LakeStore
 from tests.lakes.lakes_by_hand import unmarked
 
@@ -58,6 +58,13 @@ def test_each_row_is_in_the_table_once_under_every_schedule(table: Any, schedule
     rows = sorted(row["n"] for row in result.outputs["odd"])
     assert rows == sorted(halved(n) for n in range(1, RECORDS + 1))
     assert result.crashes > schedules and result.restores_with_log > 0 and result.rescaled > 0
+
+
+def test_records_without_the_same_columns_are_rehearsed_as_they_are():
+    flow = Flow("ragged")
+    rows = flow.read(Items([{"id": 1}, {"id": 2, "name": None}, {"id": 3, "share": 0.5}]), name="rows")
+    rows.write(DeltaTable("rows"), name="out")
+    assert len(simulate(flow, seeds=range(1)).outputs["out"]) == 3
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from datetime import datetime, time
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from backedge.engine.batches.arrow import arrow, parquet
 from backedge.engine.batches.batch import ATOMS, copy_records
 from backedge.engine.batches.columns import Columns, Records, as_records, is_tensor
 from backedge.engine.io.files.disk import Disk
-from backedge.engine.io.files.parts import unwritable
+from backedge.engine.io.files.parts import column_names, unwritable
 from backedge.graphs.task_errors import describe
 
 ROWS_MAX = 64 * 1024
@@ -99,28 +99,15 @@ class ParquetPart:
             self._add([record for table in tables for record in table.to_pylist()])
 
     def _add(self, records: list[Any]) -> None:
-        self._check(records)
+        names = column_names(self._sink, "Parquet", records, self._columns)
         if not ATOMS.issuperset(map(type, chain.from_iterable(record.values() for record in records))):
             # They are kept until the row group is full, and their sender may change them meanwhile.
             records = copy_records(records)
-        if not all(record.keys() <= self._columns.keys() for record in records):
-            for key in dict.fromkeys(key for record in records for key in record):
-                self._columns.setdefault(key, [None] * self._rows)
+        for name in list(names)[len(self._columns) :]:
+            self._columns[name] = [None] * self._rows
         for key, column in self._columns.items():
             column += [record.get(key) for record in records]
         self._rows += len(records)
-
-    def _check(self, records: list[Any]) -> None:
-        known: set[Any] = set(self._columns)
-        for record in records:
-            if not isinstance(record, dict) or not record:
-                raise unwritable(self._sink, "Parquet", record, "it has no columns", "map records to dicts")
-            keys = cast("dict[Any, Any]", record).keys()
-            if not keys <= known:
-                if not all(type(key) is str for key in keys):
-                    what = "a column whose name is not text"
-                    raise unwritable(self._sink, "Parquet", record, what, "map records to dicts with text as keys")
-                known.update(keys)
 
     def _flush(self) -> None:
         table = arrow().concat_tables(self._tables) if self._tables else self._table_of_records()

@@ -143,7 +143,7 @@ class CsvPart:
 
     def write(self, records: Records) -> None:
         records = as_records(records)
-        columns = self._columns_with(records)
+        columns = column_names(self._sink, "CSV", records, self._columns)
         rows: list[list[Any]] = [list(map(record.get, columns)) for record in records]
         kinds = set(map(type, chain.from_iterable(rows)))
         unknown = {kind for kind in kinds - _CSV_SCALARS if not issubclass(kind, _CSV_FAMILIES)}
@@ -166,20 +166,6 @@ class CsvPart:
 
     def close(self) -> None:
         self._stream.close()
-
-    def _columns_with(self, records: list[Any]) -> dict[str, None]:
-        """The columns of the file and of these records."""
-        columns = self._columns
-        for record in records:
-            if not isinstance(record, dict) or not record:
-                raise unwritable(self._sink, "CSV", record, "it has no columns", "map records to dicts")
-            keys = cast("dict[Any, Any]", record).keys()
-            if not keys <= columns.keys():
-                if not all(isinstance(key, str) for key in keys):
-                    what = "a column whose name is not text"
-                    raise unwritable(self._sink, "CSV", record, what, "map records to dicts with text as keys")
-                columns = columns | dict.fromkeys(keys)
-        return columns
 
     def _widen(self, header: bytes, more: int) -> None:
         """Write the file again with this header and so many more columns, which are empty in the rows before."""
@@ -280,6 +266,21 @@ def pickles_in(file: BinaryIO, path: str) -> Iterator[list[Any]]:
                 f"{path} is not what was written: it is torn or altered; restore it from a backup, or start a new run"
             )
         yield pickle.loads(payload)
+
+
+def column_names(sink: str, form: str, records: Iterable[Any], known: Iterable[str] = ()) -> dict[str, None]:
+    """The names of columns that are known, then the others of these records, which must be dicts with texts as keys."""
+    names = dict.fromkeys(known)
+    for record in records:
+        if not isinstance(record, dict) or not record:
+            raise unwritable(sink, form, record, "it has no columns", "map records to dicts")
+        keys = cast("dict[Any, Any]", record).keys()
+        if not keys <= names.keys():
+            if not all(isinstance(key, str) for key in keys):
+                what = "a column whose name is not text"
+                raise unwritable(sink, form, record, what, "map records to dicts with text as keys")
+            names |= dict.fromkeys(keys)
+    return names
 
 
 def unwritable(sink: str, form: str, record: Any, what: str, fix: str) -> UnwritableRecordError:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
@@ -75,36 +76,44 @@ class DeltaTable(LakeTable):
         return _DeltaStore(self)
 
     def validate_input(self) -> None:
-        self._loaded(self.version)
+        self.open_version(self._loaded(self.version).version())
 
     def version_to_read(self) -> int | None:
         table = self.store().opened() if self.version is None else self._loaded(self.version)
         return None if table is None else table.version()
 
     def open_version(self, version: int) -> Mapping[str, Callable[[], Iterator[Any]]]:
-        dataset = self._loaded(version).to_pyarrow_dataset()
+        table = self._loaded(version)
+        with self._refused():
+            dataset = table.to_pyarrow_dataset()
 
         def reader(fragment: Any) -> Callable[[], Iterator[Any]]:
             return lambda: fragment.to_batches(schema=dataset.schema, use_threads=False)
 
         return {fragment.path: reader(fragment) for fragment in dataset.get_fragments()}
 
-    def rehearse(self, folder: str) -> DeltaTable:
+    def moved_to(self, folder: str) -> DeltaTable:
         return replace(self, path=os.path.join(folder, "table"))
 
     def _loaded(self, version: int | None) -> Any:
-        try:
+        with self._refused():
             return driver().DeltaTable(self.path, version=version, storage_options=STORAGE)
+
+    @contextmanager
+    def _refused(self) -> Generator[None]:
+        try:
+            yield
         except driver().exceptions.DeltaError as error:
-            which = "" if version is None else f" version {version}"
+            which = "" if self.version is None else f"version {self.version} of "
             raise NoInputError(
-                f"Delta table {self.path} cannot be read{which} ({one_line(error)}): correct the path or the version"
+                f"{which}Delta table {self.path} cannot be read: {one_line(error)}; correct path and version, or copy "
+                "the table to one without that feature"
             ) from error
 
 
 class _DeltaStore(LakeStore):
     def __init__(self, described: DeltaTable) -> None:
-        super().__init__(described.title, described.schema)
+        super().__init__(described)
         self._path = described.path
 
     def check(self) -> None:

@@ -120,7 +120,7 @@ class IcebergTable(LakeTable):
 
         return {task.file.file_path: reader(task) for task in scan.plan_files()}
 
-    def rehearse(self, folder: str) -> IcebergTable:
+    def moved_to(self, folder: str) -> IcebergTable:
         return replace(self, catalog=folder)
 
     def loaded(self) -> Any:
@@ -135,9 +135,7 @@ class IcebergTable(LakeTable):
 
 
 class _IcebergStore(LakeStore):
-    def __init__(self, described: IcebergTable) -> None:
-        super().__init__(described.title, described.schema)
-        self._described = described
+    _described: IcebergTable
 
     def check(self) -> None:
         """Create the table if there is none; columns come with the first rows."""

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import time
 from abc import abstractmethod
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from backedge.engine.batches.arrow import arrow
-from backedge.engine.batches.columns import Records
+from backedge.engine.batches.columns import Records, as_records
 from backedge.engine.io.files.disk import Disk
 from backedge.engine.io.files.input_columns import Schema
 from backedge.engine.io.files.names import turn_of
@@ -68,6 +69,8 @@ class LakeTable(Source[dict[str, Any]], MarkedSink):
     """A table of some format."""
 
     schema: Schema = field(default="fail", kw_only=True)
+    is_rehearsed: bool = field(default=False, init=False, repr=False)
+    """Whether `simulate` writes it: each record is a pickle then, which comes back as it was."""
 
     one_task = True
 
@@ -110,12 +113,22 @@ class LakeTable(Source[dict[str, Any]], MarkedSink):
             raise OtherInputError(f"version {version} of table {self.title} has no file {file}: it is another table")
         return FileRows(f"{file} of table {self.title}", opened[1][file](), position)
 
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def moved_to(self, folder: str) -> LakeTable:
+        """The same table in this folder."""
+
+    def rehearse(self, folder: str) -> LakeTable:
+        table = self.moved_to(folder)
+        object.__setattr__(table, "is_rehearsed", True)
+        return table
+
     def published(self) -> list[Any]:
-        """All rows of the table, of which a rehearsal is the only writer."""
         version = self.version_to_read()
-        if version is None:
-            return []
-        return [row for read in self.open_version(version).values() for batch in read() for row in batch.to_pylist()]
+        files = {} if version is None else dict(self.open_version(version))
+        pickles = [pickled for read in files.values() for batch in read() for pickled in batch.column("record")]
+        return [pickle.loads(pickled.as_py()) for pickled in pickles]
 
 
 class LakeStore(MarkedStore):
@@ -123,14 +136,13 @@ class LakeStore(MarkedStore):
 
     disk = Disk()
 
-    def __init__(self, title: str, new_columns: Schema) -> None:
-        self._title = title
-        self._new_columns: Schema = new_columns
+    def __init__(self, described: LakeTable) -> None:
+        self._described = described
         self._columns: TableColumns | None = None
 
     @property
     def title(self) -> str:
-        return self._title
+        return self._described.title
 
     @abstractmethod
     def opened(self) -> Any:
@@ -161,8 +173,11 @@ class LakeStore(MarkedStore):
     def enter(self, place: SinkPlace) -> Check:
         table = self.opened()
         fields = () if table is None else self.schema_of(table)
-        self._columns = TableColumns(place.operator, self.title, fields, self._new_columns, self.check_type)
-        return self._columns.check
+        schema = self._described.schema
+        columns = self._columns = TableColumns(place.operator, self.title, fields, schema, self.check_type)
+        if self._described.is_rehearsed:
+            return lambda records: columns.check([{"record": pickle.dumps(each)} for each in as_records(records)])
+        return columns.check
 
     def commit(self, place: SinkPlace, written: Mapping[str, Records]) -> None:
         if self._columns is None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import chain
 from typing import Any, cast
 
 from backedge.engine.batches.arrow import arrow
 from backedge.engine.batches.columns import Columns, Records, is_tensor
 from backedge.engine.io.files.input_columns import Schema
 from backedge.engine.io.files.parquet_part import NO_COLUMN, are_akin, check_alike, tensor_lists
-from backedge.engine.io.files.parts import unwritable
+from backedge.engine.io.files.parts import column_names, unwritable
 from backedge.graphs.task_errors import describe
 
 
@@ -49,15 +48,7 @@ class TableColumns:
         if isinstance(records, Columns):
             columns = zip(records.names, records.batch.columns, strict=True)
             return {name: tensor_lists(column) if is_tensor(column.type) else column for name, column in columns}
-        if not all(isinstance(record, dict) for record in records):
-            row = self._first(records, lambda record: not isinstance(record, dict))
-            raise self._unwritable(records, row, "it has no columns", "map records to dicts")
-        names = dict.fromkeys(chain.from_iterable(records))
-        if not all(isinstance(name, str) for name in names):
-            row = self._first(records, lambda record: not all(isinstance(name, str) for name in record))
-            raise self._unwritable(
-                records, row, "a column's name is not text", "map records to dicts with text as keys"
-            )
+        names = column_names(self._sink, f"a row of table {self._table}", records)
         return {name: [record.get(name) for record in records] for name in names}
 
     def _add(self, name: str, values: Any, records: Records) -> None:
@@ -105,12 +96,10 @@ class TableColumns:
             raise self._unwritable(records, fails - 1, what, "map it to a value that the column holds") from error
 
     def _surplus(self, name: str, records: Records) -> Exception:
-        row = self._first(records, lambda record: name in record)
+        rows = enumerate([] if isinstance(records, Columns) else records)
+        row = next((row for row, record in rows if name in record), 0)
         fix = 'leave it out with map, or write with schema="widen", which adds it, or schema="ignore"'
         return self._unwritable(records, row, f"the table has no column {name!r}", fix)
-
-    def _first(self, records: Records, is_wrong: Callable[[Any], bool]) -> int:
-        return 0 if isinstance(records, Columns) else next(row for row, each in enumerate(records) if is_wrong(each))
 
     def _known_columns(self) -> str:
         return f"map records to dicts with columns of the table: {', '.join(self._fields) or 'it has none yet'}"
