@@ -13,12 +13,42 @@ from pyiceberg.types import StringType
 from backedge import BadOptionError, FencedError, Flow, Range, UncommittedOutputError
 from backedge.engine.io.lakes.lake_table import PAUSES_S
 from backedge.graphs.expansion import expand
+from backedge.testing import check_sink
 from tests.databases.sinks_by_hand import Rolls, place_in, transaction
 from tests.faults.evidence import Evidence
 from tests.files.opened import publish, stage
 from tests.lakes.lakes_by_hand import Delta, Iceberg, Lake, around_append, by_hand, lake, records, unmarked
 
 __all__ = ["lake"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "seeds"),
+    [
+        (Delta, range(6)),
+        (Iceberg, range(1)),  # a seed takes three seconds: each line of pyiceberg is a step at which a process may die
+        pytest.param(Delta, range(6, 100), marks=pytest.mark.long),
+        pytest.param(Iceberg, range(1, 12), marks=pytest.mark.long),
+    ],
+)
+def test_each_row_is_in_the_table_once_whatever_happens(
+    tmp_path: Path, kind: type[Lake], seeds: range, evidence: Evidence
+):
+    lakes: dict[str, Lake] = {}
+
+    def new() -> Any:
+        folder = tmp_path / str(len(lakes))
+        folder.mkdir()
+        table = kind(folder).described()
+        lakes[table.title] = kind(folder)
+        return table
+
+    happened = check_sink(new, lambda table: lakes[table.title].rows(), seeds=seeds)
+    if len(seeds) > 1:
+        for fault in ("without an answer", "process dies", "process sleeps"):
+            evidence.happened(f"a {fault}", sum(times for what, times in happened.items() if fault in what))
+    evidence.survived("schedules in which each row was written once", len(seeds))
 
 
 def test_rows_appear_with_the_commit_and_not_before(lake: Lake):

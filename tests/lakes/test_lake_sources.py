@@ -13,6 +13,7 @@ import pytest
 from backedge import BadOptionError, DeltaTable, IcebergTable, InputChangedError, NoInputError
 from backedge.engine.io.lakes.file_rows import READ
 from backedge.engine.io.reader import SourceReader
+from backedge.testing import check_source
 from tests.files.opened import reader, rest
 from tests.lakes.lakes_by_hand import Delta, Iceberg, Lake, by_hand, lake, records
 
@@ -39,6 +40,10 @@ def test_files_of_the_version_are_splits_and_are_read_once(lake: Lake):
     assert set(opened.positions().values()) == {READ}
     halves = [reader(source, index, 2) for index in range(2)]
     assert ids([row for half in halves for row in rest(half)]) == list(range(5))
+
+
+def test_every_position_is_one_to_go_on_from(lake: Lake):
+    check_source(filled(lake, range(6), range(6, 11)), records(*range(11)), seeds=range(3))
 
 
 def test_a_restored_task_reads_the_same_version_from_its_position(lake: Lake):

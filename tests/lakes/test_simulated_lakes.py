@@ -8,9 +8,26 @@ from typing import Any
 import pytest
 from tests.databases.test_simulated_tables import RECORDS, halved, halving
 
-from backedge import DeltaTable, Flow, IcebergTable, Items, ScheduleError, simulate
+from backedge import DeltaTable, Flow, IcebergTable, Items, Range, ScheduleError, simulate
 from backedge.engine.io.lakes.lake_table import LakeStore
 from tests.lakes.lakes_by_hand import unmarked
+
+RECORDS = 24
+
+
+def halving(sink: Any) -> Flow:
+    """Even numbers go round and are halved; odd ones are written."""
+    flow = Flow("halving")
+    again = flow.loop("again", of=int)
+    numbers = flow.read(Range(RECORDS + 1, start=1), name="numbers")
+    odd, even = numbers.merge(again).split(lambda n: n % 2 == 1, name="parity")
+    again.feed(even.rebalance().map(lambda n: n // 2, name="half"))
+    odd.map(lambda n: {"n": n}, name="row").write(sink, name="odd")
+    return flow
+
+
+def halved(n: int) -> int:
+    return n if n % 2 else halved(n // 2)
 
 
 def repeating(store: LakeStore) -> LakeStore:

@@ -248,7 +248,7 @@ class _Attempt:
             self._call("withdraw", sink.withdraw, place, model.later())
             model.withdrawn()
         self._sweep(model.sweep(schedule.others))
-        for index in range(self._chance.randint(1, _TASKS_MAX)):
+        for index in range(1 if sink.one_task else self._chance.randint(1, _TASKS_MAX)):
             its, place = schedule.in_a_process(), schedule.place(self._number, index)
             self._tasks.append(_Task(schedule.opened(self._call("open_writer", its.open_writer, place))))
         if self._is_calm:
