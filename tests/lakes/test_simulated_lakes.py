@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.databases.test_simulated_tables import RECORDS, halved, halving
 
 from backedge import DeltaTable, Flow, IcebergTable, Items, Range, ScheduleError, simulate
 from backedge.engine.io.lakes.lake_table import LakeStore
