@@ -124,7 +124,8 @@ class _MarkedWriter:
         self.commit_together = partial(commit_all, kept)
 
     def write(self, records: Records) -> None:
-        self._kept.write(self._check(records))
+        if len(records):
+            self._kept.write(self._check(records))
 
     def close(self) -> None:
         self._store.close()

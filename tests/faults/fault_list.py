@@ -65,6 +65,8 @@ LIST = """
   databases/marked_commits each_row_is_in_postgres_once_whatever_happens[few-prepared]
   extending/connectors a_sink_publishes_each_record_once_whatever_happens[json lines-few]
   databases/prepared_commits a_step_whose_reply_is_lost_has_happened_or_not
+  lakes/lake_commits of_two_processes_that_commit_a_transaction_at_the_same_time_one_does
+  lakes/lake_commits a_commit_that_another_program_is_ahead_of_is_repeated
 22: a poison record
   on_ray/user_code a_poison_record_fails_the_run_at_once_and_the_mended_function_goes_on
   on_ray/user_code records_that_fail_are_set_aside_exactly_once_though_processes_die
@@ -112,6 +114,8 @@ compaction: a crash during a compaction
   on_ray/incremental_cuts a_process_that_dies_in_a_compaction_loses_nothing
 commit: a commit is lost, or its reply
   databases/marked_commits a_commit_whose_reply_is_lost_counts_once
+  lakes/lake_commits a_commit_whose_reply_is_lost_counts_once
+  lakes/delta_on_s3 a_commit_whose_request_or_reply_is_lost_counts_once
   on_ray/steps a_process_that_dies_at_a_step_of_a_cut[the commit is lost]
 postgres: PostgreSQL is killed at each step
   databases/server_deaths a_server_that_is_killed_at_a_step_loses_nothing

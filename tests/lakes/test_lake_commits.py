@@ -57,6 +57,7 @@ def test_rows_appear_with_the_commit_and_not_before(lake: Lake):
     assert lake.rows() == []
     writer.commit(transaction(1))
     assert lake.rows() == records(1, 2)
+    writer.write([])
     assert not writer.prepare(transaction(2)), "nothing was written since"
 
 
