@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from backedge.graphs.cycles import Cycles, find_cycles
 from backedge.graphs.deployment import Channel, Component, Deployment, Task, shared_actor
 from backedge.graphs.digraph import cyclic_components
+from backedge.graphs.discovery import FindSplits
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.ids import ChannelId, TaskId
 from backedge.graphs.naming import numbered
@@ -58,6 +59,12 @@ def _sized(plan: Plan, sizes: Mapping[str, int]) -> _Layout:
         if sizes[name] > 1 and operator.kind.is_sink and operator.function.one_task:
             what = f"sink {name!r} has parallelism={sizes[name]}, and one task writes all of a"
             raise BadOptionError(f"{what} {type(operator.function).__name__}: leave its parallelism out")
+        if sizes[name] > 1 and isinstance(operator.kind, FindSplits):
+            readers = operator.kind.readers
+            raise BadOptionError(
+                f"operator {name!r} is one task, which finds all splits of {readers!r}: give {readers!r} the "
+                f"parallelism={sizes[name]}"
+            )
         if operator.kind.needs_order:
             _check_order(plan, sizes, name)
     return _layout(plan, sizes, frozenset())
@@ -77,6 +84,11 @@ def _check_order(plan: Plan, sizes: Mapping[str, int], ordered: str) -> None:
             raise BadOptionError(f"{what} operator {at!r} has {sizes[at]} tasks: give it parallelism=1")
         if kind.keeps_values and not kind.one_for_one:
             return
+        if isinstance(kind, FindSplits):
+            raise BadOptionError(
+                f"{what} source {kind.readers!r} reads what it finds in any order: leave out watch=, or read another "
+                "source"
+            )
         if kind.may_wait:
             raise BadOptionError(
                 f"{what} the answers of operator {at!r} leave it in any order: move it behind {ordered!r}, {in_order}"

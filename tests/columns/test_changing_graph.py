@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backedge import BadOptionError, Collect, Flow, Items, IterationError, Vertices, simulate
+from backedge import BadOptionError, Collect, Flow, Items, IterationError, JsonLines, Vertices, simulate
 from backedge.engine.batches.arrow import arrow
 from backedge.engine.vertices.incremental import changing_values
 from backedge.engine.vertices.incremental.changing_values import ChangingValues
@@ -179,6 +179,10 @@ def of_two_sources(flow: Flow, changes: Any) -> Any:
     return changes.merge(flow.read(Items(ONE), name="other", parallelism=1))
 
 
+def of_files_that_arrive(flow: Flow, changes: Any) -> Any:
+    return flow.read(JsonLines("in", watch=1), name="files", parallelism=1)
+
+
 def counted(flow: Flow, changes: Any) -> Any:
     """Keeps values, but sends each record on, so it puts nothing in order."""
     return (
@@ -196,6 +200,7 @@ def counted(flow: Flow, changes: Any) -> Any:
         (tried_again, "'again'"),
         (in_rounds, "'rounds'"),
         (of_two_sources, "'program_changes'.*'read'.*'other'"),
+        (of_files_that_arrive, "source 'files' reads what it finds in any order"),
     ],
 )
 def test_a_step_behind_which_changes_have_no_order_is_refused(step: Any, named: str):

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from backedge import BadOptionError, Collect, Flow, Range, Stream
+from backedge import BadOptionError, Collect, Flow, JsonLines, Range, Stream
 from backedge.graphs.deployment import Deployment
-from backedge.graphs.expansion import expand
+from backedge.graphs.expansion import expand, resized
 from backedge.graphs.ids import TaskId
 from backedge.graphs.plan import Routing
 
@@ -230,3 +230,11 @@ def test_every_channel_is_an_output_of_its_sender_and_an_input_of_its_receiver_o
     for task in deployment.tasks.values():
         assert all(channel.id.sender == task.id for channel in task.outputs)
         assert all(channel.id.receiver == task.id for channel in task.inputs)
+
+
+def test_what_finds_splits_is_one_task():
+    deployment = deployed(lambda flow: flow.read(JsonLines("in", watch=1), name="in"), 2)
+    assert (deployment.parallelism["in.splits"], deployment.parallelism["in"]) == (1, 2)
+    assert resized(deployment, deployment.parallelism | {"in": 3}).parallelism["in"] == 3
+    with pytest.raises(BadOptionError, match="finds all splits of 'in': give 'in' the parallelism=2"):
+        resized(deployment, deployment.parallelism | {"in.splits": 2})
