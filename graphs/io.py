@@ -175,6 +175,7 @@ class Source(ABC, Generic[T]):
     def settle(self, reader: str, kept: Sequence[Mapping[str, Any]]) -> None:
         """Note that no restore of this reader will read what lies before its positions in the cuts that are `kept`.
 
+        These are the latest cuts, as many as retention keeps; savepoints before them do not count.
         One without positions was taken before the reader had any. Called beside the run, more than once, and late.
         """
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,28 +28,29 @@ from tests.on_ray.leftovers import actors_below, end, has_ended, supervisor_of
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 RECORDS, ROUNDS, KILLS = 5, 3, 3
+SENDERS, BEFORE_KILL = 8, 50
 FULL_BYTES = 1 << 16
 CALL_S = 60.0
 
 
 @dataclass
 class Sender:
-    """POSTs requests of a few records. A number is sent once, whatever comes of it.
+    """POSTs requests of a few records, from any thread. A number is sent once, whatever comes of it.
 
     - acknowledged: the numbers whose request was answered with 200. unknown: those without an answer.
     - answers: the status of each other answer.
     """
 
     port: int
-    sent: int = 0
+    requests: Iterator[int] = field(default_factory=count)
     acknowledged: list[int] = field(default_factory=list[int])
     unknown: list[int] = field(default_factory=list[int])
     answers: list[tuple[int, str, str | None]] = field(default_factory=list[tuple[int, str, "str | None"]])
 
     def send(self, padding: str = "") -> bool:
         """Whether a request was acknowledged."""
-        numbers = list(range(self.sent, self.sent + RECORDS))
-        self.sent += RECORDS
+        first = next(self.requests) * RECORDS
+        numbers = list(range(first, first + RECORDS))
         body = json.dumps([{"number": number, "rounds": 0, "padding": padding} for number in numbers])
         connection = HTTPConnection("127.0.0.1", self.port, timeout=CALL_S)
         try:
@@ -73,6 +75,17 @@ class Sender:
             return json.load(connection.getresponse())
         finally:
             connection.close()
+
+    def until_read(self) -> dict[str, Any]:
+        """Wait until cuts of all flows have all of the log behind them; return what the endpoint shows then."""
+        found: dict[str, Any] = {}
+
+        def is_read() -> bool:
+            found.update(self.shown())
+            return all(needed > found["last"] for needed in found["readers"].values())
+
+        wait_for(is_read, "all flows have read the log")
+        return found
 
     def expect(self, result: RunResult) -> None:
         """Raise unless a run has each number that was acknowledged once, and none twice."""
@@ -113,17 +126,12 @@ def start_job() -> Iterator[Callable[..., Job]]:
 
 
 def shop(orders: Received, end_file: Path, name: str = "shop") -> Flow:
-    """A loop that each record goes round a few times. It ends when it has all the numbers that a file holds."""
+    """A loop that each record goes round a few times. It ends without records in it, once the file is there."""
 
     def step(rounds: int, record: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         return rounds + 1, {**record, "rounds": rounds + 1}
 
-    def has_all(view: Any) -> bool:
-        if not end_file.exists():
-            return False
-        return set(json.loads(end_file.read_text())) <= {record["number"] for record in view.output("done")}
-
-    flow = Flow(name, stop_when=has_all)
+    flow = Flow(name, stop_when=lambda view: end_file.exists() and not view.in_loop("again"))
     again = flow.loop("again")
     keyed = flow.read(orders, name="orders").merge(again).key_by(lambda record: record["number"])
     done, rest = keyed.stateful_map(step, initial=0, name="step").split(lambda record: record["rounds"] == ROUNDS)
@@ -140,13 +148,6 @@ def endpoint_pid() -> int:
 
     (pid,) = wait_for(found, "the process of the endpoint is there")
     return pid
-
-
-def told(end_file: Path, numbers: list[int]) -> None:
-    """Let a flow end once it has these numbers."""
-    beside = end_file.with_suffix(".new")
-    beside.write_text(json.dumps(numbers))
-    beside.rename(end_file)
 
 
 def test_what_is_acknowledged_is_in_the_result_once_whatever_dies(
@@ -175,31 +176,33 @@ def test_what_is_acknowledged_is_in_the_result_once_whatever_dies(
                 job, lambda story, n=restarts: story.restarts > n and story.state == "running", f"{victim} is replaced"
             )
             assert sender.send()
-    assert sender.unknown, "requests were under way when the endpoint died"
-    told(tmp_path / "end", sender.acknowledged)
-    result = job.wait()
-    sender.expect(result)
-    shown = sender.shown()
+    shown = sender.until_read()
+    (tmp_path / "end").touch()
+    sender.expect(job.wait())
     assert shown["first"] > 1, "the cuts have freed the log"
     assert min(listed(store_at(tmp_path / "orders"))) == shown["first"]
 
 
 def kill_endpoint(sender: Sender) -> None:
     """Kill the process of the endpoint while requests are on their way, and wait until it is there again."""
-    victim = endpoint_pid()
-    lost = len(sender.unknown)
-    sending = threading.Thread(target=lambda: send_until_lost(sender, lost))
-    sending.start()
+    victim, lost = endpoint_pid(), len(sender.unknown)
+
+    def send_until_lost() -> None:
+        while sender.send():
+            pass
+
+    sending = [threading.Thread(target=send_until_lost) for _ in range(SENDERS)]
+    for thread in sending:
+        thread.start()
+    until_sent = len(sender.acknowledged) + BEFORE_KILL
+    wait_for(lambda: len(sender.acknowledged) >= until_sent, "requests are on their way")
     end(victim)
     assert has_ended(victim)
-    sending.join()
+    for thread in sending:
+        thread.join()
+    assert len(sender.unknown) > lost
     wait_for(sender.send, "the endpoint is open again")
     assert endpoint_pid() != victim
-
-
-def send_until_lost(sender: Sender, lost: int) -> None:
-    while len(sender.unknown) == lost:
-        sender.send()
 
 
 def test_a_full_log_refuses_until_the_slowest_flow_has_read_it(
@@ -214,7 +217,7 @@ def test_a_full_log_refuses_until_the_slowest_flow_has_read_it(
     fast, slow = started("fast"), started("slow")
     wait_for(sender.send, "the endpoint is open")
     until(slow, lambda story: story.snapshots, "it has a cut")
-    slow.stop("pause")
+    slow.stop()
     slow.wait()
     while sender.send(padding="x" * 1000):
         pass
@@ -227,8 +230,9 @@ def test_a_full_log_refuses_until_the_slowest_flow_has_read_it(
     assert sender.answers[-1][0] == 429
 
     slow = started("slow", resume="latest")
-    wait_for(sender.send, "the log has room again")
-    told(tmp_path / "end", sender.acknowledged)
+    wait_for(lambda: sender.send(padding="x" * 1000), "the log has room again")
+    sender.until_read()
+    (tmp_path / "end").touch()
     for job in (fast, slow):
         sender.expect(job.wait())
 

@@ -97,10 +97,10 @@ def test_a_source_is_told_of_all_cuts_that_are_kept_and_once():
 
     flow = Flow("shop")
     flow.read(Kept(), name="orders").write(Collect(), name="done")
-    settled = SettledInput(flow.plan(), "shop", cast(Any, SimpleNamespace(manifest=manifest)))
+    settled = SettledInput(flow.plan(), "shop", cast(Any, SimpleNamespace(manifest=manifest)), keep=2)
     TOLD.clear()
-    for kept in ((), (1,), (1,), (1, 2), (2, 3), (4,)):
-        settled.settle(sweep(*kept))
+    for kept in ((), (1,), (1,), (1, 2), (2, 3), (1, 2, 3), (4,)):
+        settled.settle(sweep(*kept))  # 1 is a savepoint: it is kept, and later cuts are enough to go on from
     at = [{"0-of-1": 5}]
     assert [
         ("shop.orders", at),
@@ -115,5 +115,5 @@ def test_cuts_are_not_read_for_sources_that_keep_nothing():
     flow = Flow("plain")
     flow.read(Range(3), name="numbers").write(Collect(), name="done")
     TOLD.clear()
-    SettledInput(flow.plan(), "plain", cast(Any, SimpleNamespace())).settle(sweep(1))
+    SettledInput(flow.plan(), "plain", cast(Any, SimpleNamespace()), keep=2).settle(sweep(1))
     assert TOLD == []

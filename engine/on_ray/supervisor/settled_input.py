@@ -1,4 +1,7 @@
-"""What sources keep until no cut needs it: each is told its positions in the cuts that are kept."""
+"""What sources keep until no cut needs it: each is told its positions in the latest cuts, as many as retention keeps.
+
+A savepoint may be kept for ever, and so does not count once there are enough later cuts: a log would be full one day.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +31,18 @@ def settling_sources(plan: Plan) -> dict[str, Source[Any]]:
 
 
 class SettledInput:
-    """The sources of a run, or of one pipeline. `positions`: those in each cut that is kept, by source."""
+    """The sources of a run, or of one pipeline. `positions`: those in each of the last `keep` cuts, by source."""
 
-    def __init__(self, plan: Plan, job: str, store: JobStore) -> None:
+    def __init__(self, plan: Plan, job: str, store: JobStore, keep: int) -> None:
         self._sources = settling_sources(plan)
         self._job = job
         self._store = store
+        self._keep = keep
         self._positions: dict[Epoch, dict[str, dict[str, Any]]] = {}
 
     def settle(self, sweep: Sweep) -> None:
-        """Tell the sources what the kept cuts need. The oldest may not need most: a run may have gone back."""
-        kept = {cut.epoch for cut in sweep.cuts}
+        """Tell the sources what these cuts need. The oldest may not need most: a run may have gone back."""
+        kept = set(sorted(cut.epoch for cut in sweep.cuts)[-self._keep :])
         if not self._sources or kept == self._positions.keys():
             return
         self._positions = {epoch: self._positions.get(epoch) or self._read(epoch) for epoch in kept}

@@ -156,7 +156,7 @@ class Supervising(RunObserver[CutDescription]):
         self.rescaling = Rescaling(self.actors.crew, self.say)
         self.kills = PlannedKills(spec.kills, spec.options.seed, self.story, self.actors)
         self.beside = Beside(self.say_once)
-        settled = SettledInput(spec.deployment.plan, spec.options.job, self.store)
+        settled = SettledInput(spec.deployment.plan, spec.options.job, self.store, spec.snapshots.keep)
         self.driver = RunDriver(
             Supervisor(
                 self.common.claimant,
