@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import deltalake
@@ -175,6 +177,17 @@ def test_a_table_that_two_attempts_would_create_is_created_once(lake: Lake):
     other.append(lake.writer(attempt=2))
     slow.commit(transaction(1))
     assert not other and lake.ids() == [1] and lake.commits() == 1
+
+
+def test_of_two_processes_that_create_a_table_at_the_same_time_one_does(tmp_path: Path):
+    for number in range(20):
+        (tmp_path / str(number)).mkdir()
+        lake, both = Delta(tmp_path / str(number)), Barrier(2)
+        writers = [lake.writer(attempt=attempt, wrap=around_append(before=both.wait)) for attempt in (1, 2)]
+        stage(writers[0], records(1), transaction(1))
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda writer: writer.commit(transaction(1)), writers))
+        assert lake.ids() == [1] and lake.commits() == 1
 
 
 def test_a_writer_of_an_attempt_before_the_last_that_has_committed_is_refused(lake: Lake, evidence: Evidence):

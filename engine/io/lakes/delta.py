@@ -146,11 +146,14 @@ class _DeltaStore(LakeStore):
             driver().write_deltalake(
                 self._path if table is None else table,
                 rows,
-                # A table that somebody has created since is not written before its marker is read.
+                # A table that somebody has created since is not written before its marker is read. deltalake would
+                # repeat a creation that another one was ahead of as the next version, whatever that one has set.
                 mode="error" if table is None else "append",
                 schema_mode=None if table is None else "merge",
                 storage_options=STORAGE,
-                commit_properties=driver().CommitProperties(app_transactions=[transaction]),
+                commit_properties=driver().CommitProperties(
+                    app_transactions=[transaction], max_commit_retries=0 if table is None else None
+                ),
             )
         except driver().exceptions.CommitFailedError as error:
             raise ConflictError(one_line(error)) from error
