@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from backedge import Collect, Flow, Items, Plan, Stream
 from backedge.engine.simulation.checker.record import Conserved
+from backedge.graphs.discovery import sources_of
 from proof.column_flows import ON_COLUMNS, on_columns, on_records
 from proof.generated_steps import (
     KEYS,
@@ -111,7 +112,7 @@ def _built(name: str, variant: int) -> tuple[Flow, Plan]:
 
 def _inputs(rng: random.Random, plan: Plan, *, in_rounds: bool, long: bool) -> dict[str, list[Any]]:
     """Records for each source: a few, one, or none at all; the ids are unique."""
-    sources = [name for name, operator in plan.operators.items() if operator.kind.word == "source"]
+    sources = sources_of(plan)
     # Side inputs of an iteration are long, so that snapshots find them still arriving.
     are_long = [not in_rounds or name == "samples" for name in sources]
     several = (16, 24) if long else (4, 6, 8)

@@ -91,6 +91,21 @@ def test_a_value_that_would_change_is_refused_with_file_and_row(
     assert [row["value"] for row in read(source)] == values.slice(0, 4).to_pylist()
 
 
+def test_a_time_with_nanoseconds_is_refused_with_file_and_row(tmp_path: Path):
+    times = pa.array([1_000, 1_001], pa.timestamp("ns"))
+    source = Parquet(str(parquet(tmp_path, a=table(at=times))), columns={"at": "timestamp[us]"}, schema="ignore")
+    with pytest.raises(MalformedInputError, match=r"row 2: column 'at' has 1970-01-01 00:00:00\.000001001, which"):
+        read(source)
+
+
+@pytest.mark.parametrize("schema", ["ignore", "widen"])
+def test_a_column_of_nothing_or_of_a_dictionary_takes_the_declared_type(tmp_path: Path, schema: Any):
+    file = table(name=pa.array(["a", "b", None]).dictionary_encode(), id=pa.nulls(3))
+    source = Parquet(str(parquet(tmp_path, a=file)), columns=IDS, schema=schema)
+    assert read(source) == [{"id": None, "name": name} for name in ("a", "b", None)]
+    assert types(source) == {"id": "int64", "name": "string"}
+
+
 @pytest.mark.parametrize("schema", ["fail", "ignore", "widen"])
 def test_a_type_that_cannot_be_widened_is_refused_by_name(tmp_path: Path, schema: Any):
     source = Parquet(str(parquet(tmp_path, a=table(id=["one"]))), columns={"id": "int64"}, schema=schema)

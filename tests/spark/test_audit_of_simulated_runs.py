@@ -45,7 +45,7 @@ LONG_SEEDS = (114, 17)
 """Other seeds have each of their features; 17 has dozens of cuts."""
 
 CRASHES, FEW_CRASHES, FEW_CUTS = 10, 6, 6
-SEED_OF_COMPACTION = 7
+SEED_OF_COMPACTION, SEED_OF_SPLITS = 7, 1
 SEEDS_OF_COLUMNS = {
     "columns_loop": 5,
     "columns_vertices": 1,
@@ -79,6 +79,14 @@ def test_cuts_of_runs_that_crash_are_consistent(
     verdict = judged(spark, job)
     assert verdict.consistent, "\n".join(verdict.lines())
     assert len(verdict.epochs) == len(world.record.cuts) > 1
+
+
+def test_cuts_of_a_source_that_finds_splits_are_consistent(spark: SparkSession, tmp_path: Path):
+    outcome, world, _ = run_seed(SEED_OF_SPLITS, FEW_CRASHES, topology="arriving")
+    assert not outcome.violations
+    verdict = judged(spark, write_run(world, tmp_path, first=FEW_CUTS))
+    assert verdict.consistent, "\n".join(verdict.lines())
+    assert len(verdict.epochs) == FEW_CUTS, "the seed has another schedule now"
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,8 @@ class InputColumns(Struct, frozen=True):
         if found is None or found.equals(declared):
             return declared
         try:
-            both = united(declared, found)
+            # What is written as a dictionary, such as a category of pandas, has the values of another type.
+            both = united(declared, found.value_type if arrow().types.is_dictionary(found) else found)
         except NO_COLUMN:
             both = None
         if both is None or self.schema == "fail":
@@ -108,10 +109,18 @@ def fitted(batch: Any, types: Mapping[str, Any]) -> Any:
 def _cast(name: str, array: Any, kind: Any) -> Any:
     if array.type.equals(kind):
         return array
+    if array.null_count == len(array):
+        return arrow().nulls(len(array), kind)
+    if arrow().types.is_dictionary(array.type):
+        array = array.dictionary_decode()
     if (taken := _unchanged(array, kind)) is not None:
         return taken
     row = next(row for row in range(len(array)) if _unchanged(array.slice(row, 1), kind) is None)
-    raise MisfitError(f"column {name!r} has {show(array[row].as_py())}, which {kind} does not hold", row)
+    try:
+        value = show(array[row].as_py())
+    except ValueError:  # a time with nanoseconds
+        value = array.slice(row, 1).cast(arrow().string())[0].as_py()
+    raise MisfitError(f"column {name!r} has {value}, which {kind} does not hold", row)
 
 
 def _unchanged(array: Any, kind: Any) -> Any:

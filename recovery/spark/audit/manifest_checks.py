@@ -16,6 +16,7 @@ from typing import Any
 
 from backedge.graphs.deployment import shared_actor
 from backedge.graphs.describing import edges_in, hash_of_description
+from backedge.graphs.discovery import FindSplits
 from backedge.graphs.ids import TaskId
 from backedge.graphs.plan import loops_of_edges
 from backedge.graphs.routing import KEY_GROUPS
@@ -146,8 +147,8 @@ def _check_graph(cut: CutDocuments) -> Iterator[Finding]:
             yield cut.wrong(5, f"edge {edge['name']!r} has limits (max_rounds, endless) or a loop without a name")
     for operator in cut.graph["operators"]:
         for what, ends in (("source", "inputs"), ("sink", "outputs")):
-            # Those of other packages are sources and sinks of another kind.
-            may_be = operator["kind"] == what or not operator[ends]
+            # Those of other packages are sources and sinks of another kind. What finds splits gets them back.
+            may_be = operator["kind"] in (what, FindSplits.kind_word) or not operator[ends]
             if (operator[what] is None) if operator["kind"] == what else (operator[what] and not may_be):
                 story = f"operator {operator['name']!r} has kind {operator['kind']!r} and {what} {operator[what]!r}"
                 yield cut.wrong(5, story)
