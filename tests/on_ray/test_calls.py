@@ -12,7 +12,7 @@ import pytest
 
 from backedge import JsonLines
 from backedge.engine.on_ray.api.cut_lookup import find_cut
-from backedge.engine.on_ray.api.launch_checks import with_absolute_paths
+from backedge.engine.on_ray.api.launch_checks import check_kept, with_absolute_paths
 from backedge.engine.on_ray.api.starting import run, start, start_run
 from backedge.engine.on_ray.planned_faults import Faults, KillSpecError
 from backedge.engine.on_ray.run_options import RunOptions, option_docs
@@ -120,9 +120,12 @@ def test_an_operator_whose_inputs_are_to_be_kept_must_exist(tmp_path: Path):
 
 def test_what_finds_its_input_while_it_runs_cannot_be_run_again(tmp_path: Path):
     flow = Flow("rank")
-    flow.read(JsonLines(str(tmp_path), watch=1), name="in").write(Collect(), name="out")
-    with pytest.raises(BadOptionError, match="'in' finds what it reads while it runs"):
-        start_run(flow, RunOptions(snapshots=tmp_path / "cuts", keep_inputs=["in"]))
+    read = flow.read(JsonLines(str(tmp_path), watch=1), name="in").map(dict, name="map")
+    read.rebalance().write(Collect(), name="out")
+    for kept, told in (("in", "did: leave 'in' out"), ("map", "in one task with 'map'; rebalance")):
+        with pytest.raises(BadOptionError, match=f"'in' finds what it reads while it runs.*{told}"):
+            start_run(flow, RunOptions(snapshots=tmp_path / "cuts", keep_inputs=[kept]))
+    check_kept(flow.plan(), RunOptions(snapshots=tmp_path / "cuts", keep_inputs=["out"], parallelism=2), "flow 'rank'")
 
 
 def test_a_source_keeps_its_rate_and_its_pause_when_its_path_becomes_absolute():

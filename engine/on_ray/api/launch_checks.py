@@ -17,6 +17,7 @@ from backedge.engine.on_ray.run_options import RunOptions
 from backedge.engine.on_ray.supervisor.settled_input import reader_name, settling_sources
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
 from backedge.graphs.discovery import FindSplits, ReadSplits
+from backedge.graphs.expansion import expand
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.kinds import Read, Write
@@ -86,16 +87,23 @@ def with_begun_sources(plan: Plan, options: RunOptions, what: str) -> Plan:
 
 def check_kept(plan: Plan, options: RunOptions, what: str) -> None:
     """Raise unless the operators whose inputs are to be kept exist, and can be run again."""
+    if not options.keep_inputs:
+        return
+    given = f"{what} has keep_inputs={list(options.keep_inputs)!r}, and"
+    chains = {
+        name: task.operators for task in expand(plan, options.parallelism).tasks.values() for name in task.operators
+    }
     for name in options.keep_inputs:
-        if name in plan.operators and isinstance(plan.operators[name].kind, FindSplits | ReadSplits):
-            raise BadOptionError(
-                f"{what} has keep_inputs={list(options.keep_inputs)!r}, and {name!r} finds what it reads while it "
-                "runs, so its inputs do not say what it did: leave it out"
-            )
         if name not in plan.operators:
             raise BadOptionError(
-                f"{what} has keep_inputs={list(options.keep_inputs)!r}, and no operator {name!r}: its operators are "
-                f"{', '.join(map(repr, plan.operators))}"
+                f"{given} no operator {name!r}: its operators are {', '.join(map(repr, plan.operators))}"
+            )
+        finding = [each for each in chains[name] if isinstance(plan.operators[each].kind, FindSplits | ReadSplits)]
+        if finding:
+            with_it = "" if name in finding else f", in one task with {name!r}; rebalance() puts them into two"
+            raise BadOptionError(
+                f"{given} {finding[0]!r} finds what it reads while it runs, so its inputs do not say what it did"
+                f"{with_it}: leave {name!r} out"
             )
 
 
