@@ -119,7 +119,7 @@ class PlainFinder:
         values = self._values(ctx)
         found = self.find(values)
         for split in found.gone:
-            if values[split] == READ:
+            if values.get(split) == READ:
                 self._set(ctx, split, None)
         for split in found.new:
             self._set(ctx, split, WANTED)

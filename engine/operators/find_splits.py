@@ -88,7 +88,7 @@ class FindSplitsOperator(TimedRuntime, ReadingRuntime):
             return
         found = self._find(self._known.values.keys())
         for split in found.gone:
-            if self._known.values[split] == READ:
+            if self._known.values.get(split) == READ:
                 self._known.remove(split)
         for split in found.new:
             self._known.replace(split, WANTED)

@@ -11,9 +11,11 @@ from backedge import Collect, Flow, FoundSplits, Items
 from backedge.engine.batches.batch import Batch
 from backedge.engine.io.memory import MemoryServices
 from backedge.engine.operators.runtime import TaskRuntime
+from backedge.engine.state.keyed_state import keyed_entries
 from backedge.graphs.expansion import expand
-from backedge.graphs.ids import TaskId
+from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.routing import key_group, task_of_group
+from tests.runtime.tasks import encoded
 
 READERS, FILES = 4, 50
 
@@ -75,3 +77,32 @@ def test_all_readers_are_busy_until_the_end_with_files_of_very_different_sizes(s
 def test_they_are_not_if_large_files_come_last(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Sized, "size_of", lambda self, split: 0)
     assert max(max(idle_shares(drawn(seed))) for seed in range(5)) > 0.1
+
+
+class Leaving(Items[int]):
+    """Two splits, which are gone in each later look."""
+
+    @property
+    def look_s(self) -> float:
+        return 1.0
+
+    def find_splits(self, known: Any) -> FoundSplits:
+        return FoundSplits([] if known else ["a", "b"], is_last=False, gone=["a", "b"] if known else [])
+
+
+def test_a_split_that_is_gone_is_forgotten_when_it_is_read_however_often_it_is_reported():
+    flow = Flow("leaving")
+    flow.read(Leaving([]), name="in", parallelism=2).write(Collect(), name="out")
+    deployment = expand(flow.plan())
+    task = deployment.tasks[TaskId("in.splits", 0)]
+    runtime = TaskRuntime(task, deployment, MemoryServices({}))
+    runtime.open(None)
+    [back] = {channel.edge.name: channel for channel in task.inputs}.values()
+    known: list[list[Any]] = []
+    for second, read in enumerate(([], ["a"], [], ["b"], [])):
+        for split in read:
+            runtime.process(back, Batch([{"split": split}]), second * 1000)
+        runtime.fire_timers(second * 1000)
+        capture = runtime.capture(Epoch(second + 1), Attempt(1))
+        known.append(sorted(keyed_entries(encoded(capture)["in.splits"]).values))
+    assert known == [["a", "b"], ["b"], ["b"], [], ["a", "b"]]
