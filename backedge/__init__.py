@@ -57,6 +57,8 @@ _NAMES = {
     "backedge.engine.io.lakes.iceberg": "IcebergTable",
     "backedge.engine.io.streams.kafka_errors": "KafkaLostError KafkaTopicError OffsetGoneError",
     "backedge.engine.io.streams.kafka_topic": "KafkaTopic",
+    "backedge.engine.io.streams.redis": "RedisHash RedisList RedisStream",
+    "backedge.engine.io.streams.redis_errors": "EntriesGoneError RedisKeyError RedisLostError",
     "backedge.engine.on_ray.api.detached_runs": "NoAnswerError NoSuchRunError RunAliveError attach",
     "backedge.engine.on_ray.api.job_handle": "Job RunResult",
     "backedge.engine.on_ray.api.launch_checks": "RunExistsError",

@@ -41,6 +41,16 @@ from backedge.engine.io.streams.kafka_errors import (
     OffsetGoneError as OffsetGoneError,
 )
 from backedge.engine.io.streams.kafka_topic import KafkaTopic as KafkaTopic
+from backedge.engine.io.streams.redis import (
+    RedisHash as RedisHash,
+    RedisList as RedisList,
+    RedisStream as RedisStream,
+)
+from backedge.engine.io.streams.redis_errors import (
+    EntriesGoneError as EntriesGoneError,
+    RedisKeyError as RedisKeyError,
+    RedisLostError as RedisLostError,
+)
 from backedge.engine.on_ray.api.detached_runs import (
     NoAnswerError as NoAnswerError,
     NoSuchRunError as NoSuchRunError,
@@ -195,6 +205,7 @@ __all__ = [
     "DeltaTable",
     "DuplicateNameError",
     "Edge",
+    "EntriesGoneError",
     "FedTwiceError",
     "FencedError",
     "FileFacts",
@@ -259,6 +270,11 @@ __all__ = [
     "Received",
     "ReceivedError",
     "RecordSerializationError",
+    "RedisHash",
+    "RedisKeyError",
+    "RedisList",
+    "RedisLostError",
+    "RedisStream",
     "Reply",
     "RequestFailedError",
     "RescaleError",

@@ -137,8 +137,8 @@ no_service() { # The programs of these packages are wanted, and no server that r
         file=/etc/postgresql-common/createcluster.conf
         [ -e "$file" ] || { mkdir -p "${file%/*}" && echo "create_main_cluster = false" >"$file"; }
         ;;
-    prometheus)
-        file=/etc/systemd/system/prometheus.service
+    prometheus | redis-server)
+        file=/etc/systemd/system/$1.service
         [ -e "$file" ] || { mkdir -p "${file%/*}" && ln -s /dev/null "$file"; }
         ;;
     esac
@@ -147,6 +147,9 @@ no_service() { # The programs of these packages are wanted, and no server that r
 # Where tests/databases/postgres_process.py looks.
 if ! command -v initdb >/dev/null && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then
     install_for_tests PostgreSQL postgresql "its tests (tests/databases)" "20 MB to download, 70 MB on disk" postgresql
+fi
+if ! command -v redis-server >/dev/null; then
+    install_for_tests Redis redis-server "its tests (tests/redis_keys)" "1 MB to download, 6 MB on disk" redis
 fi
 if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null; then
     install_for_tests Chromium chromium "the tests of the live page (tests/page)" \
