@@ -142,6 +142,10 @@ class Source(ABC, Generic[T]):
         """
         return FoundSplits([split for split in self.splits() or () if split not in known], is_last=True)
 
+    def would_find(self, sink: Sink[Any]) -> bool:
+        """Whether a look would find what this sink of the same flow writes: it would be read again and again."""
+        return False
+
     @property
     def splits_end(self) -> bool:
         """Whether a split that was found comes to its end. If not, each is handed out when it is found."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from backedge import JsonLines
+from backedge import CSV, JsonLines
 from backedge.engine.on_ray.api.cut_lookup import find_cut
-from backedge.engine.on_ray.api.launch_checks import check_kept, with_absolute_paths
+from backedge.engine.on_ray.api.launch_checks import check_kept, check_no_output_arrives, with_absolute_paths
 from backedge.engine.on_ray.api.starting import run, start, start_run
 from backedge.engine.on_ray.planned_faults import Faults, KillSpecError
 from backedge.engine.on_ray.run_options import RunOptions, option_docs
@@ -126,6 +126,23 @@ def test_what_finds_its_input_while_it_runs_cannot_be_run_again(tmp_path: Path):
         with pytest.raises(BadOptionError, match=f"'in' finds what it reads while it runs.*{told}"):
             start_run(flow, RunOptions(snapshots=tmp_path / "cuts", keep_inputs=[kept]))
     check_kept(flow.plan(), RunOptions(snapshots=tmp_path / "cuts", keep_inputs=["out"], parallelism=2), "flow 'rank'")
+
+
+@pytest.mark.parametrize("below", ["", "/done"])
+def test_a_sink_that_writes_what_its_source_would_find_is_refused(tmp_path: Path, below: str):
+    flow = Flow("rank")
+    flow.read(JsonLines(f"{tmp_path}/in", watch=1), name="in").write(JsonLines(f"{tmp_path}/in{below}"), name="out")
+    with pytest.raises(BadOptionError, match="flow 'rank' would read again what sink 'out' writes"):
+        start_run(flow, RunOptions())
+
+
+@pytest.mark.parametrize(
+    "sink", [JsonLines("inner"), JsonLines("in/_done"), CSV("in"), JsonLines("elsewhere/in"), Collect()]
+)
+def test_a_sink_beside_a_folder_that_is_watched_is_none_of_its_input(sink: Any):
+    flow = Flow("rank")
+    flow.read(JsonLines("in/", watch=1), name="in").write(sink, name="out")
+    check_no_output_arrives(with_absolute_paths(flow.plan()), "flow 'rank'")
 
 
 def test_a_source_keeps_its_rate_and_its_pause_when_its_path_becomes_absolute():

@@ -21,7 +21,7 @@ from backedge.engine.io.files.file_errors import OutputError, unpublished
 from backedge.engine.io.files.file_output import FileOutput
 from backedge.engine.io.files.former_places import WriterOfSeveralPlaces
 from backedge.engine.io.files.input_columns import Columns, InputColumns, Schema, input_columns
-from backedge.engine.io.files.locations import Location, Stamp
+from backedge.engine.io.files.locations import Location, Stamp, is_hidden
 from backedge.engine.io.files.object_location import is_in_object_store, location_of
 from backedge.engine.io.files.objects_in_memory import ObjectsInMemory
 from backedge.engine.io.files.output_storage import STAGING
@@ -184,6 +184,13 @@ class FileSource(Files, Source[T]):
                 if (path := path_of(name)) in lacking:
                     gone[path].append(name)
         return FoundSplits(new, is_last, tuple(name for names in gone.values() for name in names))
+
+    def would_find(self, sink: Sink[Any]) -> bool:
+        """Whether a sink writes files that it reads to its folder or one below it."""
+        if not isinstance(sink, FileSink) or not sink.ending.endswith(self.endings):
+            return False
+        here, there = (f"{path.rstrip('/')}/" for path in (self.path, sink.path))
+        return there.startswith(here) and not is_hidden(there.removeprefix(here))
 
     def list_splits(self, range_bytes_max: int = RANGE_BYTES_MAX) -> list[Split]:
         """All splits as of now, in the order of their files' names."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Collection, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -104,6 +105,19 @@ def check_kept(plan: Plan, options: RunOptions, what: str) -> None:
             raise BadOptionError(
                 f"{given} {finding[0]!r} finds what it reads while it runs, so its inputs do not say what it did"
                 f"{with_it}: leave {name!r} out"
+            )
+
+
+def check_no_output_arrives(plan: Plan, what: str) -> None:
+    """Raise if a source of the flow would find what one of its sinks writes."""
+    operators = plan.operators.items()
+    sources = {name: each.kind.source for name, each in operators if isinstance(each.kind, ReadSplits)}
+    sinks = {name: each.kind.sink for name, each in operators if isinstance(each.kind, Write)}
+    for (name, source), (written, sink) in product(sources.items(), sinks.items()):
+        if source.would_find(sink):
+            raise BadOptionError(
+                f"{what} would read again what sink {written!r} writes, because source {name!r} reads all that arrives "
+                "there: write to another place, which is not below that of the source"
             )
 
 

@@ -18,6 +18,7 @@ from backedge.engine.on_ray.api.launch_checks import (
     check_input,
     check_kept,
     check_no_import,
+    check_no_output_arrives,
     check_output,
     storage_location,
     with_absolute_paths,
@@ -190,6 +191,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
 def _check(plan: Plan, options: RunOptions, faults: Faults, what: str) -> None:
     check_detached(plan, options, what)
     check_kept(plan, options, what)
+    check_no_output_arrives(plan, what)
     if options.replace_output and not isinstance(options.resume, int):
         raise BadOptionError(
             f"{what} has replace_output=True and resume={options.resume!r}: give resume= the number of the cut after "
