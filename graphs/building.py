@@ -96,9 +96,10 @@ def _check_ends(draft: Draft) -> None:
 def _warn_of_unread_outputs(draft: Draft, plan: Plan) -> None:
     """Warn once about each output that an operator declares and nothing reads."""
     read = {(edge.sender, edge.output) for edge in plan.edges}
+    known = read | draft.warned
     for name, operator in plan.operators.items():
         for output in operator.kind.optional_outputs:
-            if (name, output) not in read | draft.warned:
+            if (name, output) not in known:
                 draft.warned.add((name, output))
                 warnings.warn(
                     f"operator {name!r} of flow {draft.name!r} has an output {output!r} that is never read, so its "

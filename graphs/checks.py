@@ -8,8 +8,10 @@ loop is not enough if the loop consists of operators that return one record for 
 
 from __future__ import annotations
 
-from backedge.graphs.cycles import Cycles, Loops, find_cycles, successors
-from backedge.graphs.digraph import cyclic_components, reachable
+from collections.abc import Mapping
+
+from backedge.graphs.cycles import Cycles, Loops, entering_each, find_cycles, successors
+from backedge.graphs.digraph import components, cyclic_components, reachable
 from backedge.graphs.graph_errors import (
     IterationError,
     NoCycleError,
@@ -50,9 +52,10 @@ def _check_every_cycle_is_named(plan: Plan) -> None:
 
 
 def _check_every_back_edge_closes_a_cycle(plan: Plan) -> None:
-    graph = successors(plan.operators, plan.edges)
+    parts = components(successors(plan.operators, plan.edges))
+    part_of = {name: number for number, members in enumerate(parts) for name in members}
     for edge in plan.edges:
-        if not edge.is_back or edge.sender in reachable([edge.receiver], graph):
+        if not edge.is_back or part_of[edge.sender] == part_of[edge.receiver]:
             continue
         if edge.loop == edge.receiver:
             raise NoCycleError(
@@ -73,13 +76,14 @@ def _check_free_loops_and_iterations_are_apart(plan: Plan) -> None:
         inside = [name for name in members if plan.operators[name].kind.in_rounds]
         if inside:
             raise IterationError(
-                f"iteration {inside[0]!r} runs inside the free-running loop {_loops(free, members)[0]!r}, where its "
+                f"iteration {inside[0]!r} runs inside the free-running loop {_loops(members, free)[0]!r}, where its "
                 "start is never complete: make the outer loop an iteration too, or replace the inner one by a loop "
                 "with max_rounds="
             )
-    for members in cyclic_components(successors(plan.operators, plan.edges)):
+    found = cyclic_components(successors(plan.operators, plan.edges))
+    for members, entering in zip(found, entering_each(found, free), strict=True):
         inside = [name for name in members if plan.operators[name].kind.in_rounds]
-        if inside and (loops := _loops(free, members)):
+        if inside and (loops := _loops(members, entering)):
             raise IterationError(
                 f"the free-running loop {loops[0]!r} is inside the body of iteration {inside[0]!r}, whose rounds "
                 "cannot tell when the loop has run dry: make it an iteration inside the body, with flow.iterate"
@@ -88,18 +92,19 @@ def _check_free_loops_and_iterations_are_apart(plan: Plan) -> None:
 
 def _check_inner_iterations_start_inside(plan: Plan) -> None:
     graph = successors(plan.operators, plan.edges)
-    for name, operator in plan.operators.items():
-        kind = operator.kind
-        if not isinstance(kind, Iterate) or kind.enclosing is None:
+    inside: dict[str, set[str]] = {}
+    for edge in plan.edges:
+        kind = plan.operators[edge.receiver].kind
+        if edge.input != "start" or not isinstance(kind, Iterate) or kind.enclosing is None:
             continue
-        inside = reachable([kind.enclosing], graph)
-        for edge in plan.edges:
-            if edge.receiver == name and edge.input == "start" and edge.sender not in inside:
-                raise IterationError(
-                    f"iteration {name!r} is inside the body of {kind.enclosing!r} but starts from {edge.sender!r}, "
-                    "which is outside, so it would run once instead of once per round: start it from a stream that "
-                    "depends on the body's argument, or move it before the outer iteration"
-                )
+        if kind.enclosing not in inside:
+            inside[kind.enclosing] = reachable([kind.enclosing], graph)
+        if edge.sender not in inside[kind.enclosing]:
+            raise IterationError(
+                f"iteration {edge.receiver!r} is inside the body of {kind.enclosing!r} but starts from "
+                f"{edge.sender!r}, which is outside, so it would run once instead of once per round: start it from a "
+                "stream that depends on the body's argument, or move it before the outer iteration"
+            )
 
 
 def _check_iterations_are_bounded(plan: Plan, cycles: Cycles) -> None:
@@ -113,30 +118,35 @@ def _check_iterations_are_bounded(plan: Plan, cycles: Cycles) -> None:
     # That of a source that finds splits ends with the source.
     endless = [e for e in plan.edges if e.endless and not plan.operators[e.receiver].kind.is_source]
     unbounded |= {e.receiver: f"loop {e.loop!r} is endless" for e in endless}
-    for start, reason in unbounded.items():
-        behind = reachable([start], graph)
-        for loops in cycles.loops:
-            if loops.in_rounds and not behind.isdisjoint(loops.operators):
-                raise IterationError(
-                    f"{_what(loops)} never receives all of its input, because {reason}: "
-                    "iterate over a bounded source, or use flow.loop"
-                )
+    iterations = {name: loops for loops in cycles.loops if loops.in_rounds for name in loops.operators}
+    seen: set[str] = set()
+    for start, reason in unbounded.items() if iterations else ():
+        behind = reachable([start], graph, seen)
+        seen |= behind
+        if hit := {iterations[name].name: iterations[name] for name in behind & iterations.keys()}:
+            loops = next(loops for loops in cycles.loops if loops.name in hit)
+            raise IterationError(
+                f"{_what(loops)} never receives all of its input, because {reason}: "
+                "iterate over a bounded source, or use flow.loop"
+            )
 
 
 def _check_ways_out(plan: Plan) -> None:
     unlimited = [edge for edge in plan.edges if not _is_limited(plan, edge)]
     # An iteration ends with an empty round, even if no stream leaves it.
     free = [edge for edge in unlimited if edge.loop != edge.receiver]
-    for members in cyclic_components(successors(plan.operators, free)):
-        exits = [e for e in plan.edges if e.sender in members and e.receiver not in members and e.output != "dead"]
-        if not exits:
+    found = cyclic_components(successors(plan.operators, free))
+    part_of = {name: number for number, members in enumerate(found) for name in members}
+    left = {part_of.get(e.sender) for e in plan.edges if e.output != "dead" and not _is_within(e, part_of)}
+    for number, members in enumerate(found):
+        if number not in left:
             raise NoWayOutError(
-                f"loop {_loops(free, members)[0]!r} has no way out: give it max_rounds=, let a stream leave it, "
+                f"loop {_loops(members, free)[0]!r} has no way out: give it max_rounds=, let a stream leave it, "
                 "or declare it endless=True if it is never meant to run dry"
             )
     one_for_one = [edge for edge in unlimited if _is_one_for_one(plan, edge)]
     for members in cyclic_components(successors(plan.operators, one_for_one)):
-        loop = _loops(one_for_one, members)[0]
+        loop = _loops(members, one_for_one)[0]
         fix = "give it rounds= or until=" if loop in plan.operators else "give it max_rounds=, declare it endless=True"
         raise NoWayOutError(
             f"loop {loop!r} has no way out: in {_list(members)} each record becomes one, so records go round for "
@@ -144,8 +154,14 @@ def _check_ways_out(plan: Plan) -> None:
         )
 
 
-def _loops(edges: list[Edge], members: list[str]) -> list[str | None]:
+def _is_within(edge: Edge, part_of: Mapping[str, int]) -> bool:
+    """Whether both ends of an edge are in the same part."""
+    return edge.sender in part_of and part_of[edge.sender] == part_of.get(edge.receiver)
+
+
+def _loops(operators: list[str], edges: list[Edge]) -> list[str | None]:
     """The loops whose back edges lead from one of these operators to another."""
+    members = set(operators)
     return [e.loop for e in edges if e.is_back and e.sender in members and e.receiver in members]
 
 

@@ -7,7 +7,7 @@ strongly connected around another head without its back edges is inside both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -63,21 +63,31 @@ class Cycles(Struct, frozen=True):
 def find_cycles(plan: Plan) -> Cycles:
     """The loops of a plan and how its iterations nest."""
     found = cyclic_components(successors(plan.operators, plan.edges))
-    return Cycles(tuple(_loops(plan, members) for members in found), _nest(plan))
+    loops = tuple(_loops(*each) for each in zip(found, entering_each(found, plan.edges), strict=True))
+    return Cycles(loops, _nest(plan))
 
 
 def successors(operators: Iterable[str], edges: Iterable[Edge]) -> dict[str, list[str]]:
     """The graph of these operators and edges; edges with an end elsewhere are left out."""
-    graph: dict[str, list[str]] = {operator: [] for operator in operators}
+    graph: dict[str, dict[str, None]] = {operator: {} for operator in operators}
     for edge in edges:
-        if edge.sender in graph and edge.receiver in graph and edge.receiver not in graph[edge.sender]:
-            graph[edge.sender].append(edge.receiver)
-    return graph
+        if edge.sender in graph and edge.receiver in graph:
+            graph[edge.sender][edge.receiver] = None
+    return {operator: list(following) for operator, following in graph.items()}
 
 
-def _loops(plan: Plan, operators: list[str]) -> Loops:
+def entering_each(components: Sequence[Sequence[str]], edges: Iterable[Edge]) -> list[list[Edge]]:
+    """For each component, the edges that enter its operators, from within and from outside."""
+    found: list[list[Edge]] = [[] for _ in components]
+    of_operator = {name: found[number] for number, members in enumerate(components) for name in members}
+    for edge in edges:
+        if (entering := of_operator.get(edge.receiver)) is not None:
+            entering.append(edge)
+    return found
+
+
+def _loops(operators: list[str], entering: list[Edge]) -> Loops:
     members = set(operators)
-    entering = [edge for edge in plan.edges if edge.receiver in members]
     back_edges = tuple(edge for edge in entering if edge.is_back and edge.sender in members)
     return Loops(
         name="+".join(sorted({edge.loop for edge in back_edges if edge.loop is not None})) or operators[0],
@@ -89,26 +99,25 @@ def _loops(plan: Plan, operators: list[str]) -> Loops:
 
 def _nest(plan: Plan) -> dict[str, tuple[str, ...]]:
     paths: dict[str, tuple[str, ...]] = dict.fromkeys(plan.operators, ())
-    work: list[tuple[Iterable[str], tuple[Edge, ...]]] = [(plan.operators, plan.edges)]
+    work: list[tuple[Iterable[str], Sequence[Edge]]] = [(plan.operators, plan.edges)]
     while work:
         operators, edges = work.pop()
-        for members in cyclic_components(successors(operators, edges)):
+        components = cyclic_components(successors(operators, edges))
+        for members, entering in zip(components, entering_each(components, edges), strict=True):
             heads = [name for name in members if plan.operators[name].kind.in_rounds]
             if not heads:
                 continue
-            head = _outermost(plan, heads, set(members))
+            head = _outermost(heads, set(members), entering)
             for name in members:
                 paths[name] = (*paths[name], head)
-            work.append((members, tuple(edge for edge in edges if edge.loop != head)))
+            work.append((members, [edge for edge in entering if edge.loop != head]))
     return paths
 
 
-def _outermost(plan: Plan, heads: list[str], members: set[str]) -> str:
+def _outermost(heads: list[str], members: set[str], entering: list[Edge]) -> str:
     """The head of the outermost iteration: the only one that starts from outside."""
-    starts = {
-        head: [e.sender in members for e in plan.edges if e.receiver == head and e.input == "start"] for head in heads
-    }
-    from_outside = [head for head in heads if not all(starts[head])]
+    started = {edge.receiver for edge in entering if edge.input == "start" and edge.sender not in members}
+    from_outside = [head for head in heads if head in started]
     if len(from_outside) != 1:
         names = " and ".join(map(repr, from_outside or heads))
         raise IterationError(

@@ -47,6 +47,7 @@ def components(successors: Mapping[V, Collection[V]]) -> list[list[V]]:
     """
     # Kosaraju: starting where a search of the graph finished last, a search of the reversed graph stays in a component.
     predecessors = reverse(successors)
+    place = {vertex: number for number, vertex in enumerate(successors)}
     found: list[list[V]] = []
     placed: set[V] = set()
     for root in upstream_first(successors):
@@ -54,7 +55,7 @@ def components(successors: Mapping[V, Collection[V]]) -> list[list[V]]:
             continue
         members = reachable([root], predecessors, placed)
         placed |= members
-        found.append([vertex for vertex in successors if vertex in members] if len(members) > 1 else [root])
+        found.append(sorted(members, key=place.__getitem__))
     return found
 
 

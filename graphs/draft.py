@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -59,6 +60,7 @@ class Draft(Struct):
 
     - enclosing: the iterations whose bodies are being written right now, outermost first.
     - warned: the outputs that the user has been warned about.
+    - numbers: base of automatic names -> the last number that one has.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Draft(Struct):
     resources: set[str] = set()
     enclosing: list[str] = []
     warned: set[tuple[str, str]] = set()
+    numbers: dict[str, int] = {}
 
     def add(self, operator: Operator, inputs: Mapping[str, tuple[Tail, ...]]) -> None:
         """Add an operator and connect its inputs. Raises and changes nothing if its name is taken."""
@@ -109,8 +112,10 @@ class Draft(Struct):
                     "give it name=, or use a named function"
                 )
             return check_name(name, "operator")
-        taken = {*self.operators, *self.loops, *self.constants, *self.versions, *self.resources}
+        taken = ChainMap[str, Any](
+            self.operators, self.loops, self.constants, self.versions, dict.fromkeys(self.resources)
+        )
         label = kind.label
         if label is None or name_fault(label) is not None:
-            return automatic_name(kind.base_name, taken)
-        return label if label not in taken else automatic_name(label, taken)
+            return automatic_name(kind.base_name, taken, self.numbers)
+        return label if label not in taken else automatic_name(label, taken, self.numbers)

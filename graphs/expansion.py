@@ -203,8 +203,9 @@ def _chains(layout: _Layout) -> dict[str, str]:
     first: dict[str, str] = {}
     for name in layout.plan.operators:
         start = name
-        while start in before:
+        while start in before and start not in first:
             start = before[start]
+        start = first.get(start, start)
         first[name] = start
     return first
 
@@ -301,10 +302,15 @@ def _components(
     graph: dict[TaskId, list[TaskId]] = {task: [] for task in tasks}
     for channel in dict.fromkeys((channel.sender, channel.receiver) for channel in channels):
         graph[channel[0]].append(channel[1])
+    components = cyclic_components(graph)
+    part_of = {task: number for number, members in enumerate(components) for task in members}
+    backs: list[list[Channel]] = [[] for _ in components]
+    for channel in channels.values():
+        part = part_of.get(channel.id.sender) if channel.is_back else None
+        if part is not None and part == part_of.get(channel.id.receiver):
+            backs[part].append(channel)
     found: dict[str, Component] = {}
-    for members in cyclic_components(graph):
-        inside = set(members)
-        back = [c for c in channels.values() if c.is_back and c.id.sender in inside and c.id.receiver in inside]
+    for members, back in zip(components, backs, strict=True):
         name = numbered("+".join(sorted({str(channel.edge.loop) for channel in back})), found)
         entered = {channel.id.receiver for channel in back}
         found[name] = Component(

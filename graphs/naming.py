@@ -57,13 +57,15 @@ def name_fault(name: str) -> str | None:
     return None
 
 
-def automatic_name(base: str, taken: Container[str]) -> str:
-    """The first of base-1, base-2, ... that is free.
+def automatic_name(base: str, taken: Container[str], given: dict[str, int]) -> str:
+    """The first of base-1, base-2, ... that is free. `given`: base -> the last number that was given, to go on from.
 
-    >>> automatic_name("map", {"map-1"})
-    'map-2'
+    >>> automatic_name("map", {"map-1"}, given := {}), given
+    ('map-2', {'map': 2})
     """
-    return next(name for name in (f"{base}-{number}" for number in count(1)) if name not in taken)
+    number = next(number for number in count(given.get(base, 0) + 1) if f"{base}-{number}" not in taken)
+    given[base] = number
+    return f"{base}-{number}"
 
 
 def numbered(base: str, taken: Container[str]) -> str:

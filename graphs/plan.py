@@ -128,12 +128,18 @@ class Plan(Struct, frozen=True, dict=True):
     @cached_property
     def trips(self) -> Mapping[str, Trip]:
         """Loop -> the effect of one trip on the hops of a record. Loops without an effect are left out."""
-        limits, digits = _limits(self.edges), digits_of(self.edges)
-        bodies = {loop: _body(loop, self.edges) for loop in limits}
-        found = {
-            loop: Trip(digits.get(loop), tuple(digits[inner] for inner in digits if _is_within(inner, loop, bodies)))
-            for loop in limits
-        }
+        ways, digits = _Ways(self.edges), digits_of(self.edges)
+        bodies = {loop: ways.body(loop) for loop in ways.back}
+        # Each loop that counts its rounds, at one of its heads: a loop within another has its heads in that one's body.
+        counted: dict[str, list[str]] = {}
+        for loop in digits:
+            counted.setdefault(next(iter(bodies[loop].heads)), []).append(loop)
+        place = {loop: number for number, loop in enumerate(digits)}
+        found: dict[str, Trip] = {}
+        for loop, body in bodies.items():
+            inner = [name for operator in body.operators for name in counted.get(operator, ())]
+            within = sorted((name for name in inner if _is_within(name, loop, bodies)), key=place.__getitem__)
+            found[loop] = Trip(digits.get(loop), tuple(digits[name] for name in within))
         return {loop: trip for loop, trip in found.items() if trip.digit is not None or trip.within}
 
 
@@ -154,16 +160,7 @@ def _limits(edges: Sequence[Edge]) -> dict[str, int | None]:
 
 def operators_round(loop: str, edges: Sequence[Edge]) -> frozenset[str]:
     """The operators that a record may pass on a trip round a loop, those of the loops within it included."""
-    body = _body(loop, edges)
-    found = set(body.heads)
-    ahead = list(body.heads)
-    while ahead:
-        operator = ahead.pop()
-        following = {edge.receiver for edge in edges if edge.sender == operator and edge.loop != loop} - found
-        found |= following
-        ahead += following
-    # A source of records that join the loop leads to its back edges, and no trip passes it.
-    return body.operators & found
+    return _Ways(edges).round(loop)
 
 
 def loops_of_edges(edges: Sequence[Edge]) -> dict[str, str]:
@@ -181,14 +178,20 @@ def loops_of_edges(edges: Sequence[Edge]) -> dict[str, str]:
     >>> loops_of_edges(flow.plan().edges)
     {'body.false->head.in': 'again', 'head.out->body.in': 'again'}
     """
-    loops = list(dict.fromkeys(edge.loop for edge in edges if edge.loop is not None))
-    straight = [(operators_round(loop, [e for e in edges if e.loop in (None, loop)]), loop) for loop in loops]
+    ways = _Ways(edges)
+    straight = [(ways.round(loop, is_straight=True), loop) for loop in ways.back]
     trips = sorted(straight, key=lambda trip: len(trip[0]))
-    trips += sorted(((operators_round(loop, edges), loop) for loop in loops), key=lambda trip: len(trip[0]))
+    trips += sorted(((ways.round(loop), loop) for loop in ways.back), key=lambda trip: len(trip[0]))
+    # Operator -> the trips that pass it, by their places in that order.
+    passing: dict[str, list[int]] = {}
+    for number, (operators, _) in enumerate(trips):
+        for operator in operators:
+            passing.setdefault(operator, []).append(number)
     found: dict[str, str] = {}
     for edge in edges:
-        around = (loop for operators, loop in trips if {edge.sender, edge.receiver} <= operators)
-        loop = edge.loop or next(around, None)
+        around = (number for number in passing.get(edge.sender, ()) if edge.receiver in trips[number][0])
+        number = next(around, None)
+        loop = edge.loop or (None if number is None else trips[number][1])
         if loop is not None:
             found[edge.name] = loop
     return found
@@ -199,17 +202,53 @@ class _Body(NamedTuple):
     operators: frozenset[str]
 
 
-def _body(loop: str, edges: Sequence[Edge]) -> _Body:
-    """The operators of a trip round the loop: its heads, and all that lead to its back edges without passing a head."""
-    heads = frozenset(edge.receiver for edge in edges if edge.loop == loop)
-    found = set(heads)
-    waiting = [edge.sender for edge in edges if edge.loop == loop]
-    while waiting:
-        operator = waiting.pop()
-        if operator not in found:
-            found.add(operator)
-            waiting += [edge.sender for edge in edges if edge.receiver == operator]
-    return _Body(heads, frozenset(found))
+class _Ways:
+    """The edges of a graph, by their ends.
+
+    - entering, leaving: operator -> the edges that enter or leave it. back: loop -> its back edges.
+    """
+
+    def __init__(self, edges: Sequence[Edge]) -> None:
+        self.entering: dict[str, list[Edge]] = {}
+        self.leaving: dict[str, list[Edge]] = {}
+        self.back: dict[str, list[Edge]] = {}
+        for edge in edges:
+            self.entering.setdefault(edge.receiver, []).append(edge)
+            self.leaving.setdefault(edge.sender, []).append(edge)
+            if edge.loop is not None:
+                self.back.setdefault(edge.loop, []).append(edge)
+
+    def body(self, loop: str, *, is_straight: bool = False) -> _Body:
+        """The operators of a trip: its heads, and all that lead to its back edges without passing a head.
+
+        `is_straight`: on a trip that takes no back edge of another loop.
+        """
+        back = self.back.get(loop, ())
+        heads = frozenset(edge.receiver for edge in back)
+        found = set(heads)
+        waiting = [edge.sender for edge in back]
+        while waiting:
+            operator = waiting.pop()
+            if operator not in found:
+                found.add(operator)
+                edges = self.entering.get(operator, ())
+                waiting += [edge.sender for edge in edges if not is_straight or edge.loop in (None, loop)]
+        return _Body(heads, frozenset(found))
+
+    def round(self, loop: str, *, is_straight: bool = False) -> frozenset[str]:
+        """What a record may pass on such a trip."""
+        body = self.body(loop, is_straight=is_straight)
+        found = set(body.heads)
+        ahead = list(body.heads)
+        while ahead:
+            for edge in self.leaving.get(ahead.pop(), ()):
+                is_taken = edge.loop is None if is_straight else edge.loop != loop
+                # What is outside the body leads to none of its back edges without passing a head.
+                if is_taken and edge.receiver in body.operators and edge.receiver not in found:
+                    found.add(edge.receiver)
+                    ahead.append(edge.receiver)
+        # A source of records that join the loop leads to its back edges, and no trip passes it.
+        return frozenset(found)
 
 
 def _is_within(inner: str, outer: str, bodies: Mapping[str, _Body]) -> bool:

@@ -74,6 +74,7 @@ class OpenCut(Struct):
     """An open epoch, as the coordinator sees it.
 
     - opened_ms: when it began. progress_ms: when its remaining work last shrank.
+    - owing: the tasks that have not acknowledged, and whose last state does not stand for that.
     - remaining: task -> what it still has to do, as last reported.
     - base: the cut since which its tasks write what changed.
     - dropped: the cuts that its manifest gives up; states: the files that it names. Set when that is composed.
@@ -87,6 +88,7 @@ class OpenCut(Struct):
     progress_ms: int
     request: Request | None = None
     reports: dict[TaskId, Report] = {}
+    owing: set[TaskId] = set()
     is_being_recorded: bool = False
     base: Epoch | None = None
     dropped: tuple[Epoch, ...] = ()
@@ -145,7 +147,8 @@ class Lead(Protocol):
 class Coordinator:
     """The epochs of one attempt. To break a rule for a test, a subclass replaces `state_files_class`.
 
-    - senders: the tasks that get barriers from others, with these; all others get a trigger.
+    - live_senders: the tasks that get barriers from others, with the number of these that have not ended; all others
+      get a trigger.
     - ended: the tasks that have ended, with their last reports.
     - unpublished: what complete cuts list and their tasks have not published yet.
     - retry_at_ms: when a request for a cut between two rounds that has failed is tried again, by its id.
@@ -164,8 +167,8 @@ class Coordinator:
         self.attempt = supervisor.attempt
         self.options = supervisor.snapshots
         self.probes = Probes(deployment, self.options, now_ms)
-        self.senders = {
-            task.id: {channel.id.sender for channel in task.inputs}
+        self.live_senders = {
+            task.id: len({channel.id.sender for channel in task.inputs})
             for task in deployment.tasks.values()
             if not (task.is_source or task.is_head)
         }
@@ -280,19 +283,31 @@ class Coordinator:
         if cut is None:
             return []
         cut.reports[task] = report
+        cut.owing.discard(task)
         cut.progress_ms = now_ms
         return self._record_if_acknowledged(cut, now_ms)
 
     def _on_task_ended(self, task: TaskId, end: AcknowledgeEnd, now_ms: int) -> list[Order]:
         """A task has ended; its last state is durable and stands for every epoch that it had not captured."""
+        left = self._left_alone_by(task)
         self.ended[task] = end
         orders: list[Order] = []
         for cut in list(self.open.values()):
             cut.progress_ms = now_ms
+            if end.stands_for(cut.epoch, is_probe=cut.mode.is_probe):
+                cut.owing.discard(task)
             closing = self._record_if_acknowledged(cut, now_ms)
-            left = [] if closing else [t for t in self._left_alone() if task in self.senders[t]]
-            orders += closing + [self._trigger(t, cut) for t in left]
+            orders += closing or [self._trigger(t, cut) for t in left if t not in self.ended]
         return orders
+
+    def _left_alone_by(self, task: TaskId) -> list[TaskId]:
+        """The tasks whose last live sender was this one, which has ended."""
+        receivers = dict.fromkeys(channel.id.receiver for channel in self.deployment.tasks[task].outputs)
+        fed = [receiver for receiver in receivers if receiver in self.live_senders]
+        if task not in self.ended:
+            for receiver in fed:
+                self.live_senders[receiver] -= 1
+        return [receiver for receiver in fed if self.live_senders[receiver] == 0]
 
     def _on_decline(self, task: TaskId, decline: Decline, now_ms: int) -> list[Order]:
         """A task cannot take part in the epoch. If that was to be expected, it is no failure of the attempt."""
@@ -441,13 +456,14 @@ class Coordinator:
     def start(self, mode: Mode, now_ms: int, request: Request | None = None) -> list[Order]:
         """Open an epoch."""
         cut = OpenCut(self.next_epoch, mode, now_ms, now_ms, request, base=self._base(mode))
+        cut.owing = {task for task in self.deployment.tasks if not self._is_stood_for(task, cut)}
         if request is not None:
             self.retry_at_ms.pop(request.id, None)
         self.next_epoch = self.chain.pipeline.epoch_after(self.next_epoch)
         self.open[cut.epoch] = cut
         if not mode.is_probe:
             self.last_start_ms = now_ms
-        starts = [*(task for task in self.deployment.tasks if task not in self.senders), *self._left_alone()]
+        starts = [*(task for task in self.deployment.tasks if task not in self.live_senders), *self._left_alone()]
         triggers = [self._trigger(task, cut) for task in starts if task not in self.ended]
         return [*triggers, *self._record_if_acknowledged(cut, now_ms)]
 
@@ -465,9 +481,12 @@ class Coordinator:
 
     def _left_alone(self) -> list[TaskId]:
         """Tasks that are still busy with timers or calls although all their senders have ended: they get no barrier."""
-        return [
-            task for task, senders in self.senders.items() if task not in self.ended and senders <= self.ended.keys()
-        ]
+        return [task for task, live in self.live_senders.items() if live == 0 and task not in self.ended]
+
+    def _is_stood_for(self, task: TaskId, cut: OpenCut) -> bool:
+        """Whether the last state of a task stands for its acknowledgement."""
+        end = self.ended.get(task)
+        return end is not None and end.stands_for(cut.epoch, is_probe=cut.mode.is_probe)
 
     def _start_final(self, now_ms: int) -> list[Order]:
         if any(not cut.mode.is_probe for cut in self.open.values()):
@@ -476,8 +495,7 @@ class Coordinator:
         return self.start(Mode.ALIGNED, now_ms)
 
     def _reports(self, cut: OpenCut) -> dict[TaskId, Report]:
-        is_probe = cut.mode.is_probe
-        last = {t: end.report for t, end in self.ended.items() if end.stands_for(cut.epoch, is_probe=is_probe)}
+        last = {task: end.report for task, end in self.ended.items() if self._is_stood_for(task, cut)}
         return {**last, **cut.reports}
 
     def _record_if_acknowledged(self, cut: OpenCut, now_ms: int) -> list[Order]:
@@ -485,16 +503,14 @@ class Coordinator:
 
         A probe has no manifest: what its tasks counted is read at once.
         """
-        if cut.is_being_recorded or cut.epoch not in self.open:
-            return []
-        reports = self._reports(cut)
-        if len(reports) < len(self.deployment.tasks):
+        if cut.is_being_recorded or cut.owing or cut.epoch not in self.open:
             return []
         if cut.mode.is_probe:
             del self.open[cut.epoch]
-            return self.probes.read(reports, self.ended)
+            return self.probes.read(self._reports(cut), self.ended)
         if self._is_recording():
             return []
+        reports = self._reports(cut)
         cut.is_being_recorded = True
         files = {task: cut.epoch if task in cut.reports else None for task in reports}
         kept = self._kept_with(cut)
@@ -516,8 +532,7 @@ class Coordinator:
 
     def _give_up(self, cut: OpenCut, now_ms: int) -> list[Order]:
         """Give up a stalled epoch, and report what it was waiting for."""
-        reports = self._reports(cut)
-        owing = sorted(task for task in self.deployment.tasks if task not in reports)
+        owing = sorted(cut.owing)
         named = [f"{task} ({cut.remaining.get(task, 'not reached')})" for task in owing[:TASKS_NAMED_MAX]]
         others = [f"{len(owing) - TASKS_NAMED_MAX} others"] if len(owing) > TASKS_NAMED_MAX else []
         waiting = f"it was waiting for {', '.join(named + others)}" if owing else "its manifest waited for another one"

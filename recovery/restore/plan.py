@@ -19,7 +19,7 @@ with such a hook, or in a loop, is refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from backedge.graphs.deployment import Channel, Deployment, Task
 from backedge.graphs.expansion import with_channels
 from backedge.graphs.ids import RESTORED_SENDER, ChannelId, Epoch, TaskId, prepared_by
-from backedge.graphs.plan import Routing
+from backedge.graphs.plan import Edge, Routing
 from backedge.graphs.routing import groups_of_task
 from backedge.recovery.protocol.protocol_errors import RescaleError
 from backedge.recovery.restore.outline import CutOutline, TaskOutline
@@ -142,10 +142,13 @@ def with_unpublished(
     Tasks publish them before any of them runs, each for its own sinks. Any task can publish what another has prepared.
     """
     found = dict(plans)
+    holding: dict[str, list[TaskId]] = {}
+    for task in deployment.tasks.values():
+        for operator in task.operators:
+            holding.setdefault(operator, []).append(task.id)
     for name in unpublished:
         sink, index = prepared_by(name)
-        holders = [task.id for task in deployment.tasks.values() if sink in task.operators]
-        if not holders:
+        if (holders := holding.get(sink)) is None:
             raise LookupError(f"transaction {name!r} belongs to sink {sink!r}, which this deployment does not have")
         holder = holders[index % len(holders)]
         plan = found[holder] or RestorePlan(holder)
@@ -164,6 +167,8 @@ class RestorePlanning:
             for operator in task.operators:
                 self.old.setdefault(operator, {})[id.index] = id
         self.loops = {id: component.name for component in deployment.components for id in component.tasks}
+        self._moving: dict[str, _Moving] = {}
+        self._ends: dict[str, set[bool]] = {}
         self.is_same = cut.edge_names is None and cut.tasks.keys() == deployment.tasks.keys()
 
     def plans(self) -> dict[TaskId, RestorePlan]:
@@ -230,22 +235,24 @@ class RestorePlanning:
         if self._keeps_parallelism(operator):
             return KeptState(old[index])
         parallelism = self.deployment.parallelism[operator]
-        tasks = tuple(old[former] for former in sorted(old))
-        outlines = [self.cut.tasks[id].operators[operator] for id in tasks]
-        splits = sorted((name, at) for outline in outlines for name, at in outline.splits.items())
-        waiting = {id: place for id in tasks if (place := _place_among_heirs(id.index, len(old), index, parallelism))}
+        if operator not in self._moving:
+            self._moving[operator] = _moving(operator, old, self.cut)
+        moving = self._moving[operator]
+        waiting = {
+            id: place
+            for id in moving.tasks[_former_of_heir(index, parallelism, len(old))]
+            if (place := _place_among_heirs(id.index, len(old), index, parallelism))
+        }
         return MovedState(
             index=index,
             parallelism=parallelism,
             groups=groups_of_task(index, parallelism),
             keyed=tuple(waiting),
             waiting=waiting,
-            whole=tasks if any(outline.has_whole for outline in outlines) else (),
-            transactions=()
-            if index
-            else tuple(id for id, outline in zip(tasks, outlines, strict=True) if outline.has_transactions),
-            splits=dict(splits[index::parallelism]),
-            records=0 if index else sum(outline.records for outline in outlines),
+            whole=moving.whole,
+            transactions=() if index else moving.transactions,
+            splits=dict(moving.splits[index::parallelism]),
+            records=0 if index else moving.records,
         )
 
     def _ended(self) -> set[TaskId]:
@@ -274,8 +281,12 @@ class RestorePlanning:
             old = self.old[operator]
             kept = self._keeps_parallelism(operator)
             begins_again = operator in self.cut.dropped and self.deployment.plan.operators[operator].kind.is_source
-            former = [old[task.index]] if kept else old.values()
-            found |= {self.cut.tasks[id].ended and not begins_again for id in former}
+            if kept:
+                found.add(self.cut.tasks[old[task.index]].ended and not begins_again)
+            else:
+                if operator not in self._ends:
+                    self._ends[operator] = {self.cut.tasks[id].ended and not begins_again for id in old.values()}
+                found |= self._ends[operator]
         return found
 
     def _refuse_to_go_on(self, task: Task) -> None:
@@ -310,21 +321,29 @@ class RestorePlanning:
             else:
                 names = self.cut.edge_names or {}
                 moved.setdefault(names.get(channel.edge, channel.edge), []).append(channel)
+        receivers: dict[str, dict[int, TaskId]] = {name: {} for name in moved}
+        for channel in self.deployment.channels if moved else ():
+            if channel.edge in moved:
+                receivers[channel.edge][channel.receiver.index] = channel.receiver
         found: dict[TaskId, list[MovedLog]] = {}
-        for edge, channels in moved.items():
-            for receiver, log in self._moved(edge, channels):
+        edges = {edge.name: edge for edge in self.deployment.plan.edges}
+        for name, channels in moved.items():
+            for receiver, log in self._moved(edges[name], channels, receivers[name]):
                 found.setdefault(receiver, []).append(log)
         return kept, found
 
-    def _moved(self, name: str, channels: list[ChannelId]) -> Iterable[tuple[TaskId, MovedLog]]:
-        edge = next(edge for edge in self.deployment.plan.edges if edge.name == name)
-        receivers = {c.receiver.index: c.receiver for c in self.deployment.channels if c.edge == name}
+    def _moved(
+        self, edge: Edge, channels: Sequence[ChannelId], receivers: Mapping[int, TaskId]
+    ) -> Iterable[tuple[TaskId, MovedLog]]:
+        name = edge.name
         if self._keeps_parallelism(edge.receiver):
             # A task keeps the records that were sent to it. If they were distributed, a task that has ended could get
             # some.
-            for index in sorted({channel.receiver.index for channel in channels}):
-                of_task = tuple(channel for channel in channels if channel.receiver.index == index)
-                yield receivers[index], MovedLog(name, of_task, None)
+            of_tasks: dict[int, list[ChannelId]] = {}
+            for channel in channels:
+                of_tasks.setdefault(channel.receiver.index, []).append(channel)
+            for index, of_task in sorted(of_tasks.items()):
+                yield receivers[index], MovedLog(name, tuple(of_task), None)
             return
         if edge.routing is Routing.BROADCAST:
             batches = sum(count for task in self.cut.tasks.values() for c, count in task.logs.items() if c.edge == name)
@@ -332,8 +351,31 @@ class RestorePlanning:
                 f"edge '{name}' broadcasts, and its log holds {batches} batches, which cannot be distributed "
                 "again; restore with the former parallelism, or from a cut in which that loop is empty"
             )
+        log = MovedLog(name, tuple(channels), len(receivers))
         for receiver in receivers.values():
-            yield receiver, MovedLog(name, tuple(channels), len(receivers))
+            yield receiver, log
+
+
+class _Moving(Struct, frozen=True):
+    """What the former tasks of an operator have that moves, for all tasks that it moves to."""
+
+    tasks: tuple[TaskId, ...]
+    whole: tuple[TaskId, ...]
+    transactions: tuple[TaskId, ...]
+    splits: list[tuple[str, bytes]]
+    records: int
+
+
+def _moving(operator: str, old: Mapping[int, TaskId], cut: CutOutline) -> _Moving:
+    tasks = tuple(old[former] for former in sorted(old))
+    outlines = [cut.tasks[id].operators[operator] for id in tasks]
+    return _Moving(
+        tasks=tasks,
+        whole=tasks if any(outline.has_whole for outline in outlines) else (),
+        transactions=tuple(id for id, outline in zip(tasks, outlines, strict=True) if outline.has_transactions),
+        splits=sorted((name, at) for outline in outlines for name, at in outline.splits.items()),
+        records=sum(outline.records for outline in outlines),
+    )
 
 
 def _logged(tasks: Iterable[TaskOutline]) -> list[ChannelId]:
@@ -343,6 +385,15 @@ def _logged(tasks: Iterable[TaskOutline]) -> list[ChannelId]:
         for channel in sorted(task.logs, key=lambda channel: not channel.restored):
             found.setdefault(channel._replace(restored=False))
     return list(found)
+
+
+def _former_of_heir(index: int, parallelism: int, formerly: int) -> slice:
+    """The former tasks whose key groups a task may inherit.
+
+    >>> [_former_of_heir(index, 3, 2) for index in range(3)]
+    [slice(0, 1, None), slice(0, 2, None), slice(1, 2, None)]
+    """
+    return slice(index * formerly // parallelism, -(-(index + 1) * formerly // parallelism))
 
 
 def _place_among_heirs(former: int, formerly: int, index: int, parallelism: int) -> tuple[int, int] | None:
