@@ -48,7 +48,7 @@ test-all: setup   ## the long tests too: hundreds of drawn flows, an hour
 	$(PYTHON_IN_VENV) -m tests.spark.java_classes
 	$(PYTHON_IN_VENV) -m pytest --durations=20 $(THREE_FILES_AT_A_TIME)
 
-BENCHES = core loop watch hop count columns snapshot increments start recover calls received crawl rescale restore superstep versions audit pagerank components paths kmeans sgd
+BENCHES = core loop watch hop count columns snapshot increments start recover calls received crawl rescale restore superstep versions audit pagerank components paths kmeans sgd scale
 
 bench: setup      ## every figure beside its peers: half an hour on an idle machine
 	@$(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \

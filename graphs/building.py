@@ -75,12 +75,13 @@ def hash_of_structure(
 
 
 def _check_ends(draft: Draft) -> None:
+    read = {c.tail.loop for c in draft.connections if c.tail.output == "out"}
     for loop in draft.loops.values():
         if loop.fed is None:
             raise OpenLoopError(
                 f"loop {loop.name!r} is never fed: call feed(stream) on it, with the stream that closes the loop"
             )
-        if not any(c.tail.loop == loop.name and c.tail.output == "out" for c in draft.connections):
+        if loop.name not in read:
             raise UnreadLoopError(
                 f"loop {loop.name!r} is fed but never read: merge it into the stream that its records return to"
             )

@@ -33,6 +33,7 @@ from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.rate import Rate
 from backedge.recovery.protocol.reliable_line import LineEnd, Said
+from backedge.recovery.restore.plan import RestorePlan
 from backedge.recovery.stores.task_files import TaskFiles
 
 MESSAGES_MAX = 512
@@ -105,10 +106,13 @@ class Switchboard:
         self._links = self._mailbox.links({name: arrival.address for name, arrival in arrivals.items()})
         self._lines = {name: LineEnd() for name in arrivals}
         peers = _peers(deployment)
+        of_actors: dict[str, dict[TaskId, RestorePlan | None]] = {}
+        for task, part in parts.items():
+            of_actors.setdefault(deployment.tasks[task].actor, {})[task] = part
         for name in arrivals:
             addresses = {SUPERVISOR: self._mailbox.address}
             addresses |= {peer: arrivals[peer].address for peer in peers.get(name, ())}
-            restores = {task: part for task, part in parts.items() if deployment.tasks[task].actor == name}
+            restores = of_actors.get(name, {})
             read = {task for part in restores.values() if part is not None for task in part.tasks}
             needed = {task: files[task] for task in read}
             begin = Begin(

@@ -1,0 +1,95 @@
+"""How time and memory grow with the graph and with the state, without Ray: the exponents matter, and not the times.
+
+Graphs, of three shapes (`scale_of_graphs.py`): operators of 100 tasks each, with a hundred channels for a task; as many
+operators as tasks; ten operators with all tasks, of which one edge is all to all. A process for each size takes every
+step of a run that is no task's own: from the declaration of the flow to its plan, checks and tasks; the claim of an
+attempt; an epoch with an acknowledgement from each task; a probe; the end of all tasks; a restore, with the same and
+with other numbers of tasks; its manifest, written and read.
+
+Keyed state (`scale_of_keys.py`): numbers by key in one task, captured, written, changed, written as a delta, read with
+it, and read by one of two tasks; and the same of a table of columns.
+
+Figures are CPU seconds at the largest size. `exponents` has the slope of each step between the largest two sizes, over
+tasks and channels or over keys, on logarithms: 1 is linear. A step below 10 ms at the smaller size has none.
+The limit applies to every exponent. With --records, sizes are cut to so many tasks and keys: for a short trial.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.measuring import Limit, Report, Samples
+from bench.options import Options
+
+EXPONENT_MAX = 1.5
+"""Memory that no cache holds makes equal work dearer, and the machine may be busy: linear steps have up to 1.4."""
+SECONDS_MIN = 0.01
+TASKS = (100, 1_000, 3_000, 10_000)
+KEYS = (100_000, 1_000_000, 10_000_000)
+ROWS = (125_000, 1_250_000, 12_500_000)
+SIZES: Mapping[str, tuple[str, Sequence[int]]] = {
+    "stages": ("graphs", TASKS),
+    "operators": ("graphs", TASKS),
+    "wide": ("graphs", TASKS),
+    "values": ("keys", KEYS),
+    "columns": ("keys", ROWS),
+}
+
+
+def run(options: Options) -> Report:
+    """Measure each size in a process of its own, once."""
+    found = {
+        case: [measure(of, case, size) for size in sizes if options.records is None or size <= options.records]
+        for case, (of, sizes) in SIZES.items()
+    }
+    return judged(found)
+
+
+def measure(of: str, case: str, size: int) -> dict[str, Any]:
+    """The figures of one size."""
+    command = [sys.executable, "-m", f"bench.scale_of_{of}", case, str(size)]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
+
+
+def judged(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Report:
+    """The report: times at the largest size, exponents and memory."""
+    figures: dict[str, Samples] = {}
+    exponents: dict[str, float] = {}
+    peaks_mb: dict[str, int] = {}
+    for case, sizes in found.items():
+        for step, (seconds, peak_mb) in sizes[-1]["steps"].items():
+            name = f"{case}: {step}"
+            figures[f"{name}_s"] = Samples((max(seconds, 1e-6),))
+            peaks_mb[name] = round(peak_mb)
+            if len(sizes) > 1 and step in sizes[-2]["steps"]:
+                before = sizes[-2]["steps"][step][0]
+                if before >= SECONDS_MIN:
+                    exponents[name] = round(exponent(before, seconds, amount(sizes[-2]), amount(sizes[-1])), 2)
+    limits = tuple(
+        Limit(f"{name} grows with exponent {slope}, at most {EXPONENT_MAX}", slope <= EXPONENT_MAX)
+        for name, slope in exponents.items()
+    )
+    largest = {case: {**sizes[-1]} for case, sizes in found.items()}
+    for size in largest.values():
+        del size["steps"]
+    more = {"exponents": exponents, "peak_mb": peaks_mb, "sizes": largest}
+    return Report("scale", "CPU seconds", 1, figures, {}, {}, limits, more=more)
+
+
+def amount(size: Mapping[str, Any]) -> int:
+    """What the time is related to: tasks and channels, or keys."""
+    return size["keys"] if "keys" in size else size["tasks"] + size["channels"]
+
+
+def exponent(before: float, after: float, smaller: int, larger: int) -> float:
+    """The slope on logarithms.
+
+    >>> exponent(1.0, 4.0, 10, 20)
+    2.0
+    """
+    return math.log(after / before) / math.log(larger / smaller)
