@@ -20,7 +20,8 @@ from backedge.recovery.stores.shapes import Shape, ShapeError, shown
 from backedge.recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError, StoreError
 
 FORMAT = 12
-"""Version of the layout. A store reads only this version."""
+"""Version of the layout: 12 is that of Backedge 0.1, whose cuts every later version reads (docs/recovery.md). What
+changes the layout gives it another number, and reads this one as well."""
 
 Document = dict[str, Any]
 
@@ -79,7 +80,7 @@ def opened(data: bytes, key: bytes | None, path: str, shape: Shape) -> Document:
     if body.get("format") != FORMAT:
         raise StoreError(
             f"{path} has format {shown(body.get('format'))}, and this version reads {FORMAT}: use the version that "
-            "wrote it"
+            "wrote it, or a later one"
         )
     try:
         shape(body)

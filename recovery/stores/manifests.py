@@ -24,7 +24,8 @@ from backedge.recovery.stores.store_errors import SnapshotCorruptError
 from backedge.recovery.stores.task_files import LogFigures, StateLayer, StoredFile, TaskFiles, VersionFile
 
 CODECS: Mapping[str, int] = {"state": 3, "log": 2, "transactions": 2, "rounds": 2}
-"""Version of each table: of its columns and of the values pickled in them."""
+"""Version of each table: of its columns and of the values pickled in them. These are those of Backedge 0.1, and stay
+readable: what changes a table gives it another number, and reads this one as well."""
 
 
 class CutDescription(Struct, frozen=True):
@@ -226,7 +227,7 @@ def check_codecs(document: Document, path: str) -> None:
     if codecs != CODECS:
         raise SnapshotCorruptError(
             f"{path} names tables of versions {_versions(codecs)}, and this version reads "
-            f"{_versions(CODECS)}: read it with the version that wrote it"
+            f"{_versions(CODECS)}: read it with the version that wrote it, or a later one"
         )
 
 

@@ -1,0 +1,85 @@
+"""Cuts of earlier versions are restored and audited by this one. `make_cuts.py` has made them; they never change."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge.graphs.ids import Epoch, TaskId
+from backedge.recovery.protocol.orders import Manifest
+from backedge.recovery.stores.cut_store import CutStore
+from tests.formats.flows_of_cuts import DELTA, EXPECTED, FLOWS, JOURNAL, LATER, WHOLE
+from tests.gates import Gate
+from tests.on_ray.flows import finish
+
+VERSIONS = {"0.1": Path(__file__).parent / "cuts_of_0_1"}
+BYTES_MAX = 50_000
+
+of_each_version = pytest.mark.parametrize("version", VERSIONS)
+of_each_flow = pytest.mark.parametrize("flow", FLOWS)
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Callable[[str, str], Path]:
+    def copy(version: str, flow: str) -> Path:
+        """The folder of the cuts, in a place of its own."""
+        shutil.copytree(VERSIONS[version] / flow, tmp_path / "cuts" / flow)
+        return tmp_path / "cuts"
+
+    return copy
+
+
+@of_each_version
+@of_each_flow
+def test_every_file_is_there_and_is_decoded(version: str, flow: str):
+    store = CutStore(str(VERSIONS[version]), flow)
+    epoch = max(entry.epoch for entry in store.chain() if isinstance(entry, Manifest))
+    store.verify(epoch)
+    assert store.cut(epoch).snapshots
+    size = sum(path.stat().st_size for path in (VERSIONS[version] / flow).rglob("*") if path.is_file())
+    assert size < BYTES_MAX
+
+
+@of_each_version
+def test_they_hold_what_is_hard_to_read(version: str):
+    """Records on their way round a loop, as records and as columns; a delta on a whole state; answers after the cut."""
+    root = str(VERSIONS[version])
+    logs = {name: CutStore(root, name).manifest_of(Epoch(1)).logs["again"].records for name in ("plain", "columns")}
+    assert logs == {"plain": 1, "columns": 8}
+    calls = CutStore(root, "calls")
+    described = [calls.manifest_of(Epoch(2)).tasks[TaskId("count", index)] for index in range(2)]
+    assert [(files.base, len(files.below)) for files in described] == [(1, 1), (1, 1)]
+    assert sum(1 for _ in calls.answers.read("ask", Epoch(2))) >= JOURNAL - DELTA
+    assert WHOLE < DELTA < JOURNAL
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("local_ray")
+@of_each_version
+@pytest.mark.parametrize(("flow", "parallelism"), [("plain", 2), ("plain", 3), ("columns", 3), ("calls", 2)])
+def test_a_run_goes_on_to_its_end_and_every_record_counts_once(
+    version: str, flow: str, parallelism: int, copied: Callable[[str, str], Path], tmp_path: Path
+):
+    folder, gate = copied(version, flow), Gate(tmp_path / "gate")
+    gate.open()
+    before = len(CutStore(str(folder), flow).chain())
+    made = FLOWS[flow](gate, LATER)
+    _, result = finish(made, snapshots=folder, resume="latest", parallelism=parallelism, actors="slice", every=0.2)
+    assert sorted(map(repr, result.outputs["done"])) == sorted(map(repr, EXPECTED[flow]))
+    assert len(CutStore(str(folder), flow).chain()) > before
+
+
+@pytest.mark.slow
+@of_each_version
+@of_each_flow
+def test_they_are_audited(version: str, flow: str, spark: Any):
+    from backedge.recovery.spark.audit.audit_job import audit
+    from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+
+    verdict = audit(spark, JobFolder.open(str(VERSIONS[version] / flow)), "all")
+    assert verdict.passed, verdict.lines()
+    assert len(verdict.epochs) == (2 if flow == "calls" else 1)
