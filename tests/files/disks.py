@@ -47,22 +47,6 @@ class CrashingDisk(Disk):
     )
 
 
-class WatchedDisk(CrashingDisk):
-    """Calls a function before the n-th step, as if the process had been stopped there for a while."""
-
-    def __init__(self, before: int, call: Callable[[], object]) -> None:
-        super().__init__()
-        self.before = before
-        self._call = call
-        self.has_called = False
-
-    def _step(self, what: str, path: Path) -> None:
-        if len(self.steps) >= self.before and not self.has_called:
-            self.has_called = True
-            self._call()
-        super()._step(what, path)
-
-
 class FailingDisk(CrashingDisk):
     """Has no room at the n-th step, and only then."""
 

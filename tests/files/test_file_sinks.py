@@ -39,23 +39,6 @@ ROLLED: dict[str, Any] = {"roll_bytes": 150, "roll_s": None}
 """Two or three transactions go into a file."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_output_is_published_by_commit_alone_and_once(tmp_path: Path, kind: Any):
-    out = tmp_path / "parent" / "out"
-    opened = writer(at_once(out, kind))
-    opened.write(batch(1, 2))
-    assert visible(out) == []
-    assert opened.prepare(transaction(1))
-    opened.write(batch(3))
-    assert visible(out) == []
-    opened.commit(transaction(1))
-    opened.commit(transaction(1))
-    assert numbers(out, kind) == [1, 2]
-    assert opened.prepare(transaction(2))
-    opened.commit(transaction(2))
-    assert numbers(out, kind) == [1, 2, 3]
-
-
 def test_committing_what_nobody_prepared_is_refused_and_changes_nothing(tmp_path: Path):
     opened = writer(at_once(tmp_path))
     stage(opened, batch(1), transaction(1))

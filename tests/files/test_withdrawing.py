@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet
 from backedge.engine.io.later_output import LaterOutput
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.orders import CutId, Sweep
-from tests.files.disks import Crash, CrashingDisk, FailingDisk, WatchedDisk
+from tests.files.disks import Crash, CrashingDisk, FailingDisk
 from tests.files.opened import (
     AT_ONCE,
     BIG,
@@ -26,7 +25,6 @@ from tests.files.opened import (
     collected,
     everything,
     files,
-    finish,
     publish,
     services,
     sink,
@@ -159,51 +157,6 @@ def test_removing_that_was_broken_off_at_any_step_is_done_again(tmp_path: Path, 
         assert numbers(out, kind) == ([1, 2] if step % 3 else [1]), f"step {step}"
         assert not list(out.glob("_staging/job/out/replacing/*"))
     assert broken_off > 30
-
-
-@pytest.mark.parametrize("kept", [[], [1, 2]], ids=["all", "rest"])
-@pytest.mark.parametrize("limits", [BIG, AT_ONCE], ids=["rolls", "at once"])
-def test_a_task_presumed_dead_publishes_nothing_after_its_output_was_removed(
-    tmp_path: Path, limits: dict[str, Any], kept: list[int]
-):
-    """It sleeps before each step of publishing, and goes on when the removal is complete."""
-    slept = 0
-    for step in range(60):
-        out = tmp_path / str(step)
-        disk = WatchedDisk(1000, lambda out=out: withdraw(JsonLines(str(out), **limits), len(kept), waiting=kept))
-        opened = files(out, limits=limits, disk=disk)
-        for epoch in (1, 2, 3):
-            stage(opened, batch(epoch, epoch), transaction(epoch))
-        disk.before = len(disk.steps) + step
-        with suppress(OSError, OutputError):
-            for epoch in (1, 2, 3):
-                opened.commit(transaction(epoch))
-            opened.close()
-        if not disk.has_called:
-            break
-        slept += 1
-        finish(out, 3, kept, limits=limits)
-        assert numbers(out) == kept, f"step {step}"
-    assert slept > 15
-
-
-def test_the_one_that_was_removing_and_wakes_up_late_changes_nothing(tmp_path: Path):
-    slept = 0
-    for step in range(40):
-        out = tmp_path / str(step)
-        write_all(files(out), 1, 2, 3)
-
-        def successor(out: Path = out) -> None:
-            withdraw(JsonLines(str(out), **BIG), 1, attempt=3)
-            write(files(out, 3, JsonLines, AT_ONCE), 7, attempt=3)
-
-        disk = WatchedDisk(step, successor)
-        with suppress(OSError):
-            withdraw(JsonLines(str(out), **BIG), 2, attempt=2, disk=disk)
-        if disk.has_called:
-            slept += 1
-            assert numbers(out) == [1, 7], f"step {step}"
-    assert slept > 10
 
 
 def test_a_record_stays_as_long_as_a_run_can_go_back_to_before_it(tmp_path: Path):
