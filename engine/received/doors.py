@@ -1,4 +1,4 @@
-"""Where records arrive for a log: an HTTP endpoint, or a socket of lines. JSON only: nothing of it is unpickled.
+"""Where records arrive for a log: an HTTP endpoint, a socket of lines, or a generator. JSON only: nothing is unpickled.
 
 - A door is opened on the loopback address unless another one is given, and then it wants a token.
 - A browser names the page that a request comes from (`Origin`). Without a token such requests are refused: any page
@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import pickle
+import threading
+import traceback
 from contextlib import suppress
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol, cast
 
 from aiohttp import web
 from msgspec import DecodeError, Struct, json
@@ -25,13 +29,17 @@ LIST_BEGINS = b"["
 
 
 class DoorSpec(Struct, frozen=True):
-    """Where to listen, for bodies or lines of at most `body_bytes_max` bytes. `kind`: "http" or "lines"."""
+    """Where to listen, for bodies or lines of at most `body_bytes_max` bytes. `kind`: "http", "lines" or "generator".
+
+    `make`: the function that makes the generator, pickled.
+    """
 
     kind: str
     host: str
     port: int
     token: str | None
     body_bytes_max: int
+    make: bytes = b""
 
 
 class Door(Protocol):
@@ -180,3 +188,37 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
         return (await reader.readuntil()).strip()
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return b""
+
+
+class GeneratorDoor:
+    """Calls a function of the user's, and keeps the lists that it yields. It goes on when a list is durable.
+
+    One that raises is called again after a pause, and so is each when the process starts again; one that ends is not.
+    """
+
+    def __init__(self, spec: DoorSpec, log: ReceivedLog) -> None:
+        self.address = "a generator"
+        self._make = spec.make
+        self._log = log
+        self._is_closed = threading.Event()
+
+    async def open(self) -> None:
+        run = partial(self._run, asyncio.get_running_loop())
+        threading.Thread(target=run, name="generator", daemon=True).start()
+
+    async def close(self) -> None:
+        self._is_closed.set()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        make = pickle.loads(self._make)
+        while not self._is_closed.is_set():
+            try:
+                for records in make():
+                    if not isinstance(records, list):
+                        raise TypeError(f"it yielded {records!r}: yield a list of records")
+                    lines = encoded(cast("list[Any]", records))
+                    asyncio.run_coroutine_threadsafe(self._log.keep_in_time(lines), loop).result()
+                return
+            except Exception:  # noqa: BLE001 - it calls code of the user's
+                traceback.print_exc()
+                self._is_closed.wait(RETRY_AFTER_S)

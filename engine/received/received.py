@@ -1,14 +1,16 @@
-"""`Received`: what arrives over HTTP or a socket, in a durable log that flows read."""
+"""`Received`: what arrives over HTTP or a socket, or is generated, in a durable log that flows read."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
+
+from msgspec import structs
 
 from backedge.engine.on_ray import cluster
 from backedge.engine.received.doors import DoorSpec
@@ -16,7 +18,7 @@ from backedge.engine.received.received_actor import EndpointSpec, ReceivedActor
 from backedge.engine.received.segments import decoded, last_header, read_segment, segment_file
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.io import OtherInputError, Source, SplitReader
-from backedge.graphs.options import is_whole
+from backedge.graphs.options import check_function, is_whole
 from backedge.graphs.public import public
 from backedge.recovery.stores.store_calls import exists
 from backedge.recovery.stores.store_protocol import Store
@@ -55,6 +57,7 @@ class Received(Source[Any]):
 
     `Received.http(log, port)` answers a POST when its records are durable in the log: a folder, or what a URI names.
     `Received.lines(log, port)` reads lines from a socket, and answers with the number of those that are durable.
+    `Received.generator(log, make)` goes on behind a `yield` when the list of records is durable.
     `bytes_max` limits what the log takes up. Senders must wait while it is full: nothing that was acknowledged is
     dropped. Cuts of the flows that read the log free it.
 
@@ -101,8 +104,22 @@ class Received(Source[Any]):
         """Records that are sent to a socket, one line of JSON each. With a `token`, the first line must be it."""
         return _received("lines", log, host, port, token, bytes_max)
 
+    @staticmethod
+    def generator(
+        log: str | os.PathLike[str], make: Callable[[], Iterable[list[Any]]], *, bytes_max: int = BYTES_MAX
+    ) -> Received:
+        """Records in the lists that `make()` yields, in a process of their own. It goes on when a list is durable.
+
+        So what stands behind a `yield` may tell a sender that the records are kept. `make` is called again when the
+        process has died, or when it has raised.
+        """
+        check_function(make, "Received.generator", may_yield=True)
+        found = _received("generator", log, LOCAL, PORT_MAX, None, bytes_max)
+        return replace(found, door=structs.replace(found.door, make=cluster.pickled(make)))
+
     def __repr__(self) -> str:
-        return f"Received.{self.door.kind}({self.log!r}, port={self.door.port})"
+        place = "" if self.door.make else f", port={self.door.port}"
+        return f"Received.{self.door.kind}({self.log!r}{place})"
 
     @property
     def bounded(self) -> bool:
@@ -152,7 +169,8 @@ class Received(Source[Any]):
     def start(self) -> str:
         """Start the endpoint unless it runs, and return its address. The first run that reads it does so, too."""
         cluster.connect()
-        if self._ask("spec") != self._spec():
+        # The same function need not have the same bytes in another process.
+        if _without_code(self._ask("spec")) != _without_code(self._spec()):
             raise self._error("runs with other options: give the same wherever it is named, or end it with close()")
         address, fault = self._ask("ready")
         if fault:
@@ -212,6 +230,10 @@ class Received(Source[Any]):
 
     def _error(self, what: str) -> ReceivedError:
         return ReceivedError(f"the endpoint of the log in {self.log} {what}")
+
+
+def _without_code(spec: EndpointSpec) -> EndpointSpec:
+    return structs.replace(spec, door=structs.replace(spec.door, make=b""))
 
 
 class _GoneError(Exception):

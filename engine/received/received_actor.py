@@ -10,13 +10,13 @@ from concurrent.futures import Future
 from msgspec import Struct
 
 from backedge.engine.operators.async_calls import in_event_loop
-from backedge.engine.received.doors import Door, DoorSpec, HttpDoor, LinesDoor
+from backedge.engine.received.doors import Door, DoorSpec, GeneratorDoor, HttpDoor, LinesDoor
 from backedge.engine.received.received_log import ReceivedLog
 from backedge.recovery.stores.store_errors import StoreError
 from backedge.recovery.stores.store_schemes import store_at
 
 OPEN_AGAIN_S = 0.5
-DOORS = {"http": HttpDoor, "lines": LinesDoor}
+DOORS = {"http": HttpDoor, "lines": LinesDoor, "generator": GeneratorDoor}
 
 
 class EndpointSpec(Struct, frozen=True):

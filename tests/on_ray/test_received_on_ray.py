@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
@@ -105,7 +106,15 @@ def port() -> int:
 
 @pytest.fixture
 def orders(port: int, tmp_path: Path) -> Iterator[Received]:
-    received = Received.http(tmp_path / "orders", port=port, bytes_max=FULL_BYTES)
+    received = Received.http(tmp_path / "orders", port=port)
+    yield received
+    received.close()
+
+
+@pytest.fixture
+def few_orders(port: int, tmp_path: Path) -> Iterator[Received]:
+    """A log that is soon full."""
+    received = Received.http(tmp_path / "few", port=port, bytes_max=FULL_BYTES)
     yield received
     received.close()
 
@@ -180,7 +189,8 @@ def test_what_is_acknowledged_is_in_the_result_once_whatever_dies(
     (tmp_path / "end").touch()
     sender.expect(job.wait())
     assert shown["first"] > 1, "the cuts have freed the log"
-    assert min(listed(store_at(tmp_path / "orders"))) == shown["first"]
+    store = store_at(tmp_path / "orders")
+    wait_for(lambda: min(listed(store)) == sender.shown()["first"], "what is freed is removed")
 
 
 def kill_endpoint(sender: Sender) -> None:
@@ -206,13 +216,13 @@ def kill_endpoint(sender: Sender) -> None:
 
 
 def test_a_full_log_refuses_until_the_slowest_flow_has_read_it(
-    orders: Received, port: int, tmp_path: Path, start_job: Callable[..., Job]
+    few_orders: Received, port: int, tmp_path: Path, start_job: Callable[..., Job]
 ):
     sender = Sender(port)
     options = {"every": 0.1, "keep": 1}
 
     def started(name: str, **more: Any) -> Job:
-        return start_job(shop(orders, tmp_path / "end", name), snapshots=str(tmp_path / "cuts"), **options, **more)
+        return start_job(shop(few_orders, tmp_path / "end", name), snapshots=str(tmp_path / "cuts"), **options, **more)
 
     fast, slow = started("fast"), started("slow")
     wait_for(sender.send, "the endpoint is open")
@@ -246,3 +256,38 @@ def test_what_cannot_be_served_is_refused(orders: Received, port: int, tmp_path:
     with pytest.raises(ReceivedError, match="give another port"):
         Received.http(tmp_path / "others", port=port).start()
     assert cluster.find_actor(Received.http(tmp_path / "others", port=port)._name, SPACE) is None
+
+
+def test_a_generator_is_made_again_when_its_process_dies(tmp_path: Path, start_job: Callable[..., Job]):
+    kept = tmp_path / "kept"
+
+    def numbers() -> Iterator[list[dict[str, int]]]:
+        while True:
+            number = kept.stat().st_size if kept.exists() else 0
+            yield [{"number": number, "rounds": 0}]
+            with kept.open("ab") as file:
+                file.write(b".")  # a number is kept when its yield is over
+
+    def has_kept(count: int) -> bool:
+        return kept.exists() and kept.stat().st_size >= count
+
+    ticks = Received.generator(tmp_path / "ticks", numbers)
+    try:
+        job = start_job(shop(ticks, tmp_path / "end", "clock"), snapshots=str(tmp_path / "cuts"), every=0.1)
+        wait_for(lambda: has_kept(3), "numbers are kept")
+        victim = endpoint_pid()
+        end(victim)
+        assert has_ended(victim)
+        sure = kept.stat().st_size
+        wait_for(lambda: has_kept(sure + 3), "it goes on in another process")
+        assert endpoint_pid() != victim
+        last = max(listed(store_at(ticks.log)))
+        wait_for(
+            lambda: min(listed(store_at(ticks.log))) > last, "the flow has read what was kept, and its cuts free it"
+        )
+    finally:
+        ticks.close()
+    (tmp_path / "end").touch()
+    found = Counter(record["number"] for record in job.wait().outputs["done"])
+    assert found.keys() >= set(range(sure)), "what was kept is in the result"
+    assert sum(count - 1 for count in found.values()) <= 1, "but for the one under way, none was made twice"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from msgspec import structs
 
 from backedge import OutcomeUnknownError, Received, SnapshotCorruptError, StoreError
-from backedge.engine.received.doors import DoorSpec, HttpDoor, LinesDoor, MalformedError, records_in
+from backedge.engine.received import doors
+from backedge.engine.received.doors import DoorSpec, GeneratorDoor, HttpDoor, LinesDoor, MalformedError, records_in
 from backedge.engine.received.log_state import SEGMENT_BYTES
 from backedge.engine.received.received import SegmentsReader
 from backedge.engine.received.received_actor import Endpoint, EndpointSpec
@@ -432,3 +435,47 @@ def test_a_sender_of_lines_waits_while_the_log_is_full(tmp_path: Path):
 
     with_lines(store := FolderStore(str(tmp_path / "log")), use, bytes_max=6 * SEGMENT_BYTES)
     assert records_of(store)[-1:] == [8]
+
+
+# -- a generator -------------------------------------------------------------------------------------------------------
+
+GENERATED: list[list[int]] = []
+"""The segments that there were behind each first `yield`."""
+ENDED = threading.Event()
+FOLDER: list[str] = []
+
+
+def generate() -> Iterator[Any]:
+    call = len(GENERATED)
+    yield [call, {"call": call}]
+    GENERATED.append(listed(FolderStore(FOLDER[0])))
+    if call == 0:
+        raise ConnectionError("the sender is gone")
+    if call == 1:
+        yield "no list"
+    ENDED.set()
+
+
+def test_a_generator_goes_on_when_its_list_is_durable_and_is_made_again_when_it_raises(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(doors, "RETRY_AFTER_S", 0.01)
+    FOLDER[:] = [str(tmp_path / "log")]
+    store = FolderStore(FOLDER[0])
+
+    async def serve() -> None:
+        log = ReceivedLog(store, BYTES_MAX)
+        await log.open()
+        door = GeneratorDoor(structs.replace(spec(), make=pickle.dumps(generate)), log)
+        writing = asyncio.ensure_future(log.write())
+        await door.open()
+        await asyncio.to_thread(ENDED.wait)
+        await door.close()
+        writing.cancel()
+
+    asyncio.run(serve())
+    assert records_of(store) == [record for call in range(3) for record in (call, {"call": call})]
+    assert GENERATED == [[1], [1, 2], [1, 2, 3]]
+    told = capfd.readouterr().err
+    assert "the sender is gone" in told
+    assert "yield a list of records" in told
