@@ -55,6 +55,7 @@ FUNCTIONS = {
     "inflight": "contents_command.show_in_flight",
     "replay": "replay_command.replay_task",
     "graph": "command.draw_flow",
+    "play": "play_command.write_play",
 }
 """Command, or command of `snapshots` -> the module and function that obey it."""
 
@@ -124,6 +125,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_flow(graph)
     _add_set(graph)
     graph.add_argument("--format", choices=get_args(Format), default="text", help="default: text")
+    play = commands.add_parser("play", help="a page on which a recorded run is stopped, stepped and killed")
+    _add_flow(play)
+    _add_set(play)
+    play.add_argument("page", type=place, metavar="FILE.html", help="the page to write")
+    play.add_argument("--seed", type=number, default=0, metavar="N", help="the order of events; default: 0")
     return parser
 
 

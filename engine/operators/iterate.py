@@ -31,6 +31,11 @@ class IterateOperator(OperatorRuntime):
         self._send_result = self.send_to("result")
         self._gathered: list[Batch] = []
 
+    @property
+    def gathered(self) -> int:
+        """The number of records that wait for the next round."""
+        return sum(map(len, self._gathered))
+
     def door(self, edge: Edge) -> Send:
         """The start goes into the body at once; records that the body returns wait for the next round."""
         return self._gather if edge.input == "returned" else self._send_body

@@ -21,6 +21,8 @@ from backedge.recovery.cut.cut import OperatorState, Transaction
 class SinkOperator(OperatorRuntime):
     """Passes records to its writer. A capture prepares a transaction, which is state until it is published.
 
+    `open_records` were written since the last capture.
+
     A writer may publish the transactions of several cuts together. Those that wait are in every cut, as if they had not
     been committed: each complete cut commits them again, and so does a restore.
     """
@@ -30,7 +32,7 @@ class SinkOperator(OperatorRuntime):
         self._writer: SinkWriter | None = None
         self.transactions: dict[str, Transaction] = {}
         self._written = 0
-        self._open_records = 0
+        self.open_records = 0
 
     def door(self, edge: Edge) -> Send:
         """The function that takes the batches of this edge. A writer gets columns and converts them as needed."""
@@ -53,8 +55,8 @@ class SinkOperator(OperatorRuntime):
         """Prepare what was written since the last capture; return all transactions that are not yet published."""
         name = f"{self.name}.{self.place.task.index}.attempt-{attempt}.epoch-{epoch}"
         if self.writer.prepare(name):
-            self.transactions[name] = Transaction(name, epoch, attempt, self._open_records)
-            self._open_records = 0
+            self.transactions[name] = Transaction(name, epoch, attempt, self.open_records)
+            self.open_records = 0
         return OperatorCapture(transactions=tuple(self.transactions.values()), records=self._written)
 
     def commit(self, names: set[str]) -> None:
@@ -73,4 +75,4 @@ class SinkOperator(OperatorRuntime):
     def _write(self, records: Records, hops: Hops) -> None:
         self.writer.write(records)
         self._written += len(records)
-        self._open_records += len(records)
+        self.open_records += len(records)

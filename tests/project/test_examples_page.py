@@ -10,7 +10,7 @@ import pytest
 from examples.cyclic import page
 from examples.cyclic.page import ENTRIES, FOLDER, SMALLER
 
-APPARATUS = {"__main__", "command_line", "demo", "loopback", "model_server", "page", "small_web"}
+APPARATUS = {"__main__", "command_line", "demo", "loopback", "model_server", "page", "playable", "small_web"}
 
 
 def test_the_page_is_what_its_examples_say_of_themselves():
