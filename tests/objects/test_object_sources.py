@@ -15,6 +15,7 @@ from backedge import CSV, JsonLines, Parquet, TextLines
 from backedge.engine.batches.columns import as_records
 from backedge.engine.io.files.checks import check_source
 from backedge.engine.io.files.file_errors import InputChangedError, NoInputError
+from backedge.engine.io.reader import finder_of
 from backedge.recovery.stores.object_client import Repeats
 from backedge.recovery.stores.object_store import PIECE_BYTES
 from tests.files.opened import reader, rest, source
@@ -141,3 +142,37 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "backedge.recovery.stores.object_store", None)
     with pytest.raises(NoInputError, match=r"s3://bucket/in.*backedge\[s3\]"):
         check_source(source(JsonLines("s3://bucket/in")))
+
+
+def test_objects_that_arrive_are_found_once_and_in_the_version_that_was_found(place: Place):
+    """Below a path, and of a pattern."""
+    store = place.open()
+    for path, folder in (("in", "in"), ("by*/in-*.jsonl", "by-name")):
+        described = JsonLines(f"{place.location}/{path}", watch=0.001)
+        assert check_source(source(described)) is None
+        find = finder_of(source(described))
+        assert find(()) == ([], False, ()), "a folder without objects is none"
+        store.write({f"{folder}/in-1.jsonl": lines(1), f"{folder}/in-2.jsonl": lines(2), f"{folder}/.x.jsonl": b"no"})
+        found: list[str] = []
+        while len(found) < 2:  # the clock of the server may be a little ahead
+            found += find(found).new
+        opened = reader(described, positions={})
+        for split in found:
+            opened.begin(split, described.first_position(split))
+        assert sorted(rest(opened)) == [1, 2]
+        store.remove([f"{folder}/in-1.jsonl"])
+        assert list(find(found).gone) == found[:1]
+        store.write({f"{folder}/in-2.jsonl": lines(3)})
+        with pytest.raises(InputChangedError, match=r"source 'in': .*/in-2\.jsonl has changed since it was found"):
+            find(found[1:])
+
+
+def test_the_last_object_is_in_the_folder_or_beside_what_a_pattern_chooses(place: Place):
+    store = place.open()
+    for path in ("in", "in/a-*.jsonl"):
+        store.write({"in/a-1.jsonl": lines(1)})
+        find = finder_of(source(JsonLines(f"{place.location}/{path}", watch=3600, until="_DONE")))
+        assert not find(()).is_last
+        store.write({"in/_DONE": b""})
+        assert find(()).is_last
+        store.remove(["in/_DONE"])
