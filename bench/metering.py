@@ -14,7 +14,10 @@ _OWN = Path("/proc/self")
 
 
 class Meter:
-    """Runs steps, and notes what each takes: step -> CPU seconds, and MB at its peak beyond what was there before."""
+    """Runs steps, and notes what each takes: step -> CPU seconds, and MB at its peak beyond what was there before.
+
+    The garbage collector is off meanwhile: what it takes depends on what else is in memory.
+    """
 
     def __init__(self) -> None:
         self.found: dict[str, tuple[float, float]] = {}
@@ -29,8 +32,12 @@ class Meter:
         gc.collect()
         before_mb = _resident_mb("VmRSS")
         (_OWN / "clear_refs").write_text("5")  # resets the peak
+        gc.disable()
         began_s = time.process_time()
-        result = work()
+        try:
+            result = work()
+        finally:
+            gc.enable()
         self.found[step] = time.process_time() - began_s, max(0.0, _resident_mb("VmHWM") - before_mb)
         return result
 

@@ -1,8 +1,8 @@
 """What keyed state costs one task at a cut and at a restore, in one process, without Ray; files go into a folder.
 
-`python -m bench.scale_of_keys values|columns COUNT` prints a line of JSON: keys, and for each step its CPU seconds and
-the memory in MB at its peak beyond what was there before. `values` are integers by key in a dict; `columns` is a table
-whose rows have 80 bytes: 12.5 million are a gigabyte.
+`python -m bench.scale_of_keys values|columns|narrow COUNT` prints a line of JSON: keys, and for each step its CPU
+seconds and the memory in MB at its peak beyond what was there before. `values` are integers by key in a dict; `columns`
+is a table whose rows have 80 bytes, 12.5 million of them are a gigabyte; `narrow` is one whose rows have 16.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import json
 import sys
 import tempfile
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,11 +38,10 @@ OPERATOR = "kept"
 ATTEMPT = Attempt(1)
 CHANGED = 100
 """One of so many keys changes before the delta."""
-COLUMNS = 9
+COLUMNS, FEW = 9, 1
 CHUNK_ROWS = 100_000
 ENTRIES_AT_ONCE = 10_000
 HALF = range(KEY_GROUPS // 2)
-TABLE = Table(key={"key": "int64"}, columns={f"column {number}": "int64" for number in range(COLUMNS)})
 
 
 class Kept(ABC):
@@ -81,25 +82,30 @@ class Values(Kept):
 class Columns(Kept):
     """A table of columns with random values, which no encoding makes small."""
 
-    def __init__(self) -> None:
-        self.state = TableState(OPERATOR, TABLE)
+    def __init__(self, columns: int) -> None:
+        self.table = Table(key={"key": "int64"}, columns={f"column {number}": "int64" for number in range(columns)})
+        self.state = TableState(OPERATOR, self.table)
         self.random = np.random.default_rng(7)
 
     def change(self, keys: np.ndarray) -> None:
         for start in range(0, len(keys), CHUNK_ROWS):
             rows = self.state.rows(keys[start : start + CHUNK_ROWS])
-            self.state.set(rows, **{name: self.random.integers(0, 1 << 62, len(rows)) for name in TABLE.columns})
+            self.state.set(rows, **{name: self.random.integers(0, 1 << 62, len(rows)) for name in self.table.columns})
 
     def encoder(self, capture: TableCapture) -> TableCapture:
         return capture
 
     def restored(self, state: OperatorState) -> int:
-        table = TableState(OPERATOR, TABLE)
+        table = TableState(OPERATOR, self.table)
         table.restore(rows_of(state))
         return len(table)
 
 
-KINDS: dict[str, type[Kept]] = {"values": Values, "columns": Columns}
+KINDS: dict[str, Callable[[], Kept]] = {
+    "values": Values,
+    "columns": partial(Columns, COLUMNS),
+    "narrow": partial(Columns, FEW),
+}
 
 
 class Steps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -52,7 +53,10 @@ class Component(Struct, frozen=True):
 
 
 class Deployment(Struct, frozen=True):
-    """The tasks and channels of a plan. Components are in topological order, upstream first."""
+    """The tasks and channels of a plan. Components are in topological order, upstream first.
+
+    Pickled, it is what it was expanded from: each process of a run gets it, and there may be a million channels.
+    """
 
     plan: Plan
     tasks: Mapping[TaskId, Task]
@@ -61,6 +65,13 @@ class Deployment(Struct, frozen=True):
     parallelism: Mapping[str, int]
     by_slice: bool = False
     """Whether tasks with the same index share an actor."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from backedge.graphs.expansion import expanded_again
+
+        first = {task.name for task in self.tasks}
+        apart = frozenset(edge.name for edge in self.plan.edges if edge.receiver in first)
+        return expanded_again, (self.plan, dict(self.parallelism), apart, self.by_slice)
 
 
 def shared_actor(pipeline: str | None, index: int) -> str:

@@ -161,6 +161,20 @@ def with_channels(deployment: Deployment, edges: Collection[str]) -> Deployment:
     return _deployed(_layout(deployment.plan, deployment.parallelism, apart), by_slice=deployment.by_slice)
 
 
+def expanded_again(plan: Plan, sizes: Mapping[str, int], apart: frozenset[str], by_slice: bool) -> Deployment:
+    """The deployment of a plan whose edges have their routing, and are channels where they were.
+
+    >>> import pickle
+    >>> from backedge import Collect, Flow, Range
+    >>> flow = Flow()
+    >>> flow.read(Range(2), name="in").map(abs, name="abs").write(Collect(), name="out")
+    >>> narrow = with_channels(expand(flow.plan(), 2), ["in.out->abs.in"])
+    >>> pickle.loads(pickle.dumps(narrow)) == narrow
+    True
+    """
+    return _deployed(_layout(plan, sizes, apart), by_slice=by_slice)
+
+
 def _layout(plan: Plan, sizes: Mapping[str, int], apart: frozenset[str]) -> _Layout:
     layout = _Layout(plan, find_cycles(plan), sizes, {}, apart)
     return replace(layout, first=_chains(layout))
