@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from backedge.graphs.cycles import Cycles, Loops, entering_each, find_cycles, successors
 from backedge.graphs.digraph import components, cyclic_components, reachable
+from backedge.graphs.discovery import sources_of
 from backedge.graphs.graph_errors import (
     IterationError,
     NoCycleError,
@@ -109,7 +110,7 @@ def _check_inner_iterations_start_inside(plan: Plan) -> None:
 
 def _check_iterations_are_bounded(plan: Plan, cycles: Cycles) -> None:
     graph = successors(plan.operators, plan.edges)
-    sources = {name: o.function for name, o in plan.operators.items() if o.kind.is_source}
+    sources = {name: plan.operators[name].function for name in sources_of(plan)}
     unbounded = {
         name: f"source {name!r} is unbounded"
         for name, source in sources.items()

@@ -17,6 +17,7 @@ from backedge import (
     Generate,
     Items,
     IterationError,
+    JsonLines,
     Loop,
     LoopError,
     NoCycleError,
@@ -196,6 +197,12 @@ def test_iteration_over_an_unbounded_source():
     flow = Flow("flow")
     flow.iterate(flow.read(Generate(abs), name="ticks"), lambda s: s.filter(bool)).write(Collect())
     refuses(IterationError, flow.plan, "iteration 'iterate'", "source 'ticks'", "unbounded", "flow.loop")
+
+
+def test_iteration_over_files_that_arrive_for_ever():
+    flow = Flow("flow")
+    flow.iterate(flow.read(JsonLines("in", watch=1), name="rows"), lambda s: s.filter(bool)).write(Collect())
+    refuses(IterationError, flow.plan, "iteration 'iterate'", "source 'rows' is unbounded")
 
 
 def test_iteration_behind_an_endless_loop():
