@@ -10,7 +10,7 @@ THREE_FILES_AT_A_TIME = -n 3 --dist loadfile --no-loadscope-reorder
 # What a run decides with. No code of the project has an assert (ruff's S101), so -O changes little: these would show it.
 PURE_CORE = tests/protocol tests/graphs/test_loop_errors.py tests/graphs/test_operator_errors.py
 
-.PHONY: setup demo examples map docs check test-fast test test-all bench
+.PHONY: setup demo examples map play docs check test-fast test test-all bench
 
 setup:            ## .venv with the exact versions of constraints.txt
 	@bash scripts/setup.sh
@@ -23,6 +23,10 @@ examples: setup   ## every example clean, killed three times, audited and compar
 
 map: setup        ## docs/errors.md, generated from the docstrings of the errors
 	@$(PYTHON_IN_VENV) scripts/generated_pages.py
+
+play: setup       ## the pages in docs/play, recorded again: minutes
+	@for flow in retries mutual rounds; do \
+		$(PYTHON_IN_VENV) -m backedge play examples.cyclic.playable:$$flow docs/play/$$flow.html || exit 1; done
 
 docs: setup       ## the documentation as a site in build/site, in seconds; a broken link or any other warning fails it
 	@$(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \

@@ -87,10 +87,6 @@ class Step:
     events: int
 
 
-Known = dict[str, tuple[list[Step], list[Violation]]]
-"""What is to be seen when all processes are restored -> the steps from there to the end, and what the audit finds."""
-
-
 class _Broken(Exception):
     """A process has refused what happened to it."""
 
@@ -120,12 +116,8 @@ class Recorder:
             )
         return steps
 
-    def killed(self, process: str, events: int, *, with_log: bool, known: Known | None = None) -> list[Step]:
-        """The steps of the run from the moment on at which a process is killed: after so many events.
-
-        `known` has how runs with the same logs went on once they were restored. What is restored is all that the future
-        depends on, so a run that comes to the same point goes on in the same way, and need not do it again.
-        """
+    def killed(self, process: str, events: int, *, with_log: bool) -> list[Step]:
+        """The steps of the run from the moment on at which a process is killed: after so many events."""
         with closing(self._world(with_log=with_log)) as world:
             rng = random.Random(self._seed)
             for _ in range(events):
@@ -134,7 +126,7 @@ class Recorder:
             if process != SUPERVISOR:
                 name, _, index = process.rpartition("/")
                 kill = [("crash", (TaskId(name, int(index)),)), ("notice",)]
-            return self._to_the_end(world, [_step(world, event, events) for event in kill], known)
+            return self._to_the_end(world, [_step(world, event, events) for event in kill])
 
     def _world(self, *, with_log: bool) -> World:
         parts = Parts() if with_log else BREAKS[WITHOUT_LOG].parts()
@@ -143,22 +135,20 @@ class Recorder:
         options = WorldOptions(snapshots=cuts, records_max=1)
         return World(self._simulation.plan, self._simulation.inputs, options, parts)
 
-    def _to_the_end(self, world: World, steps: list[Step], known: Known | None = None) -> list[Step]:
+    def _to_the_end(self, world: World, steps: list[Step]) -> list[Step]:
         """Run to the end, or to the limit, and have every step say what the audit finds by then."""
-        rng, found, restored = random.Random(self._seed), list[Violation](), ("", 0)
+        rng, found, restored = random.Random(self._seed), list[Violation](), 0
         try:
-            while not world.is_over and len(steps) - restored[1] <= STEPS_MAX:
+            while not world.is_over and len(steps) - restored <= STEPS_MAX:
                 step = _step(world, _pick(world, rng), steps[-1].events + 1)
                 if step.frame == steps[-1].frame:
                     # What changes nothing that is to be seen is no step of its own.
                     steps[-1] = replace(steps[-1], events=step.events)
                     continue
                 steps.append(step)
-                if not restored[0] and _is_restored(step.frame):
-                    rng, restored = random.Random(self._seed), (json.dumps(step.frame), len(steps) - 1)
-                    if known is not None and restored[0] in known:
-                        rest, found = known[restored[0]]
-                        return [*_judged(steps[:-1], found), *rest]
+                if not restored and _is_restored(step.frame):
+                    # From here on the order depends on what was restored, and not on when the process was killed.
+                    rng, restored = random.Random(self._seed), len(steps)
         except _Broken as broken:
             found.append(Violation(UNBROKEN, str(broken)))
         world.sweep_outputs()
@@ -166,11 +156,11 @@ class Recorder:
             found.append(Violation(ENDS, "it goes on and on" if world.failure is None else world.failure))
         found += check_protocol(world.record)
         verdict = self._verdict(world, found)
-        last = replace(steps[-1], frame=steps[-1].frame | {"verdict": verdict} | _wrong(found))
-        judged = [*_judged(steps[:-1], found), last]
-        if known is not None and restored[0]:
-            known[restored[0]] = judged[restored[1] :], found
-        return judged
+        known = [
+            replace(step, frame=step.frame | _wrong(one for one in found if f"cut {one.epoch}" in step.frame))
+            for step in steps[:-1]
+        ]
+        return [*known, replace(steps[-1], frame=steps[-1].frame | {"verdict": verdict} | _wrong(found))]
 
     def _verdict(self, world: World, found: list[Violation]) -> dict[str, dict[str, list[str]]]:
         """What each sink lacks and what it has twice. A difference is a violation, too."""
@@ -181,14 +171,6 @@ class Recorder:
                     verdict[what][sink] = [*map(show, differing)]
                     found.append(Violation(SAME_OUTPUT, f"sink {sink!r}: {what} {', '.join(verdict[what][sink])}"))
         return verdict
-
-
-def _judged(steps: Iterable[Step], found: Sequence[Violation]) -> list[Step]:
-    """The steps, each with what the audit finds in the cuts that are complete by then."""
-    return [
-        replace(step, frame=step.frame | _wrong(one for one in found if f"cut {one.epoch}" in step.frame))
-        for step in steps
-    ]
 
 
 def _is_restored(frame: Frame) -> bool:
@@ -296,11 +278,10 @@ def recorded(recorder: Recorder) -> dict[str, Any]:
     """
     forest, runs = Forest(), list[dict[str, Any]]()
     for with_log in (True, False):
-        known: Known = {}
         steps = recorder.run(with_log=with_log)
         kills = [
             [
-                forest.add(recorder.killed(process, step.events, with_log=with_log, known=known), step.frame, 1)
+                forest.add(recorder.killed(process, step.events, with_log=with_log), step.frame, 1)
                 for process in recorder.processes
             ]
             for step in steps[:-1]

@@ -3,6 +3,7 @@
 A frame is a flat mapping of plain values, so that two frames can be compared key by key:
 
     attempt        the number of the attempt
+    restored       the cut that it began from; None: from nothing
     process TASK   [life, text of its state, epochs that it has captured and not acknowledged]
     channel N      [[items in its queue, the next one first], [items on the wire]]
     log TASK       [[epoch, records], ...]: the open loop logs
@@ -16,7 +17,7 @@ An item is the text of its records, `|2` for barrier 2, `?2` for probe 2, `^2` f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 from backedge.engine.batches.batch import decode
 from backedge.engine.batches.columns import as_records
@@ -29,16 +30,24 @@ from backedge.engine.simulation.telling import tell_steps
 from backedge.engine.simulation.world.host import Host
 from backedge.engine.simulation.world.world import Happening, World
 from backedge.engine.state.keyed_state import KeyedState
-from backedge.graphs.ids import ChannelId, Epoch, TaskId
+from backedge.graphs.ids import ChannelId, TaskId
 from backedge.graphs.task_errors import show
 from backedge.recovery.protocol.channels import Queued, Stored
-from backedge.recovery.protocol.effects import Acknowledge, AcknowledgeEnd
+from backedge.recovery.protocol.effects import Acknowledge
 from backedge.recovery.protocol.messages import Barrier, Data, Marker, marker_in
-from backedge.recovery.protocol.orders import Abort, AttemptStart, Complete, Manifest, StartTasks, TellToEnd, Trigger
+from backedge.recovery.protocol.orders import Abort, Complete, StartTasks, TellToEnd, Trigger
 
 Frame = dict[str, Any]
 RECORD_CHARACTERS_MAX = 24
 KEYS_MAX = 6
+ORDERS = {
+    StartTasks: "starts",
+    Trigger: "is asked for epoch {0.epoch}",
+    Complete: "learns that cut {0.epoch} is complete",
+    TellToEnd: "learns that its loop is empty for good",
+    Abort: "learns that epoch {0.epoch} is given up",
+}
+"""What a process does with an order."""
 
 
 class WatchedState(KeyedState):
@@ -72,7 +81,8 @@ def _kept(operator: Any) -> str:
 def frame_of(world: World) -> Frame:
     """What there is to see of a world."""
     attempt = world.supervisor.attempt
-    frame: Frame = {"attempt": attempt}
+    restored = world.restored_cut
+    frame: Frame = {"attempt": attempt, "restored": None if restored is None else restored.epoch}
     hosts = {task: host for task, host in world.hosts.items() if host.attempt == attempt}
     for task in world.deployment.tasks:
         host = hosts.get(task)
@@ -167,13 +177,14 @@ def said_of(world: World, event: Happening) -> str:
             return f"{task} reads on"
         case ("order" | "abort", TaskId() as task):
             host = world.hosts[task]
-            return f"{task} {_ordered((host.orders if event[0] == 'order' else host.aborts)[0])}"
+            order = (host.orders if event[0] == "order" else host.aborts)[0]
+            return f"{task} {ORDERS[type(order)].format(order)}"
         case ("report", int() as index):
             _, task, effect = world.reports[index]
-            return f"{task} {_reported(effect)}"
+            told = f"acknowledges epoch {effect.epoch}" if isinstance(effect, Acknowledge) else "reports"
+            return f"{task} {told} to the supervisor"
         case ("append",):
-            entry = cast(Any, world.pending).entry
-            return f"the supervisor writes {_entry(entry)}"
+            return "the supervisor writes the next entry of the chain"
         case ("restore", task):
             return f"{task} {'begins empty' if world.unrestored[task] is None else 'restores its state'}"
         case ("tick",):
@@ -202,46 +213,6 @@ def _words(item: Any, channel: ChannelId) -> str:
     return f"the end of {channel.sender}"
 
 
-def _ordered(order: Any) -> str:
-    match order:
-        case StartTasks():
-            return "starts"
-        case Trigger():
-            return f"is asked for {'probe' if order.mode.is_probe else 'cut'} {order.epoch}"
-        case Complete():
-            return f"learns that cut {order.epoch} is complete"
-        case TellToEnd():
-            return "learns that its loop is empty for good"
-        case Abort():
-            return f"learns that cut {order.epoch} is given up"
-        case _:
-            return "gets an order"
-
-
-def _reported(effect: Any) -> str:
-    match effect:
-        case Acknowledge():
-            return f"acknowledges epoch {effect.epoch}"
-        case AcknowledgeEnd():
-            return "reports its end"
-        case _:
-            return "reports to the supervisor"
-
-
-def _entry(entry: Any) -> str:
-    match entry:
-        case Manifest():
-            return f"the manifest of cut {entry.epoch}"
-        case AttemptStart():
-            return f"that attempt {entry.attempt} begins {_origin(entry.restored)}"
-        case _:
-            return "an entry of the chain"
-
-
-def _origin(restored: Epoch | None) -> str:
-    return "from nothing" if restored is None else f"from cut {restored}"
-
-
 def turns_in(events: Iterable[Event]) -> Iterator[str]:
     """What changes the course of a run, among the events of a step."""
     for event in events:
@@ -251,7 +222,7 @@ def turns_in(events: Iterable[Event]) -> Iterator[str]:
             case Captured(_, task, _):
                 yield f"{task} has ended"
             case Started(attempt, restored):
-                yield f"attempt {attempt} begins {_origin(restored)}"
+                yield f"attempt {attempt} begins from {'nothing' if restored is None else f'cut {restored}'}"
             case Completed(_, epoch):
                 yield f"cut {epoch} is complete"
             case Committed(_, task, names) if names:

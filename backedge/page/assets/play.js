@@ -193,7 +193,9 @@ function show() {
   byId("output").replaceChildren(...named(frame, "sink").map(([name, [published, waiting]]) => element("li",
     `${name}: ${published.join(", ") || "nothing yet"}${waiting.length ? ` (waiting for a cut: ${waiting.join(", ")})` : ""}`)));
   const cuts = named(frame, "cut").map(([epoch, [logged, tasks]]) => `cut ${epoch} is complete: ${tasks} snapshots, ` +
-    (logged.length ? `in its logs ${logged.map(spoken).join(", ")}` : "its logs are empty"));
+    (logged.length ? `in its logs ${logged.map(spoken).join(", ")}` : "its logs are empty") +
+    (Number(epoch) === frame.restored ? `. Attempt ${frame.attempt} was restored from it` : ""));
+  if (frame.attempt > 1 && frame.restored === null) cuts.unshift(`attempt ${frame.attempt} began from nothing, for no cut was complete`);
   const open = named(frame, "epoch").map(([epoch, [acknowledged, tasks]]) => `cut ${epoch}: ${acknowledged} of ${tasks} processes have acknowledged`);
   byId("cuts").replaceChildren(...[...cuts, ...open].map((told) => element("li", told)));
   const wrong = Object.fromEntries(named(frame, "wrong"));
