@@ -67,6 +67,7 @@ def test_a_java_that_is_none_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 FOR_TESTS = {
     "initdb": ("PostgreSQL", "postgresql"),
+    "redis-server": ("Redis", "redis-server"),
     "chromium": ("Chromium", "chromium"),
     "prometheus": ("Prometheus", "prometheus"),
     "promtool": ("Prometheus", "prometheus"),
@@ -152,13 +153,13 @@ def test_setup_installs_what_tests_start_as_root_and_goes_on_if_it_cannot(machin
     )
     done = machine.set_up()
     assert done.returncode == 0 and done.stdout.endswith("python part\n") and "noise" not in done.stdout
-    packages = ["postgresql", "chromium", "prometheus"]
+    packages = ["postgresql", "redis-server", "chromium", "prometheus"]
     again = {"at once": packages, "after an update": ["postgresql", "update", *packages]}
     every = [word for package in packages for word in (package, "update", package)]
     assert asked.read_text().split() == again.get(works, every)
     lines = done.stderr.splitlines()
     assert [line.partition(";")[0] for line in lines] == (
-        [f"setup: apt could not install {name}" for name in ("PostgreSQL", "Chromium", "Prometheus")]
+        [f"setup: apt could not install {name}" for name in ("PostgreSQL", "Redis", "Chromium", "Prometheus")]
         if works == "never"
         else []
     )

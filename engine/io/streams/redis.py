@@ -280,7 +280,7 @@ class RedisHash(_KeySink):
 
 @public
 @dataclass(frozen=True)
-class RedisStream(Source[dict[str, Any]], _KeySink):
+class RedisStream(_KeySink, Source[dict[str, Any]]):
     """A stream of Redis, to read or to write, each entry once.
 
     Read, a record is a dict with the id of an entry and its fields, a dict of text. `start` is "earliest" or "latest":
