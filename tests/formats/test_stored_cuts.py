@@ -23,20 +23,26 @@ of_each_version = pytest.mark.parametrize("version", VERSIONS)
 of_each_flow = pytest.mark.parametrize("flow", FLOWS)
 
 
+Copied = Callable[[str, str], Path]
+
+
 @pytest.fixture
-def copied(tmp_path: Path) -> Callable[[str, str], Path]:
+def copied(tmp_path: Path) -> Copied:
     def copy(version: str, flow: str) -> Path:
-        """The folder of the cuts, in a place of its own."""
-        shutil.copytree(VERSIONS[version] / flow, tmp_path / "cuts" / flow)
-        return tmp_path / "cuts"
+        """The folder of the cuts in a place of its own, which nobody else may write to, as in some checkouts."""
+        place = tmp_path / "cuts"
+        shutil.copytree(VERSIONS[version] / flow, place / flow)
+        for folder in (place, *(path for path in place.rglob("*") if path.is_dir())):
+            folder.chmod(0o700)
+        return place
 
     return copy
 
 
 @of_each_version
 @of_each_flow
-def test_every_file_is_there_and_is_decoded(version: str, flow: str):
-    store = CutStore(str(VERSIONS[version]), flow)
+def test_every_file_is_there_and_is_decoded(version: str, flow: str, copied: Copied):
+    store = CutStore(str(copied(version, flow)), flow)
     epoch = max(entry.epoch for entry in store.chain() if isinstance(entry, Manifest))
     store.verify(epoch)
     assert store.cut(epoch).snapshots
@@ -45,12 +51,12 @@ def test_every_file_is_there_and_is_decoded(version: str, flow: str):
 
 
 @of_each_version
-def test_they_hold_what_is_hard_to_read(version: str):
+def test_they_hold_what_is_hard_to_read(version: str, copied: Copied):
     """Records on their way round a loop, as records and as columns; a delta on a whole state; answers after the cut."""
-    root = str(VERSIONS[version])
-    logs = {name: CutStore(root, name).manifest_of(Epoch(1)).logs["again"].records for name in ("plain", "columns")}
+    stores = {flow: CutStore(str(copied(version, flow)), flow) for flow in FLOWS}
+    logs = {name: stores[name].manifest_of(Epoch(1)).logs["again"].records for name in ("plain", "columns")}
     assert logs == {"plain": 1, "columns": 8}
-    calls = CutStore(root, "calls")
+    calls = stores["calls"]
     described = [calls.manifest_of(Epoch(2)).tasks[TaskId("count", index)] for index in range(2)]
     assert [(files.base, len(files.below)) for files in described] == [(1, 1), (1, 1)]
     assert sum(1 for _ in calls.answers.read("ask", Epoch(2))) >= JOURNAL - DELTA
@@ -62,7 +68,7 @@ def test_they_hold_what_is_hard_to_read(version: str):
 @of_each_version
 @pytest.mark.parametrize(("flow", "parallelism"), [("plain", 2), ("plain", 3), ("columns", 3), ("calls", 2)])
 def test_a_run_goes_on_to_its_end_and_every_record_counts_once(
-    version: str, flow: str, parallelism: int, copied: Callable[[str, str], Path], tmp_path: Path
+    version: str, flow: str, parallelism: int, copied: Copied, tmp_path: Path
 ):
     folder, gate = copied(version, flow), Gate(tmp_path / "gate")
     gate.open()
@@ -76,10 +82,10 @@ def test_a_run_goes_on_to_its_end_and_every_record_counts_once(
 @pytest.mark.slow
 @of_each_version
 @of_each_flow
-def test_they_are_audited(version: str, flow: str, spark: Any):
+def test_they_are_audited(version: str, flow: str, copied: Copied, spark: Any):
     from backedge.recovery.spark.audit.audit_job import audit
     from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 
-    verdict = audit(spark, JobFolder.open(str(VERSIONS[version] / flow)), "all")
+    verdict = audit(spark, JobFolder.open(str(copied(version, flow) / flow)), "all")
     assert verdict.passed, verdict.lines()
     assert len(verdict.epochs) == (2 if flow == "calls" else 1)
