@@ -75,7 +75,7 @@ STATEMENTS = (
     ENDS,
     UNBROKEN,
 )
-"""What the audit of each run states. A violation of anything else is an error of the recorder."""
+"""What the audit of each run states, green or red; a page adds any other statement that is violated."""
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,7 @@ function show() {
   const open = named(frame, "epoch").map(([epoch, [acknowledged, tasks]]) => `cut ${epoch}: ${acknowledged} of ${tasks} processes have acknowledged`);
   byId("cuts").replaceChildren(...[...cuts, ...open].map((told) => element("li", told)));
   const wrong = Object.fromEntries(named(frame, "wrong"));
-  byId("audit").replaceChildren(...recorded.statements.map((statement) => element("li",
+  byId("audit").replaceChildren(...[...new Set([...recorded.statements, ...Object.keys(wrong)])].map((statement) => element("li",
     statement in wrong ? `${statement}. Violated: ${wrong[statement]}` : statement, { className: statement in wrong ? "wrong" : "" })));
 }
 
@@ -215,12 +215,14 @@ function stop() {
   clearInterval(timer);
   timer = null;
   byId("play").textContent = "Play";
+  byId("said").ariaLive = "polite";
 }
 
 byId("play").addEventListener("click", () => {
   if (timer !== null) return stop();
   if (chosen.at === trail.length - 1) go(0);
   byId("play").textContent = "Stop";
+  byId("said").ariaLive = "off"; // Two sentences a second are too many to be read aloud.
   timer = setInterval(() => go(chosen.at + 1), PLAY_MS);
 });
 for (const [id, to] of [["back", () => chosen.at - 1], ["step", () => chosen.at + 1], ["end", () => trail.length - 1], ["at", () => Number(byId("at").value)]]) {
