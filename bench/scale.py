@@ -10,7 +10,7 @@ Keyed state (`scale_of_keys.py`): numbers by key in one task, captured, written,
 it, and read by one of two tasks; and the same of two tables, a gigabyte each.
 
 Figures are CPU seconds at the largest size. `exponents` has the slope of each step between its largest two sizes, over
-tasks and channels or over keys, on logarithms: 1 is linear. A step below 10 ms at the smaller size has none.
+tasks and channels or over keys, on logarithms: 1 is linear. A step below 20 ms at the smaller size has none.
 The limit applies to every exponent. With --records, sizes are cut to so many tasks and keys: for a short trial.
 """
 
@@ -28,7 +28,7 @@ from bench.options import Options
 
 EXPONENT_MAX = 1.4
 """Memory that no cache holds makes equal work dearer, and the machine may be busy: linear steps have up to 1.3."""
-SECONDS_MIN = 0.01
+SECONDS_MIN = 0.02
 TASKS = (100, 1_000, 3_000, 10_000)
 KEYS = (100_000, 1_000_000, 10_000_000)
 ROWS = (125_000, 1_250_000, 12_500_000)
