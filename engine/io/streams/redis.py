@@ -84,7 +84,7 @@ class _Key:
     url: str = field(repr=False)
     key: str
 
-    type: ClassVar[str]
+    key_type: ClassVar[str]
     """What Redis calls it."""
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ class _Key:
     def title(self) -> str:
         known = _driver().connection.parse_url(self.url)
         server = known.get("path") or f"{known.get('host', 'localhost')}:{known.get('port', 6379)}"
-        return f"{self.type} {self.key!r} of {server}"
+        return f"{self.key_type} {self.key!r} of {server}"
 
     def absolute(self) -> Any:
         return self
@@ -124,7 +124,7 @@ class _Key:
         found = client.type(self.key).decode()
         if found == "none" and not must_exist:
             return
-        if found != self.type:
+        if found != self.key_type:
             there = "there is no" if found == "none" else f"a {found} is in place of"
             raise RedisKeyError(f"{there} {self.title}: give another key, or create it")
 
@@ -198,7 +198,7 @@ class _KeyStore:
                 arguments += (len(call), *call)
         with _told(self.title):
             keys = (sink.key, _markers(place))
-            what, found = self._client.eval(_COMMIT, 2, *keys, sink.type, sink.command, place.attempt, *arguments)
+            what, found = self._client.eval(_COMMIT, 2, *keys, sink.key_type, sink.command, place.attempt, *arguments)
         if what == b"type":
             raise RedisKeyError(f"a {found.decode()} is in place of {self.title}: rename it, and resume the run")
         if what == b"attempt":
@@ -248,7 +248,7 @@ class RedisList(_KeySink):
     'done'
     """
 
-    type = "list"
+    key_type = "list"
     command = "RPUSH"
     wanted = "bytes, text, or what JSON can represent"
 
@@ -265,7 +265,7 @@ class RedisHash(_KeySink):
     'accounts'
     """
 
-    type = "hash"
+    key_type = "hash"
     command = "HSET"
     wanted = "a dict that JSON can represent, with text or an integer in that field"
 
@@ -291,7 +291,7 @@ class RedisStream(_KeySink, Source[dict[str, Any]]):
     'orders'
     """
 
-    type = "stream"
+    key_type = "stream"
     command = "XADD"
     wanted = "a dict whose keys are text, and whose values are text, bytes or numbers"
 
