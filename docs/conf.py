@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 import backedge
+from backedge.graphs import plan
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -38,11 +39,14 @@ autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_default_options = {"members": True, "undoc-members": False, "show-inheritance": True}
 
+# The annotations of a public class are looked up in the module that it names, which is `backedge`.
+vars(backedge).update({name: value for name, value in vars(plan).items() if name not in vars(backedge)})
+
 GROUPS = {
     "flows": ("Flows", ("graphs",)),
     "sources_and_sinks": (
         "Sources and sinks",
-        ("graphs.io", "graphs.sources_and_sinks", "engine.files", "engine.databases"),
+        ("graphs.io", "graphs.sources_and_sinks", "engine.io", "engine.received"),
     ),
     "running": ("Running", ("engine.on_ray", "")),
     "simulation": ("Simulating", ("engine.simulation", "engine.cut_view")),
