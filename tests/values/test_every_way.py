@@ -312,7 +312,8 @@ def test_a_table_of_sqlite_holds_values_as_they_are_or_refuses_them(values: list
         place = SinkPlace("out", "job", "run", 1, 0, None)
         store.check()
         try:
-            store.commit(place, "one", store.enter(place).check(rows(values)))
+            check = store.enter(place)
+            store.commit(place, {"one": check(rows(values))})
         except UnwritableRecordError:
             return
         with closing(sqlite3.connect(database)) as connection:
