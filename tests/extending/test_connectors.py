@@ -448,7 +448,7 @@ LYING_WRITERS: dict[str, tuple[type[Lying], str]] = {
     "ignores what is lost": (IgnoresWhatIsLost, "never prepared"),
     "is never empty": (IsNeverEmpty, "prepare returns True"),
     "loses one": (LosesOne, "lacks"),
-    "keeps in memory": (KeepsInMemory, "commit.* failed"),
+    "keeps in memory": (KeepsInMemory, "commit.* failed|lacks"),
     "waits for ever": (Waits, "lacks"),
 }
 
