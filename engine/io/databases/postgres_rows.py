@@ -77,6 +77,8 @@ class TableWriter:
 
     def write(self, connection: Any, records: list[dict[str, Any]]) -> None:
         """Add these records, or put each in the place of the row of its key."""
+        if not records:
+            return  # others have committed all of them
         if self._key:
             self._replace(connection, records)
             return
