@@ -13,7 +13,7 @@ also after there are other readers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -40,15 +40,15 @@ def has_enough(source: Source[Any], load: int, wanted: int, readers: int) -> boo
     return source.splits_end and load >= (AHEAD if wanted > readers else 1)
 
 
-def free_key(taken: Mapping[int, Any], task: int, readers: int, load: int) -> int:
+def free_key(taken: Collection[int], task: int, readers: int, load: int) -> int:
     """A key that leads to this reader, which has `load` splits, and that no other split has.
 
     The keys of a reader are far apart: if there are more readers, each gets some of its splits.
 
-    >>> key = free_key({}, 1, 2, load=0)
-    >>> task_of_group(key_group(key), 2), free_key({key: "a"}, 1, 2, load=0) == key
+    >>> key = free_key((), 1, 2, load=0)
+    >>> task_of_group(key_group(key), 2), free_key((key,), 1, 2, load=0) == key
     (1, False)
-    >>> [task_of_group(key_group(free_key({}, 0, 1, load)), 4) for load in range(4)]
+    >>> [task_of_group(key_group(free_key((), 0, 1, load)), 4) for load in range(4)]
     [0, 2, 1, 3]
     """
     groups, bits, number = groups_of_task(task, readers), f"{load:b}", 0
@@ -108,7 +108,6 @@ class PlainFinder:
     def __init__(self, kind: FindSplits) -> None:
         self.find = kind.source.find_splits
         self._source = kind.source
-        self._size_of = kind.source.size_of
         self._readers = kind.readers
         self._look_ms = round((kind.source.look_s or 0) * 1000)
 
@@ -134,8 +133,8 @@ class PlainFinder:
     def _hand_out(self, ctx: Any) -> None:
         count = ctx.sizes.get(self._readers, 1)
         while wanted := [split for split, value in self._values(ctx).items() if value == WANTED]:
-            wanted.sort(key=lambda split: (-self._size_of(split), split))
-            taken = {value: split for split, value in self._values(ctx).items() if isinstance(value, int)}
+            wanted.sort(key=lambda split: (-self._source.size_of(split), split))
+            taken = {value for value in self._values(ctx).values() if isinstance(value, int)}
             loads = Counter(task_of_group(key_group(key), count) for key in taken)
             task = min(range(count), key=lambda index: loads[index])
             if has_enough(self._source, loads[task], len(wanted), count):

@@ -21,7 +21,7 @@ class FindSplitsOperator(TimedRuntime, ReadingRuntime):
     """All splits that are known are its keyed state; what follows from them is kept beside it.
 
     - wanted: the splits that are not handed out yet, a heap with the largest first.
-    - taken: key -> split, of those that are being read. loads: how many of these each reader has.
+    - taken: the keys of those that are being read. loads: how many of these each reader has.
     - look_ms: when to look for more; None if there will be no more.
     """
 
@@ -32,9 +32,8 @@ class FindSplitsOperator(TimedRuntime, ReadingRuntime):
         self._find = place.services.finder(place.operator, kind.readers)
         self._pause_ms = round((kind.source.look_s or 0) * 1000)
         self._source = kind.source
-        self._size_of = kind.source.size_of
         self._wanted: list[tuple[int, str]] = []
-        self._taken: dict[int, str] = {}
+        self._taken: set[int] = set()
         self._loads = [0] * place.sizes[kind.readers]
         self._look_ms: int | None = 0
         self._restored_ms = 0
@@ -49,7 +48,7 @@ class FindSplitsOperator(TimedRuntime, ReadingRuntime):
             if value == WANTED:
                 self._want(split)
             elif value != READ:
-                self._take(value, split)
+                self._take(value)
 
     def accept(self, edge: Edge) -> TakeRecords:
         def finished(records: list[Any], hops: Hops) -> None:
@@ -59,7 +58,7 @@ class FindSplitsOperator(TimedRuntime, ReadingRuntime):
                 if key == READ:
                     continue  # only a damaged batch says so again, and its attempt is soon given up
                 self._known.replace(split, READ)
-                del self._taken[key]
+                self._taken.remove(key)
                 self._loads[self._reader_of(key)] -= 1
                 self._hand_out()
 
@@ -107,16 +106,16 @@ class FindSplitsOperator(TimedRuntime, ReadingRuntime):
             _, split = heapq.heappop(self._wanted)
             key = free_key(self._taken, task, len(loads), loads[task])
             self._known.replace(split, key)
-            self._take(key, split)
+            self._take(key)
             sent.append({"key": key, "split": split})
         if sent:
             self._send(sent, 0)
 
     def _want(self, split: str) -> None:
-        heapq.heappush(self._wanted, (-self._size_of(split), split))
+        heapq.heappush(self._wanted, (-self._source.size_of(split), split))
 
-    def _take(self, key: int, split: str) -> None:
-        self._taken[key] = split
+    def _take(self, key: int) -> None:
+        self._taken.add(key)
         self._loads[self._reader_of(key)] += 1
 
     def _reader_of(self, key: int) -> int:
