@@ -87,8 +87,29 @@ def test_a_file_that_is_gone_is_forgotten_and_new_if_it_comes_again(tmp_path: Pa
     assert names(source.find_splits(known[:1]).new) == ["b.jsonl"]
 
 
+@pytest.mark.parametrize("below", ["", "2026/", "2026/11/"])
+def test_the_files_of_a_disk_that_is_not_mounted_are_not_forgotten(tmp_path: Path, below: str):
+    source = JsonLines(str(tmp_path / "in"), watch=WATCH_S)
+    disk = tmp_path / "in" / below.partition("/")[0]
+    (tmp_path / "in" / below).mkdir(parents=True)
+    put(tmp_path / "in" / below, "a.jsonl")
+    known = source.find_splits(()).new
+    disk.rename(tmp_path / "disk")
+    disk.mkdir()
+    assert source.find_splits(known) == ([], False, ())
+    disk.rmdir()
+    (tmp_path / "disk").rename(disk)
+    assert source.find_splits(known) == ([], False, ())
+    put(disk, "b.jsonl")
+    (tmp_path / "in" / below / "a.jsonl").unlink()
+    if below == "2026/11/":
+        (tmp_path / "in" / below).rmdir()
+    assert list(source.find_splits(known).gone) == known
+
+
 def test_a_file_that_goes_before_it_is_read_is_not_forgotten(tmp_path: Path):
     source = JsonLines(str(tmp_path), watch=WATCH_S)
+    (tmp_path / "other").touch()
     a = put(tmp_path, "a.jsonl")
     stamp_ns = a.stat().st_mtime_ns
     known = source.find_splits(()).new

@@ -178,7 +178,7 @@ class FileSource(Files, Source[T]):
                     "away if it has been read; write new records to new files, and give each its name when it is "
                     "complete"
                 )
-        if lacking := found.keys() - files.keys() - gone.keys():
+        if lacking := self.location.removed(found.keys() - files.keys() - gone.keys()):
             gone |= {path: [] for path in lacking}
             for name in known:
                 if (path := path_of(name)) in lacking:

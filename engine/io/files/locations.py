@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -70,6 +70,10 @@ class Location(ABC):
     @abstractmethod
     def has(self, name: str) -> bool:
         """Whether there is a file of this name in the folder."""
+
+    def removed(self, paths: Collection[str]) -> Collection[str]:
+        """Those of these files that were removed, if none of them is there any more."""
+        return paths
 
     def check_folder(self) -> None:
         """Raise unless files can arrive here."""
@@ -144,6 +148,12 @@ class FolderLocation(Location):
         # A folder that is gone for a moment is not an empty one, of which all files could be forgotten.
         self._check_exists()
         return super().arriving(endings)
+
+    def removed(self, paths: Collection[str]) -> Collection[str]:
+        # A disk that is not mounted for a while leaves an empty folder, and its files come back.
+        folders = {path.rpartition("/")[0] for path in paths} if self.is_local else ()
+        empty = {folder for folder in folders if _is_empty(os.path.join(self._path, folder))}
+        return {path for path in paths if path.rpartition("/")[0] not in empty}
 
     def _check_exists(self) -> None:
         if self.filesystem.get_file_info(self._path).type != filesystems().FileType.Directory:
@@ -223,6 +233,14 @@ def _walk(folder: str, below: str, above: tuple[str, ...]) -> Iterator[tuple[str
                 yield name, LINK_TO_NOTHING
             continue  # it was renamed or removed just now
         yield name, Stamp(found.st_size, found.st_mtime_ns)
+
+
+def _is_empty(folder: str) -> bool:
+    """Whether this folder is empty, or, if there is none, the next one above it that there is."""
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    with os.scandir(folder) as entries:
+        return next(entries, None) is None
 
 
 def _stamp(found: Any) -> Stamp:
