@@ -5,6 +5,8 @@ time, and what a disk may do is shown with disks that fail on purpose. Each test
 one Ray: starting one takes seconds.
 """
 
+# pyright: basic
+
 from __future__ import annotations
 
 import doctest
@@ -58,7 +60,7 @@ def _is_shown_as_public(finder: doctest.DocTestFinder, module: ModuleType, found
     """Whether a module defines something. The `__module__` of a public name says where users import it from."""
     is_public = getattr(found, "__module__", None) == "backedge"
     return _is_of_module(finder, module, found) or (
-        is_public and backedge._HOMES.get(getattr(found, "__name__", "")) == module.__name__
+        is_public and vars(backedge)["_HOMES"].get(getattr(found, "__name__", "")) == module.__name__
     )
 
 
@@ -117,7 +119,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that start something as slow, whether or not they say so, and put files into the order of their needs.
+    """Mark tests that are long or start something as slow, whether or not they say so, and order files by their needs.
 
     Spark is at the front and Ray at the end, for different workers. Files that take long come before short ones, which
     are in the middle: the last ones that are left.
@@ -129,6 +131,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
         known = of_file.setdefault(item.path, set())
         known |= fixtures
+        if item.get_closest_marker("long"):
+            item.add_marker("slow")
         if item.get_closest_marker("slow"):
             known.add("slow")
     computing = [path for path, known in of_file.items() if known and known.isdisjoint({"spark", "local_ray"})]

@@ -94,7 +94,7 @@ def test_a_value_that_would_change_is_refused_with_file_and_row(
 def test_a_time_with_nanoseconds_is_refused_with_file_and_row(tmp_path: Path):
     times = pa.array([1_000, 1_001], pa.timestamp("ns"))
     source = Parquet(str(parquet(tmp_path, a=table(at=times))), columns={"at": "timestamp[us]"}, schema="ignore")
-    with pytest.raises(MalformedInputError, match=r"row 2: column 'at' has 1970-01-01 00:00:00\.000001001, which"):
+    with pytest.raises(MalformedInputError, match=r"row 2: column 'at' has .*1970-01-01 00:00:00\.000001001.*which"):
         read(source)
 
 
