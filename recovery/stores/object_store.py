@@ -134,12 +134,15 @@ class ObjectStore(Store):
             yield file
 
     def open_version(self, name: str, facts: FileFacts) -> BufferedReader:
-        """Open the version of an object that has these facts. An `OSError` when another one has replaced it."""
+        """Open the version of an object that has these facts. An `OSError` when another one has replaced it, and a
+        `FileNotFoundError` when it was removed, which Azure answers as if it had been replaced."""
 
         def fetch(start: int, end: int) -> bytes:
             try:
                 return self._piece(name, start, end, facts.version)[0]
             except PreconditionError as error:
+                if self.facts(name) is None:
+                    raise FileNotFoundError(errno.ENOENT, "No such object", self._path(name)) from error
                 raise OSError(errno.ESTALE, "the object was replaced while it was read", self._path(name)) from error
             except GenericError as error:
                 raise as_ours(error, self._path(name)) from error

@@ -56,6 +56,15 @@ def test_a_large_object_is_read_and_verified_piece_by_piece(place: Place):
             file.read()
 
 
+def test_an_object_that_is_removed_while_it_is_read_is_not_there(place: Place):
+    store = place.open()
+    store.write({"file": b"bytes"})
+    with store.open("file") as file:
+        store.remove(["file"])
+        with pytest.raises(FileNotFoundError, match="file"):
+            file.read()
+
+
 @pytest.mark.parametrize("place", ["s3"], indirect=True)  # requests to Azure have a signature of these headers
 def test_a_server_that_ignores_conditions_is_refused_by_name(place: Place):
     place.proxy.dropped_headers = {"if-none-match"}

@@ -14,7 +14,7 @@ import secrets
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from os.path import basename
@@ -314,8 +314,7 @@ class _Attempt:
             other = pool.submit(self._commit_by_another, names) if "task" in way else None
             if other is not None and "first" in way:
                 other.exception(_HANG_S)
-            commit = _commit_beside if "at once" in way else commit_all
-            waiting = self._call("commit", commit, task.writer, names)
+            waiting = self._call("commit", commit_all, task.writer, names)
         if other is not None and (error := other.exception()) is not None and not self._is_superseded:
             raise self._schedule.broken(f"a commit by another task failed: {describe(error)}") from error
         if way == "without an answer" and not self._is_calm:
@@ -326,7 +325,7 @@ class _Attempt:
 
     def _commit_by_another(self, names: list[str]) -> None:
         writer = self._schedule.writer(self._schedule.place(self._number, _TASKS_MAX))
-        _commit_beside(writer, names)
+        commit_all(writer, names)
         close_writer(writer)
 
     def _check_unknown(self) -> None:
@@ -406,11 +405,3 @@ class _Attempt:
             self._schedule.known.lock(kind, site)
             self._schedule.happened[f"{kind}: locked"] += 1
             self._tell("holds what the next attempt waits for, and goes on")
-
-
-def _commit_beside(writer: Any, names: list[str]) -> Collection[str]:
-    """Commit while another task does. An `OSError` says that this can be tried again, as the next attempt would."""
-    try:
-        return commit_all(writer, names)
-    except OSError:
-        return commit_all(writer, names)
