@@ -187,6 +187,12 @@ def test_a_password_is_in_no_description():
     assert "secret" not in repr(KafkaTopic("localhost:1", "t", config={"sasl.password": "secret"}))
 
 
+def test_a_setting_that_librdkafka_refuses_is_not_blamed_on_the_topic():
+    topic = KafkaTopic("localhost:1", "t", config={"sasl.mechanismus": "PLAIN"})
+    with pytest.raises(KafkaTopicError, match=r'"sasl.mechanismus": correct config='):
+        topic.validate_input()
+
+
 def test_a_topic_that_is_missing_and_servers_that_do_not_answer_are_told_apart(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ):

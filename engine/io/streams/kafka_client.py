@@ -81,12 +81,12 @@ def driver() -> Any:
 
 def consumer_of(topic: Topic, group: str = "backedge") -> Any:
     """A consumer that joins no group. It gets what is committed, and each end of a partition."""
-    with understood(topic):
+    with understood(topic, _misconfigured(topic)):
         return driver().Consumer(_settings(topic, {**_READS, "group.id": group}))
 
 
 def producer_of(topic: Topic, transactional_id: str) -> Any:
-    with understood(topic):
+    with understood(topic, _misconfigured(topic)):
         return driver().Producer(_settings(topic, {**_WRITES, "transactional.id": transactional_id}))
 
 
@@ -143,12 +143,19 @@ def understood(topic: Topic, refused: Callable[[str], Exception] | None = None) 
         if error.name() in _FENCED:
             raise FencedError(f"another process writes to {topic.title} in the place of this one") from failed
         if not is_for_good(error):
-            raise KafkaLostError(f"{topic.title}: {error.str()}: start the servers, or correct servers=") from failed
+            raise KafkaLostError(
+                f"{topic.title}: {error.str()}: start the servers, or correct servers= or config="
+            ) from failed
         if refused is not None:
             raise refused(error.str()) from failed
         raise KafkaTopicError(
             f"{topic.title}: {error.str()}: create the topic, or grant the account the right to it"
         ) from failed
+
+
+def _misconfigured(topic: Topic) -> Callable[[str], Exception]:
+    """What a client that is not even made is refused for."""
+    return lambda reason: KafkaTopicError(f"{topic.title}: {reason}: correct config=")
 
 
 def _settings(topic: Topic, fixed: Mapping[str, Any]) -> dict[str, Any]:

@@ -92,8 +92,9 @@ class _Key:
             given: Any = value
             if not isinstance(given, str) or not given:
                 raise BadOptionError(f"{type(self).__name__} lacks {option}: give text")
+        parse = _driver().connection.parse_url
         try:
-            _driver().connection.parse_url(self.url)
+            parse(self.url)
         except ValueError:
             raise BadOptionError(
                 f"the url of {type(self).__name__}({self.key!r}) is none: write redis://HOST:PORT/DATABASE, or "
