@@ -28,6 +28,8 @@ NODE = Size(190, 82, across=130)
 def write_play(options: argparse.Namespace) -> int:
     """Record the flow that the command line names, and write the page."""
     flow = flow_at(options.flow, settings_in(options.settings))
+    if not (folder := Path(options.page).parent).is_dir():
+        return refuse("play", FileNotFoundError(f"there is no folder {folder}: create it, or write elsewhere"))
     try:
         page = page_of(flow, options.seed)
     except (SimulationError, TaskError) as error:

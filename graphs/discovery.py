@@ -23,7 +23,7 @@ from backedge.graphs.kinds import BuiltIn, Read
 from backedge.graphs.loop import open_loop
 from backedge.graphs.operator_kind import PlainRecord, Shape
 from backedge.graphs.options import Placing
-from backedge.graphs.plan import Plan
+from backedge.graphs.plan import Operator, Plan
 from backedge.graphs.rate import Rate
 from backedge.graphs.routing import groups_of_task, key_group, key_in_group, task_of_group
 from backedge.graphs.stream import Stream, add_step
@@ -157,8 +157,12 @@ class PlainFinder:
 
 def sources_of(plan: Plan) -> list[str]:
     """The operators that read, in the place of those that find splits for them."""
-    kinds = {name: operator.kind for name, operator in plan.operators.items() if operator.kind.is_source}
-    return [kind.readers if isinstance(kind, FindSplits) else name for name, kind in kinds.items()]
+    return [source_name(operator) for operator in plan.operators.values() if operator.kind.is_source]
+
+
+def source_name(operator: Operator) -> str:
+    """The name of a source, also of the operator that finds its splits."""
+    return operator.kind.readers if isinstance(operator.kind, FindSplits) else operator.name
 
 
 def add_discovered(draft: Draft, source: Source[Any], rate: Rate | None, options: Placing) -> Stream[Any]:

@@ -12,9 +12,10 @@ from backedge.engine.batches.columns import Records, to_columns
 from backedge.engine.io.files.checks import check_names
 from backedge.engine.io.files.file_errors import InputChangedError
 from backedge.engine.operators.services import Finder
+from backedge.graphs.discovery import source_name
 from backedge.graphs.io import FoundSplits, FunctionRaisedError, OtherInputError, Source, SplitReader
 from backedge.graphs.plan import Operator
-from backedge.graphs.task_errors import TaskError, user_error
+from backedge.graphs.task_errors import MisuseError, TaskError, show, user_error
 
 
 class SourceReader:
@@ -81,23 +82,31 @@ class SourceReader:
         if opened.is_done:
             del self._open[split]
             self._unread.remove(split)
-        if not isinstance(found, list):
+        if isinstance(found, list):
+            return separate_records(found) if self._source.shares_records else found
+        if hasattr(found, "schema"):
             return to_columns(found)
-        return separate_records(found) if self._source.shares_records else found
+        raise MisuseError(
+            f"source {self._name!r} reads {show(found)}, which is of type {type(found).__name__}: return a list of "
+            "records from read, or a RecordBatch of pyarrow"
+        )
 
 
 def finder_of(operator: Operator) -> Finder:
     """What looks for the splits of a source; it raises a `TaskError` that names the source."""
     source: Source[Any] = copy(operator.function)
+    name = source_name(operator)
 
     def find(known: Collection[str]) -> FoundSplits:
         try:
-            found = source.find_splits(known)
+            found: Any = source.find_splits(known)
         except OtherInputError as error:
-            raise InputChangedError(f"source {operator.name!r}: {error}") from None
+            raise InputChangedError(f"source {name!r}: {error}") from None
         except FunctionRaisedError as error:
-            raise _users(operator.name, error) from error.__cause__
-        check_names(operator.name, found.new, known)
+            raise _users(name, error) from error.__cause__
+        if not isinstance(found, FoundSplits):
+            raise MisuseError(f"source {name!r} finds {show(found)}: return FoundSplits(new, is_last) from find_splits")
+        check_names(name, found.new, known)
         return found
 
     return find

@@ -6,7 +6,6 @@ import random
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import length_hint
@@ -18,6 +17,7 @@ from backedge.engine.cut_view import CutView
 from backedge.engine.io.files.checks import check_source
 from backedge.engine.io.files.file_errors import NoInputError
 from backedge.engine.io.memory import ArrivingItems
+from backedge.engine.io.reader import finder_of
 from backedge.engine.operators.check_picklable import check_pickles
 from backedge.engine.simulation.checker.checker import check_protocol
 from backedge.engine.simulation.telling import ToldWorld, records_in_loops
@@ -27,7 +27,6 @@ from backedge.engine.simulation.world.world import Happening
 from backedge.engine.simulation.world.world_options import Parts, WorldOptions
 from backedge.graphs.discovery import FindSplits, ReadSplits, sources_of
 from backedge.graphs.flow import Flow, checked_flow
-from backedge.graphs.io import Source
 from backedge.graphs.options import check_function, is_whole
 from backedge.graphs.plan import Operator, Plan
 from backedge.graphs.public import public
@@ -291,7 +290,7 @@ def _check_end(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> None:
                 f"source {name!r} never ends, so a simulated run would not either: give it a count, give its records, "
                 f"simulate(flow, inputs={{{name!r}: [...]}}), or give the flow stop_when="
             )
-        if name not in inputs and _waits_for_more(plan.operators[name].function):
+        if name not in inputs and _waits_for_more(plan.operators[name]):
             raise SimulationError(
                 f"source {name!r} waits for more to read, and in a simulated run nothing arrives: let it find that no "
                 f"more will come, such as the file of until=, give its records, simulate(flow, inputs={{{name!r}: "
@@ -305,13 +304,13 @@ def _check_end(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> None:
         )
 
 
-def _waits_for_more(source: Source[Any]) -> bool:
+def _waits_for_more(source: Operator) -> bool:
     """Whether a source looks for splits, and finds no more before it has said which is the last."""
-    if source.look_s is None:
+    if source.function.look_s is None:
         return False
-    source, known = copy(source), set[str]()
-    while not (found := source.find_splits(known)).is_last:
-        if known.issuperset(found.new):
+    find, known = finder_of(source), set[str]()
+    while not (found := find(known)).is_last:
+        if not found.new:
             return True
         known.update(found.new)
     return False

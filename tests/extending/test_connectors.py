@@ -10,8 +10,11 @@ import gzip
 import itertools
 import json
 import random
+import re
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,17 +28,24 @@ import pytest
 from backedge import (
     CSV,
     Call,
+    Collect,
     ConnectorContractError,
+    Flow,
+    FoundSplits,
     Generate,
     Items,
     JsonLines,
+    MisuseError,
+    NoInputError,
     Parquet,
     Range,
+    SimulationError,
     Sink,
     SinkPlace,
     Source,
     SqliteTable,
     TextLines,
+    simulate,
 )
 from backedge.engine.io.databases import sqlite_table
 from backedge.engine.io.files import text_splits
@@ -198,6 +208,46 @@ class GivesTheSame(Numbers):
         return self.same[number]
 
 
+class GivesTuples(Numbers):
+    def open_split(self, split: str, position: Any) -> Any:
+        reader: Any = super().open_split(split, position)
+        read = reader.read
+        reader.read = lambda records_max: tuple(read(records_max))
+        return reader
+
+
+class Finds(Numbers):
+    """Its splits are found in one look after the other."""
+
+    look_s = 1.0
+    sizes: ClassVar = ["0", "10"]
+
+    def splits(self) -> None:
+        return None
+
+    def find_splits(self, known: Collection[str]) -> FoundSplits:
+        return FoundSplits([split for split in self.sizes if split not in known], is_last=False)
+
+
+class FindsAgain(Finds):
+    def find_splits(self, known: Collection[str]) -> FoundSplits:
+        return super().find_splits(())
+
+
+class FindsAList(Finds):
+    def find_splits(self, known: Collection[str]) -> Any:
+        return super().find_splits(known).new
+
+
+class FindsNothing(Finds):
+    def validate_input(self) -> None:
+        raise OSError("the host is away")
+
+
+class FindsNumbers(Finds):
+    sizes: ClassVar = [0, 10]
+
+
 LYING_SOURCES: dict[str, tuple[type[Numbers], str]] = {
     "repeats one": (RepeatsOne, "other records"),
     "skips one": (SkipsOne, "other records"),
@@ -207,6 +257,7 @@ LYING_SOURCES: dict[str, tuple[type[Numbers], str]] = {
     "gives more than it is asked for": (GivesMore, "at most"),
     "gives other records at each time": (Counts, "other records|each record once"),
     "gives the same objects": (GivesTheSame, "shares_records"),
+    "gives tuples": (GivesTuples, r"of type tuple: return a list"),
 }
 
 
@@ -217,6 +268,25 @@ def test_a_source_that_lies_is_found(liar: str):
     check_source(Numbers(), range(20))
     with pytest.raises(ConnectorContractError, match=told):
         check_source(kind(), wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "told"),
+    [
+        (FindsAgain, NoInputError, "'checked' has found splits again"),
+        (FindsAList, MisuseError, r"'checked' finds \['0', '10'\]: return FoundSplits"),
+        (FindsNumbers, NoInputError, "name splits by text"),
+        (FindsNothing, (NoInputError, SimulationError), "source 'checked' cannot read .* away"),
+    ],
+)
+def test_a_source_that_finds_what_are_no_new_splits_is_refused(kind: type[Finds], error: Any, told: str):
+    check_source(Finds(), range(20))
+    with pytest.raises(error, match=told):
+        check_source(kind(), range(20))
+    flow = Flow("found")
+    flow.read(kind(), name="checked").write(Collect(), name="numbers")
+    with pytest.raises(error, match=told):
+        simulate(flow, seeds=[])
 
 
 def test_a_source_that_lacks_records_is_found():
@@ -512,3 +582,32 @@ def test_the_tests_on_the_page_on_extending_pass_and_fail_for_what_lies(tmp_path
     names["test_it_is_a_source"](table(tmp_path, "in", [{"n": n} for n in range(100)]))
     with pytest.raises(ConnectorContractError) if fails else nullcontext():
         names["test_it_is_a_sink"](tmp_path)
+
+
+# -- what is not installed -------------------------------------------------------------------------------------------
+
+_WITHOUT = """
+import sys
+for driver in {drivers!r}:
+    sys.modules[driver] = None
+import backedge
+for name, arguments in {connectors!r}:
+    try:
+        getattr(backedge, name)(*arguments).validate_input()
+    except Exception as error:
+        print(error)
+"""
+EXTRAS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "delta": ("deltalake", "DeltaTable", ("lake",)),
+    "iceberg": ("pyiceberg", "IcebergTable", (".", "shop.orders")),
+    "kafka": ("confluent_kafka", "KafkaTopic", ("localhost:9092", "orders")),
+    "postgres": ("psycopg", "PostgresTable", ("postgresql://localhost", "orders")),
+    "redis": ("redis", "RedisStream", ("redis://localhost", "orders")),
+}
+
+
+def test_a_connector_without_its_extra_says_how_to_install_it():
+    drivers, connectors = [extra[0] for extra in EXTRAS.values()], [extra[1:] for extra in EXTRAS.values()]
+    program = _WITHOUT.format(drivers=drivers, connectors=connectors)
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"pip install 'backedge\[(\w+)\]'$", told, re.MULTILINE) == list(EXTRAS), told

@@ -82,7 +82,9 @@ def test_a_run_that_is_too_long_to_look_at_is_refused():
         Recorder(flow, 0).run(with_log=True)
 
 
-def test_the_command_writes_the_same_page_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_command_writes_the_same_page_each_time_and_only_where_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     (tmp_path / "shop_to_play.py").write_text(
         "from backedge import Collect, Flow, Items\n"
         "flow = Flow('shop')\n"
@@ -91,6 +93,8 @@ def test_the_command_writes_the_same_page_each_time(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     for file in ("one.html", "two.html"):
         assert main(["play", "shop_to_play:flow", file]) == 0
+    assert main(["play", "shop_to_play:flow", "pages/one.html"]) == 2
+    assert "there is no folder pages: create it" in capsys.readouterr().err
     assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
     assert (tmp_path / "one.html").read_text().count("</script>") == 2
     assert [["'</script><b>'"], []] in data_in((tmp_path / "one.html").read_text())["values"]

@@ -17,11 +17,11 @@ from backedge.engine.batches.columns import as_records
 from backedge.engine.batches.differences import countable
 from backedge.engine.io.contracts.contract_error import broken, in_another_process, unlike
 from backedge.engine.io.files.checks import check_source as list_splits
-from backedge.engine.io.reader import SourceReader, positions_of
+from backedge.engine.io.reader import SourceReader, finder_of, positions_of
 from backedge.graphs.io import Source
 from backedge.graphs.kinds import Read
 from backedge.graphs.plan import Operator
-from backedge.graphs.task_errors import show
+from backedge.graphs.task_errors import MisuseError, show
 
 _NAME = "checked"
 _ATTEMPTS = 5
@@ -70,9 +70,15 @@ class _SourceCheck:
 
     def _listed(self) -> tuple[str, ...] | None:
         """Its splits; of a source that looks for them, those of the first look."""
-        source = self._opened()
-        listed = list_splits(Operator(_NAME, Read(source)))
-        return listed if source.look_s is None else tuple(source.find_splits(()).new)
+        source = Operator(_NAME, Read(self._opened()))
+        listed = list_splits(source)
+        if source.function.look_s is None:
+            return listed
+        find = finder_of(source)
+        found = find(())
+        if not found.is_last:
+            find(found.new)
+        return tuple(found.new)
 
     def _begin(self, parallelism: int) -> dict[str, Any]:
         """The first position of each split of a run with this many tasks."""
@@ -175,7 +181,10 @@ class _SourceCheck:
 
 
 def _records(reader: SourceReader, records_max: int) -> list[Any]:
-    found = reader.read(records_max)
+    try:
+        found = reader.read(records_max)
+    except MisuseError as error:
+        raise broken(str(error)) from error
     if len(found) > records_max:
         raise broken(f"it was asked for {records_max} records at most, and gives {len(found)}")
     return as_records(found)

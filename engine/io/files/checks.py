@@ -7,6 +7,7 @@ from copy import copy
 from typing import Any
 
 from backedge.engine.io.files.file_errors import NoInputError, OutputError
+from backedge.graphs.discovery import source_name
 from backedge.graphs.io import Sink, SinkPlace, Source
 from backedge.graphs.plan import Operator
 from backedge.graphs.task_errors import TaskError, describe, show
@@ -33,12 +34,12 @@ def check_source(operator: Operator) -> tuple[str, ...] | None:
         raise
     except Exception as error:
         raise NoInputError(
-            f"source {operator.name!r} cannot read {operator.function!r}: {describe(error)}; make it readable, or read "
-            "another source"
+            f"source {source_name(operator)!r} cannot read {operator.function!r}: {describe(error)}; make it "
+            "readable, or read another source"
         ) from error
     if splits is None:
         return None
-    check_names(operator.name, splits)
+    check_names(source_name(operator), splits)
     return tuple(splits)
 
 
