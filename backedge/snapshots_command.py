@@ -292,9 +292,8 @@ def _one(options: argparse.Namespace) -> CutStore:
 
 def _cuts(store: CutStore) -> Iterator[Facts]:
     """The cuts that still exist. The chain also records those that retention has dropped."""
-    for entry in store.chain():
-        if isinstance(entry, Manifest) and store.keeps(entry):
-            yield _facts(store, entry)
+    for entry in store.existing():
+        yield _facts(store, entry)
 
 
 def _facts(store: CutStore, entry: Manifest) -> Facts:

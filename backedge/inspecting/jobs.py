@@ -12,7 +12,6 @@ from backedge.engine.on_ray.attaching import named_address
 from backedge.flows import WrongCallError
 from backedge.graphs.ids import Epoch
 from backedge.graphs.naming import check_name
-from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import local_path
 from backedge.recovery.stores.job_identity import is_job, jobs_in
@@ -121,7 +120,7 @@ def cut_of(store: CutStore, epoch: int | None, operator: str | None = None) -> C
 
 def kept_by_pipeline(store: CutStore) -> list[Epoch]:
     """The last cut of each pipeline that still exists, newest first."""
-    there = [entry for entry in store.chain() if isinstance(entry, Manifest) and store.keeps(entry)]
+    there = store.existing()
     last = {entry.pipeline: number for number, entry in enumerate(there)}
     return [there[number].epoch for number in sorted(last.values(), reverse=True)]
 

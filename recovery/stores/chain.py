@@ -8,13 +8,13 @@
   they are removed. No number is ever used twice: after creating an entry, a process looks for a past that covers its
   number, and finds one if there ever was another entry of that number.
 - All of this is read by name; a store need not list its files completely. Pasts are numbered, and a few stay that
-  lead to the last one from any earlier one (`_landmarks`), however long the chain is. The list finds
+  lead to the last one from any earlier one (`landmarks`), however long the chain is. The list finds
   entries to remove, and gaps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -44,7 +44,7 @@ from backedge.recovery.stores.store_calls import create_exclusively, exists, ful
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError, StoreError
 from backedge.recovery.stores.store_protocol import Store
 
-ENTRIES_KEPT = 256
+ENTRIES_KEPT = 64
 """A chain of twice as many entries is shortened to this number."""
 
 T = TypeVar("T")
@@ -154,14 +154,14 @@ class Chain:
 
     # -- a long chain --------------------------------------------------------------------------------------------
 
-    def shorten(self, is_kept: Callable[[Manifest], bool]) -> None:
-        """Remove the first entries of a long chain, except for those still needed. `is_kept`: whether a cut exists."""
+    def shorten(self, existing: Callable[[], Collection[Epoch]]) -> None:
+        """Remove the first entries of a long chain, except for those still needed. `existing`: the cuts that exist."""
         past, links = self._known
         if len(links) < 2 * ENTRIES_KEPT:
             return
         gone, rest = links[:-ENTRIES_KEPT], links[-ENTRIES_KEPT:]
         last = gone[-1]
-        shorter = Past(past.ordinal + 1, last.number, last.sha256, needed([*past.links, *gone], rest, is_kept))
+        shorter = Past(past.ordinal + 1, last.number, last.sha256, needed([*past.links, *gone], rest, existing()))
         document: Document = {**past_document(shorter), "job_id": self._job_id}
         data = sealed(document, self._key, PAST_SHAPE)
         if not create_exclusively(self._store, path_of(past_file(shorter.ordinal)), data):
@@ -169,7 +169,7 @@ class Chain:
         with self._lock:
             rest = [link for link in self._known.links if link.number > shorter.number]
             self._note(_Known(shorter, rest))
-        stay = _landmarks(shorter.ordinal)
+        stay = landmarks(shorter.ordinal)
         entries = [entry_file(n) for n in self._listed(CHAIN) if n <= last.number]
         pasts = [past_file(n) for n in self._listed(PAST) if n < shorter.ordinal and n not in stay]
         self._store.remove([path_of(parts) for parts in (*entries, *pasts)])
@@ -188,8 +188,10 @@ class Chain:
 
     def _past(self) -> Past:
         """The past of the chain as it is now."""
-        past = self._known.past
-        while (ordinal := self._last_past(past.ordinal)) > past.ordinal:
+        past, links = self._known
+        # A first look need not begin with the first of them: of one that is listed, it or a later one is there.
+        listed = 0 if past.ordinal or links else max(self._listed(PAST), default=0)
+        while (ordinal := self._last_past(max(listed, past.ordinal))) > past.ordinal:
             with suppress(FileNotFoundError):  # there is a later one meanwhile
                 document, _ = self._opened(past_file(ordinal), "ordinal", ordinal, PAST_SHAPE)
                 return past_in(document)
@@ -328,10 +330,10 @@ def _is_cut(link: Link, epoch: Epoch) -> bool:
     return isinstance(link.entry, Manifest) and link.entry.epoch == epoch
 
 
-def _landmarks(last: int) -> set[int]:
+def landmarks(last: int) -> set[int]:
     """The pasts by which the search finds past `last`: all powers of two up to it, and the sums on the way to it.
 
-    >>> sorted(_landmarks(13))
+    >>> sorted(landmarks(13))
     [1, 2, 4, 8, 12, 13]
     """
     powers = {1 << bit for bit in range(last.bit_length())}

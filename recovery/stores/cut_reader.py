@@ -28,7 +28,7 @@ from backedge.recovery.stores.schema import GRAPH
 from backedge.recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
 from backedge.recovery.stores.schema import STATUS as STATUS_SHAPE
 from backedge.recovery.stores.shapes import shown
-from backedge.recovery.stores.store_calls import exists, full_name, has_content, read_document, read_sized
+from backedge.recovery.stores.store_calls import each, exists, full_name, has_content, read_document, read_sized
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError
 from backedge.recovery.stores.store_protocol import FileFacts, Store
 from backedge.recovery.stores.task_files import StoredFile, TaskFiles
@@ -72,7 +72,16 @@ class CutReader:
 
     def cuts(self) -> list[Epoch]:
         """The complete cuts that still exist, in order. The chain also records those that retention has dropped."""
-        return [entry.epoch for entry in self.chain() if isinstance(entry, Manifest) and self.keeps(entry)]
+        return [entry.epoch for entry in self.existing()]
+
+    def existing(self) -> list[Manifest]:
+        """The entries of these. Only what the chain keeps is looked for: it may be long."""
+        return self._there(kept_in([entry for entry in self.chain() if isinstance(entry, Manifest)]))
+
+    def _there(self, cuts: Sequence[Manifest]) -> list[Manifest]:
+        """Those of the cuts that exist: one may have been removed by hand."""
+        found = each(self._store.reads_at_once, self.keeps, cuts)
+        return [cut for cut, is_there in zip(cuts, found, strict=True) if is_there]
 
     def keeps(self, entry: Manifest) -> bool:
         """Whether a complete cut still exists. Retention removes its manifest first."""
@@ -242,6 +251,14 @@ def followed(chain: Sequence[Entry], epoch: Epoch, attempt: Attempt) -> Epoch:
             else:
                 found = entry.restored or NO_CUT
     return found
+
+
+def kept_in(cuts: Sequence[Manifest]) -> list[Manifest]:
+    """Of the cuts of a chain, those that the last manifest of each pipeline keeps, if none gives the pipeline up."""
+    kept = {cut.pipeline: cut.kept for cut in cuts}
+    dead = {name: number for number, cut in enumerate(cuts) for name in cut.given_up}
+    live = (cut for number, cut in enumerate(cuts) if number > dead.get(cut.pipeline or "", -1))
+    return [cut for cut in live if cut.epoch in (kept[cut.pipeline] or (cut.epoch,))]
 
 
 def _missing(path: str, what: str) -> SnapshotCorruptError:

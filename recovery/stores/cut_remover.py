@@ -16,7 +16,7 @@ from typing import NamedTuple
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.chain_view import run_of
 from backedge.recovery.protocol.orders import CutId, FileId, Manifest, Sweep
-from backedge.recovery.stores.cut_reader import CutReader, followed
+from backedge.recovery.stores.cut_reader import CutReader, followed, kept_in
 from backedge.recovery.stores.names import (
     Parts,
     attempt_folder,
@@ -73,8 +73,7 @@ class CutRemover(CutReader):
             self._drop_inputs(entry.pipeline)
             self._drop_shared(entry, shared)
             self.answers.remove(self._oldest_restore())
-            kept = {CutId(cut.epoch, cut.attempt) for cut in self._kept()}
-            self._chain.shorten(lambda cut: CutId(cut.epoch, cut.attempt) in kept and self.keeps(cut))
+            self._chain.shorten(lambda: {cut.epoch for cut in self._there(self._kept())})
 
     def _oldest_restore(self) -> Epoch:
         """The oldest cut that may be restored. 0: a pipeline of this run has none, and would begin from nothing."""
@@ -137,11 +136,7 @@ class CutRemover(CutReader):
 
     def _kept(self, besides: Epoch | None = None) -> list[Manifest]:
         """The cuts that the last known manifest of each pipeline keeps, if none gives it up."""
-        cuts = self._manifests()
-        kept = {cut.pipeline: cut.kept for cut in cuts}
-        dead = {name: number for number, cut in enumerate(cuts) for name in cut.given_up}
-        live = (cut for number, cut in enumerate(cuts) if number > dead.get(cut.pipeline or "", -1))
-        return [cut for cut in live if cut.epoch != besides and cut.epoch in (kept[cut.pipeline] or (cut.epoch,))]
+        return [cut for cut in kept_in(self._manifests()) if cut.epoch != besides]
 
     def _drop_last_states(self, dropped: Manifest) -> None:
         if None not in dropped.files.values():

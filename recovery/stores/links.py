@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from backedge.graphs.ids import Epoch
+from backedge.recovery.protocol.chain_view import run_of
 from backedge.recovery.protocol.orders import AttemptStart, Entry, Manifest
 from backedge.recovery.stores.documents import Document
 from backedge.recovery.stores.manifests import entry_document, entry_in
@@ -74,27 +76,39 @@ def past_in(document: Document) -> Past:
     return Past(document["ordinal"], document["number"], document["sha256"], links)
 
 
-def needed(gone: Sequence[Link], rest: Iterable[Link], is_kept: Callable[[Manifest], bool]) -> tuple[Link, ...]:
-    """The links among the first ones that are still needed.
+def needed(gone: Sequence[Link], rest: Iterable[Link], there: Collection[Epoch]) -> tuple[Link, ...]:
+    """The links among the first ones that are still needed, if these cuts exist. However often a job was restarted:
 
-    These are the starts of attempts and the cuts that they restored; the cuts that exist, each with the link of its
-    pipeline before it; the last one of each pipeline, because the rest follows it; and the last one that gives a
-    pipeline up.
+    - the cuts that exist, each with the link of its pipeline before it; the last link of each pipeline, because the
+      rest follows it; and the last one that gives a pipeline up;
+    - the starts of the attempts of all these, and of those whose files the cuts name: what another pipeline has written
+      is not removed;
+    - the starts that restored a cut that exists: inputs that are kept may follow it;
+    - the last start of each run: one that has lost the job finds that out, whenever its supervisor is replaced.
     """
-    starts = (link.entry for link in (*gone, *rest) if isinstance(link.entry, AttemptStart))
-    restored = {start.restored for start in starts}
-    numbers = {gone[-1].number}
+    links = {gone[-1].number: gone[-1]}
     last: dict[str | None, Link] = {}
-    gives_up: dict[str, int] = {}
+    gives_up: dict[str, Link] = {}
+    starts: dict[str, Link] = {}
     for link in gone:
         entry = link.entry
         before = last.get(entry.pipeline, link)
         last[entry.pipeline] = link
         if isinstance(entry, AttemptStart):
-            numbers.add(link.number)
-            continue
-        gives_up |= dict.fromkeys(entry.given_up, link.number)
-        if entry.epoch in restored or is_kept(entry):
-            numbers |= {before.number, link.number}
-    numbers |= {link.number for link in last.values()} | set(gives_up.values())
-    return tuple(link for link in gone if link.number in numbers)
+            starts[run_of(entry.claimant)] = link
+            if entry.restored in there:
+                links[link.number] = link
+        else:
+            gives_up |= dict.fromkeys(entry.given_up, link)
+            if entry.epoch in there:
+                links |= {before.number: before, link.number: link}
+    starts.pop("", None)  # no other supervisor belongs to such a run
+    links |= {link.number: link for link in (*last.values(), *gives_up.values(), *starts.values())}
+    attempts = {link.entry.attempt for link in links.values()}
+    existing = (link.entry for link in (*gone, *rest) if isinstance(link.entry, Manifest) and link.entry.epoch in there)
+    attempts |= {file.attempt for cut in existing for file in cut.named}
+    return tuple(
+        link
+        for link in gone
+        if link.number in links or (isinstance(link.entry, AttemptStart) and link.entry.attempt in attempts)
+    )

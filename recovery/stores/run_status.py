@@ -21,6 +21,9 @@ from backedge.recovery.stores.shapes import ShapeError, converted, shown
 VERSION = 2
 """Version of the document. A reader refuses any other."""
 
+REMEMBERED_MAX = 100
+"""Epochs and failures that are remembered."""
+
 ENDED = ("finished", "stopped", "failed", "cancelled")
 """The states of a run that is over."""
 

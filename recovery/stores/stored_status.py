@@ -17,6 +17,7 @@ from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.manifests import CutDescription
 from backedge.recovery.stores.run_status import (
+    REMEMBERED_MAX,
     ChannelStatus,
     EpochStatus,
     LoopLog,
@@ -34,7 +35,7 @@ def stored_status(store: CutStore, now_s: float) -> RunStatus:
     """What the store knows; `now_s` is the time of day. Raises if the chain of the job cannot be read."""
     chain = store.chain()
     cuts = [entry for entry in chain if isinstance(entry, Manifest)]
-    there = [entry for entry in cuts if store.keeps(entry)]
+    there = store.existing()
     last = [store.manifest_of(epoch) for epoch in {entry.pipeline: entry.epoch for entry in there}.values()]
     kept, fault = _kept(store)
     attempt = max((entry.attempt for entry in chain), default=0)
@@ -79,7 +80,9 @@ def _state(kept: RunStatus, attempt: int, last: Sequence[CutDescription]) -> str
 
 
 def _epochs(store: CutStore, kept: RunStatus, cuts: Sequence[Manifest], there: set[Epoch]) -> tuple[EpochStatus, ...]:
-    """The epochs that were kept, and those of the chain: what is not in the chain has not become a cut."""
+    """The last epochs that were kept or are in the chain, and the cuts that exist. What is not in the chain has not
+    become a cut.
+    """
     known = {told.epoch: told for told in kept.epochs}
     complete = {entry.epoch for entry in cuts}
     for entry in cuts:
@@ -98,7 +101,8 @@ def _epochs(store: CutStore, kept: RunStatus, cuts: Sequence[Manifest], there: s
     for epoch in known.keys() - complete:
         if known[epoch].state == "open":
             known[epoch] = replace(known[epoch], state="given up", reason="the run ended before it was complete")
-    return tuple(known[epoch] for epoch in sorted(known))
+    last = set(sorted(known)[-REMEMBERED_MAX:]) | (known.keys() & there)
+    return tuple(known[epoch] for epoch in sorted(last))
 
 
 def _with_graphs(status: RunStatus, store: CutStore, cuts: Sequence[CutDescription]) -> RunStatus:

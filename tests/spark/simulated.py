@@ -44,8 +44,10 @@ def write_run(
         cut = world.record.cuts[entry.epoch]
         deployment = world.store.deployments[cut.attempt]
         files = written.cut(entry, cut, deployment)
+        # Whatever the run has kept: these are there.
         told = replace(
             entry,
+            kept=None,
             files={task: written.filed for task, written in files.items()},
             transactions={task: written.transactions for task, written in files.items() if written.transactions},
         )

@@ -73,7 +73,7 @@ def test_each_pipeline_has_a_lineage_of_its_own(seed: int):
         )
     if len(links) > 1:
         for end in range(1, len(links)):
-            kept = [*needed(links[:end], links[end:], lambda entry: entry.epoch in there), *links[end:]]
+            kept = [*needed(links[:end], links[end:], there), *links[end:]]
             shortened = places_but_bases(kept)
             assert {epoch: shortened[epoch] for epoch in there} == {epoch: places[epoch] for epoch in there}
 
@@ -132,10 +132,10 @@ def test_what_is_needed_of_the_past_places_every_cut_that_is_there(seed: int):
     links, there = lived(rng)
     once, twice = sorted(rng.choices(range(1, len(links) + 1), k=2))
     then = {one.entry.epoch for one in links if isinstance(one.entry, Manifest) and rng.random() < 0.5} | there
-    left = [*needed(links[:once], links[once:], lambda entry: entry.epoch in then), *links[once:twice]]
-    left = [*needed(left, links[twice:], lambda entry: entry.epoch in there), *links[twice:]]
+    left = [*needed(links[:once], links[once:], then), *links[once:twice]]
+    left = [*needed(left, links[twice:], there), *links[twice:]]
     assert list(check_chain(links)) == list(check_chain(left)) == []
-    assert attempts_in(left) == attempts_in(links)
+    assert [start for start in attempts_in(links) if start in attempts_in(left)] == attempts_in(left)
     assert {place.bases for place in places_in(left).values()} <= {
         None,
         *(place.bases for place in places_in(links).values()),
@@ -144,3 +144,22 @@ def test_what_is_needed_of_the_past_places_every_cut_that_is_there(seed: int):
     assert {epoch: found[epoch] for epoch in there} == {epoch: whole[epoch] for epoch in there}
     recorded = [one.entry.epoch for one in links[twice:] if isinstance(one.entry, Manifest)]
     assert {epoch: found[epoch] for epoch in recorded} == {epoch: whole[epoch] for epoch in recorded}
+
+
+def test_of_the_past_no_more_is_needed_after_a_thousand_restarts():
+    links = [link(1, AttemptStart(Attempt(1), None, claimant="first.a"))]
+    kept: list[Epoch] = []
+    lengths: list[int] = []
+    for epoch in range(1, 3_001):
+        if epoch % 3 == 0:
+            # Each tenth is another run.
+            start = AttemptStart(Attempt(epoch), kept[-1], claimant=f"{min(epoch // 30, 5)}.{epoch}")
+            links.append(link(links[-1].number + 1, start))
+        attempt = links[-1].entry.attempt
+        links.append(link(links[-1].number + 1, Manifest(Epoch(epoch), attempt, Mode.ALIGNED, {}, {})))
+        kept = [*kept, Epoch(epoch)][-3:]
+        if len(links) > 32:
+            links = [*needed(links[:-8], links[-8:], set(kept)), *links[-8:]]
+            lengths.append(len(links))
+            assert list(check_chain(links)) == []
+    assert max(lengths[len(lengths) // 2 :]) == max(lengths[: len(lengths) // 2]) <= 16

@@ -10,14 +10,22 @@ from msgspec.structs import replace
 from backedge.engine.simulation.world.world import World
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.orders import AttemptStart, Manifest
+from backedge.recovery.stores import chain
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.documents import sealed
 from backedge.recovery.stores.names import STATUS
-from backedge.recovery.stores.run_status import EpochStatus, FailureStatus, OperatorStatus, RunStatus, TaskStatus
+from backedge.recovery.stores.run_status import (
+    REMEMBERED_MAX,
+    EpochStatus,
+    FailureStatus,
+    OperatorStatus,
+    RunStatus,
+    TaskStatus,
+)
 from backedge.recovery.stores.stored_status import UNFINISHED, stored_status
 from proof.runner import run_seed
 from tests.spark.simulated import write_run
-from tests.stores.snapshots import append, begin, complete
+from tests.stores.snapshots import append, begin, complete, manifest_for
 
 NOW_S = 2_000_000_000.0
 
@@ -103,6 +111,20 @@ def test_what_was_measured_of_a_cut_stays_after_it_was_dropped(store: CutStore):
     store.keep_status(kept(store, epochs=(measured,)))
     store.drop(Epoch(1))
     assert stored_status(store, NOW_S).epochs[0] == replace(measured, is_kept=False)
+
+
+def test_of_a_long_chain_the_last_epochs_are_told_and_every_cut_that_exists(
+    store: CutStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(chain, "ENTRIES_KEPT", 2 * REMEMBERED_MAX)
+    complete(store, 1)
+    for epoch in range(2, 2 * REMEMBERED_MAX):
+        append(store, manifest_for({}, epoch), {})
+        store.drop(Epoch(epoch))
+    complete(store, 2 * REMEMBERED_MAX)
+    store.keep_status(kept(store, operators=(OperatorStatus("out", ("out",), False, True, ()),)))
+    told = [epoch.epoch for epoch in stored_status(store, NOW_S).epochs]
+    assert told == [1, *range(REMEMBERED_MAX + 1, 2 * REMEMBERED_MAX + 1)]
 
 
 def test_a_damaged_status_hides_nothing_that_the_chain_knows(store: CutStore):

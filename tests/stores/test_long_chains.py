@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.protocol.orders import AppendEntry, AttemptStart, Manifest
+from backedge.recovery.protocol.orders import AppendEntry, AttemptStart, Fenced, Manifest
 from backedge.recovery.protocol.supervisor import Supervisor
 from backedge.recovery.stores import chain as chains
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder import Folder
+from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.schema import PAST
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
+from backedge.recovery.stores.store_protocol import FileFacts
 from tests.stores.snapshots import DEPLOYMENT, append, begin, manifest_for, sweep
 
 KEPT = 4
@@ -108,9 +111,70 @@ def test_a_restart_goes_on_behind_the_last_entry(tmp_path: Path):
     store.drop(Epoch(30))
     cuts(store, range(33, 60), 2)
     starts = [entry for entry in again(tmp_path).chain() if isinstance(entry, AttemptStart)]
+    # Attempt 1 took the cut that has a name.
     assert starts == [AttemptStart(Attempt(1), None), AttemptStart(Attempt(2), Epoch(30))]
-    # What an attempt restored is told, though it is gone.
-    assert Epoch(30) in [entry.epoch for entry in store.chain() if isinstance(entry, Manifest)]
+
+
+def test_a_run_that_has_lost_the_job_finds_that_out_however_long_the_chain_was_since(tmp_path: Path):
+    """Its supervisor died, and the process that replaces it knows nothing but the chain."""
+    store = again(tmp_path)
+    append(store, AttemptStart(Attempt(1), None, "lost.a"))
+    append(store, AttemptStart(Attempt(2), None, "has.b"))
+    cuts(store, range(1, 31), 2)
+    assert last_past(tmp_path) > 20
+    (fenced,) = Supervisor("lost.c").begin(again(tmp_path).numbered())
+    assert isinstance(fenced, Fenced)
+    (claim,) = Supervisor("new.a").begin(again(tmp_path).numbered())
+    assert isinstance(claim, AppendEntry)
+
+
+class Noting(FolderStore):
+    """Notes the names of the files that are looked for."""
+
+    looked: list[str]
+
+    def facts(self, name: str) -> FileFacts | None:
+        self.looked.append(name)
+        return super().facts(name)
+
+
+def looked_for(tmp_path: Path, look: Callable[[CutStore], object]) -> list[str]:
+    """The files that a process looks for which has just opened the store."""
+    at = Noting(str(tmp_path))
+    at.looked = []
+    store = CutStore(at, "job")
+    at.looked.clear()
+    look(store)
+    return at.looked
+
+
+def test_only_cuts_that_the_chain_keeps_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """There may be a hundred others, and a store may answer in 30 ms."""
+    monkeypatch.setattr(chains, "ENTRIES_KEPT", 32)
+    store = begun(tmp_path)
+    for epoch in range(1, 50):
+        append(store, replace(of_no_task(epoch), kept=(Epoch(max(epoch - 1, 1)), Epoch(epoch))))
+        store.drop(Epoch(max(epoch - 2, 1)))
+    looked = looked_for(tmp_path, lambda store: store.cuts())
+    assert len([name for name in looked if "manifest" in name]) == 2
+    assert again(tmp_path).cuts() == [48, 49] and len(store.chain()) == 50
+
+
+def test_a_first_look_at_a_chain_that_was_shortened_a_thousand_times_takes_few_requests(tmp_path: Path):
+    store = long_chain(tmp_path)
+    pasts = tmp_path / "job" / "past"
+    last = int(past_of(tmp_path).stem)
+    # The same past under the number that it would have had: to take tens of thousands of cuts takes long.
+    document = json.loads(past_of(tmp_path).read_bytes())
+    ordinal = 1_365
+    for number in chains.landmarks(ordinal):
+        content = chains.sealed({**{k: v for k, v in document.items() if k != "seal"}, "ordinal": number}, None, PAST)
+        (pasts / f"{number:08d}.json").write_bytes(content)
+    for number in set(numbers(tmp_path, "past")) - chains.landmarks(ordinal):
+        (pasts / f"{number:08d}.json").unlink()
+    assert last < 20 and numbers(tmp_path, "past")[-1] == ordinal
+    assert again(tmp_path).chain() == store.chain()
+    assert len(looked_for(tmp_path, lambda store: store.chain())) < 20
 
 
 def test_a_reader_finds_what_was_recorded_since_and_is_past_already(tmp_path: Path):

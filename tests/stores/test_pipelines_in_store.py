@@ -13,14 +13,14 @@ from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.answers import Known, Question
 from backedge.recovery.protocol.chain_view import ChainView, read_pipelines
 from backedge.recovery.protocol.messages import Mode
-from backedge.recovery.protocol.orders import AttemptStart, Manifest
+from backedge.recovery.protocol.orders import AttemptStart, Manifest, Numbered, StateFile
 from backedge.recovery.protocol.pipelines import Pipeline
 from backedge.recovery.protocol.supervisor import Supervisor
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.links import Link, needed
 from backedge.recovery.stores.manifests import entry_document, entry_in
-from tests.stores.snapshots import DEPLOYMENT, manifest_for, snapshots_of, write
+from tests.stores.snapshots import DEPLOYMENT, RANK, manifest_for, snapshots_of, write
 
 
 def start(attempt: int, pipeline: str | None) -> AttemptStart:
@@ -126,9 +126,24 @@ def test_a_shorter_chain_still_says_which_pipeline_was_given_up():
     cuts.append(replace(cuts[0], epoch=Epoch(7), given_up=()))
     chain = [start(1, "b"), replace(cuts[0], epoch=Epoch(2), pipeline="b"), start(2, "a"), *cuts, start(3, "b")]
     links = [Link(number, entry, None, "", None) for number, entry in enumerate(chain, 1)]
-    kept = [link.number for link in needed(links, (), lambda cut: False)]
+    kept = [link.number for link in needed(links, (), ())]
     assert 6 in kept and 5 not in kept, "the last one"
     reader = ChainView("", Pipeline("b"))
     for number in kept:
         reader.learn(number, chain[number - 1])
     assert reader.cuts == [] and reader.continues_from is None
+
+
+def test_a_shorter_chain_still_says_which_pipeline_has_written_what_its_cuts_name():
+    """What an attempt has written that no other pipeline is known to have had is removed."""
+    state = {RANK: (StateFile(Attempt(1), Epoch(2), 5), StateFile(Attempt(5), Epoch(9), 1))}
+    taken = [Manifest(Epoch(9), Attempt(5), Mode.ALIGNED, {RANK: Epoch(9)}, {}, pipeline="a", states=state)]
+    entries = [start(1, "a"), start(2, "b"), start(3, "a"), start(4, "b"), start(5, "a"), *taken, start(6, "b")]
+    links = [Link(number, entry, None, "", None) for number, entry in enumerate(entries, 1)]
+    for gone in (5, 7):
+        left = [*needed(links[:gone], links[gone:], {Epoch(9)}), *links[gone:]]
+        supervisor = Supervisor("6.ours", pipeline=Pipeline("b"))
+        supervisor.read([Numbered(link.number, link.entry) for link in left])
+        supervisor.attempt = Attempt(6)
+        removed = [file for file in taken[0].named if supervisor.sweep().removes_file(file)]
+        assert removed == [] and 3 not in [link.number for link in left]

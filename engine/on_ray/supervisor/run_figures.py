@@ -24,6 +24,7 @@ from backedge.graphs.rate import Rate
 from backedge.recovery.protocol.effects import Remaining, Stage
 from backedge.recovery.protocol.orders import Manifest, Trigger
 from backedge.recovery.stores.run_status import (
+    REMEMBERED_MAX,
     BarrierStatus,
     ChannelStatus,
     CountedStatus,
@@ -38,9 +39,6 @@ from backedge.recovery.stores.run_status import (
     closed,
 )
 from backedge.recovery.stores.task_files import TaskFiles
-
-REMEMBERED_MAX = 100
-"""Epochs and failures that are remembered."""
 
 FRESH_S = 5.0
 """A task that has not been heard from for longer has no present pace."""

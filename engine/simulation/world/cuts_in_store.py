@@ -10,7 +10,7 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BufferedIOBase
@@ -27,7 +27,7 @@ from backedge.recovery.protocol.rounds import RoundsSnapshot
 from backedge.recovery.restore.restore_task import CutFiles, Logs
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.store_calls import remove_below
-from backedge.recovery.stores.store_errors import OutcomeUnknownError
+from backedge.recovery.stores.store_errors import NoSuchCutError, OutcomeUnknownError
 from backedge.recovery.stores.store_protocol import FileFacts, Store
 from backedge.recovery.stores.task_files import TaskFiles, VersionFile
 from backedge.recovery.stores.task_tables import StoredCut
@@ -199,7 +199,8 @@ class CutsInStore(SimulatedStore):
 
     def drop(self, epoch: Epoch) -> None:
         super().drop(epoch)
-        self._cuts.drop(epoch)
+        with suppress(NoSuchCutError):  # a late removal: the chain was shortened since, and sweeps find the files
+            self._cuts.drop(epoch)
 
     def sweep(self, sweep: Sweep) -> None:
         super().sweep(sweep)

@@ -103,12 +103,11 @@ class JobFolder:
 
     def cuts(self) -> list[int]:
         """The complete epochs that still exist, in order."""
-        return sorted({int(link.entry.epoch) for link in self._recorded() if self._is_there(link)})
+        return sorted({int(entry.epoch) for entry in self._existing()})
 
     def last_cuts(self) -> dict[str | None, int]:
         """The last cut of each pipeline that still exists."""
-        there = (link.entry for link in self._recorded() if self._is_there(link))
-        return {entry.pipeline: int(entry.epoch) for entry in there}
+        return {entry.pipeline: int(entry.epoch) for entry in self._existing()}
 
     def chosen(self, epochs: Epochs) -> list[int]:
         """These cuts: the last one of each pipeline, all, or those of some epochs."""
@@ -196,6 +195,9 @@ class JobFolder:
             if document["job_id"] == self.job_id:
                 found.append(document["parent"]["number"])
         return max(found, default=None)
+
+    def _existing(self) -> list[Manifest]:
+        return _read(self.path, self._cuts.existing)
 
     def _recorded(self) -> list[Any]:
         return [link for link in self.links() if isinstance(link.entry, Manifest)]

@@ -62,7 +62,7 @@ def _with_gaps(links: Sequence[Link]) -> Iterator[tuple[Link, bool]]:
 
 
 def attempts_in(links: Sequence[Link]) -> list[Facts]:
-    """The starts of attempts, in order."""
+    """The starts of attempts, in order; of a long chain, those that are still there."""
     starts = (link.entry for link in links if isinstance(link.entry, AttemptStart))
     return [{"attempt": int(start.attempt), "restored": start.restored} for start in starts]
 
@@ -72,14 +72,17 @@ def check_chain(links: Sequence[Link], unrecorded: Sequence[Unrecorded] = ()) ->
     cuts exist.
 
     `unrecorded` are folders that the chain does not mention; they must have been listed before the links were read.
+    The first entries of a long chain may be gone, with the cuts that attempts restored.
     """
     attempt = 0
+    is_whole = True
     running: dict[str | None, int] = {}
     epochs_of: dict[str | None, list[int]] = {}
     every_epoch: set[int] = set()
     lines: dict[str | None, _Line] = {}
     for link, is_next in _with_gaps(links):
         entry = link.entry
+        is_whole &= is_next
         lines = lines if is_next else {}
         line = lines.get(entry.pipeline)
         lines[entry.pipeline] = _Line.after(line, entry)
@@ -90,7 +93,7 @@ def check_chain(links: Sequence[Link], unrecorded: Sequence[Unrecorded] = ()) ->
                 yield finding(5, story, None)
             if entry.attempt <= attempt:
                 yield finding(8, f"attempt {entry.attempt} began after attempt {attempt}", None)
-            if entry.restored is not None and entry.restored not in epochs:
+            if is_whole and entry.restored is not None and entry.restored not in epochs:
                 story = f"attempt {entry.attempt} restored epoch {entry.restored}, which is not a complete cut"
                 yield finding(8, story, None)
             if line is not None and not line.may_restore(entry):

@@ -185,7 +185,7 @@ class Verdict:
     """The audited cuts of a job, and the findings about its chain as a whole (`of_chain`).
 
     There are two verdicts: `consistent` is about the engine, `invariants_hold` about the user's flow. `attempts` lists
-    the start of each attempt and the epoch that it restored.
+    the start of each attempt that the chain still has, and the epoch that it restored.
     """
 
     job: str

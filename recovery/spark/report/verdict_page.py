@@ -97,7 +97,7 @@ def _headline(verdict: Facts) -> Markup:
     figures = [
         (len(cuts), "cut audited", "cuts audited"),
         (sum(not cut["consistent"] for cut in cuts), "cut inconsistent", "cuts inconsistent"),
-        (max(len(verdict["attempts"]) - 1, 0), "restart", "restarts"),
+        (max((start["attempt"] for start in verdict["attempts"]), default=1) - 1, "restart", "restarts"),
         (max((size.get("channels", 0) for size in sizes), default=0), "channel", "channels"),
         (
             max((size.get("log_records") or 0 for size in sizes), default=0),
