@@ -255,7 +255,9 @@ class Supervisor:
             replacing = [ReplaceOutput(self.attempt, chain.replaces, frozenset(chain.others))]
         waiting = chain.published_before(self.restored_from).items()
         unpublished = sorted(name for sink, names in waiting if sink not in self.dropped for name in names)
-        return [*replacing, self.sweep(), RestoreTasks(self.attempt, self.restored_from, tuple(unpublished))]
+        # What settles output was settled when the chain said so. What a death has kept from it is, with the next.
+        sweep = replace(self.sweep(), settled=None)
+        return [*replacing, sweep, RestoreTasks(self.attempt, self.restored_from, tuple(unpublished))]
 
     def on_taken(self, append: AppendEntry, chain: Sequence[Numbered]) -> list[Order]:
         """Another entry has the number of this one.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from backedge import Collect
+from backedge.engine.io.files.disk import Disk
 from backedge.engine.io.files.file_errors import DamagedOutputError, OutputError
 from backedge.engine.io.files.file_formats import CSV, JsonLines, Parquet
 from backedge.engine.io.later_output import LaterOutput
@@ -173,6 +174,25 @@ def test_a_record_stays_as_long_as_a_run_can_go_back_to_before_it(tmp_path: Path
     assert swept(2) == [transaction(3)]
     assert swept(3) == []
     assert numbers(tmp_path) == [1, 2, 3] and everything(tmp_path) == visible(tmp_path)
+
+
+def test_records_are_not_listed_for_each_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """There are as many as files, as long as a cut is kept that was taken before all of them."""
+    write(files(tmp_path, 1, JsonLines, AT_ONCE), 2, 3)
+    listed: list[str] = []
+    names = Disk.names
+
+    def noted(disk: Disk, folder: Path) -> list[str]:
+        listed.append(folder.name)
+        return names(disk, folder)
+
+    monkeypatch.setattr(Disk, "names", noted)
+    cuts = frozenset({CutId(Epoch(1), Attempt(1)), CutId(Epoch(9), Attempt(1))})
+    for settled, is_listed in ((None, False), (Epoch(1), True)):
+        sweep = Sweep(Attempt(2), False, cuts, Epoch(9), frozenset(), frozenset(), settled=settled)
+        services().sweep(sink(JsonLines(str(tmp_path))), sweep)
+        assert (RECORDS.name in listed) is is_listed
+    assert "prepared" in listed
 
 
 def test_collected_records_of_after_the_cut_go(tmp_path: Path):

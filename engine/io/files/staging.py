@@ -146,13 +146,15 @@ class Staging:
         """Remove what is dead, as far as it is listed: parts and pieces that will not be published, and what is known
         of rolls that no restorable cut lists any more. If they can be withdrawn, records stay until none will be.
         """
-        storage, rolls = self.storage, self.recorded()
+        storage = self.storage
+        # There may be as many as files, as long as a cut is kept that was taken before all of them.
+        rolls = self.recorded() if rollback.settles or not can_withdraw else []
         dead = [name for name in storage.unfinished() if _is_over(name, rollback)]
         for folder, goes in ((PREPARED, rollback.removes), (_JOINED, rollback.forgets), (_NOTED, rollback.forgets)):
             files = storage.list(folder)
             dead += [f"{folder}/{file}" for file in files if goes(staged_name(file).transaction)]
         if can_withdraw:
-            rolls = [first for first in rolls if self._is_settled(first, rollback)] if rollback.settles else []
+            rolls = [first for first in rolls if self._is_settled(first, rollback)]
         # Records go last.
         dead += [record_of(first) for first in rolls if rollback.forgets(first)]
         try:
