@@ -19,6 +19,7 @@ from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.ids import Epoch
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores import chain
 from backedge.recovery.stores.cut_store import CutStore
 from tests.command.endless import MODULE
 from tests.gates import HANG_S, Gate, wait_for
@@ -27,7 +28,7 @@ from tests.on_ray import flows, leftovers
 from tests.on_ray.flows import expect, trips, trips_made, until, watch
 from tests.spark.cuts import job_of_cuts
 from tests.stores.layered import Cuts
-from tests.stores.snapshots import DEPLOYMENT, begin, held, manifest_for, snapshots_of, write
+from tests.stores.snapshots import DEPLOYMENT, append, begin, held, manifest_for, snapshots_of, write
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = b"of the owner alone"
@@ -103,6 +104,30 @@ def test_a_cut_is_held_with_the_earlier_files_that_it_needs_and_with_its_constan
         files_of_cut = CutStore(str(held_by.parent), "job").manifest_of(Epoch(epoch)).files
         assert any(file.name.startswith(needed) for file in files_of_cut)
         assert [file.name for file in files_of_cut if not (held_by / file.name).is_file()] == []
+
+
+def test_of_the_chain_no_more_is_held_than_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each cut of a run of months is held, one after the other."""
+    from backedge.recovery.spark.audit.live_audit import hold_cut
+
+    monkeypatch.setattr(chain, "ENTRIES_KEPT", 2)
+    store = CutStore(str(tmp_path / "snapshots"), "job")
+    store.describe_graph("abc", {"name": "job", "operators": [], "edges": []})
+    begin(store)
+    held, path = tmp_path / "held", Path(store.path)
+    for epoch in range(1, 40):
+        append(store, manifest_for({}, epoch), {})
+        hold_cut(store.path, str(held), epoch)
+        for folder in ("chain", "past"):
+            assert names_in(held / folder) == names_in(path / folder)
+        assert JobFolder.open(str(held)).links() == store.links()
+        if epoch > 1:
+            store.drop(Epoch(epoch - 1))
+    assert names_in(path / "past") and len(names_in(held / "chain")) < 6
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*"))
 
 
 def test_an_audit_whose_process_died_at_once_is_told_as_such(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -21,7 +21,6 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import chain
 from threading import Event, Thread
 from typing import Any, TextIO
 
@@ -169,19 +168,34 @@ def hold_cut(path: str, held: str, epoch: int, key: bytes | None = None) -> froz
     links = (link for link in folder.links() if isinstance(link.entry, Manifest) and link.entry.epoch == epoch)
     manifests = {link.manifest.name for link in links if link.manifest is not None}
     named = manifests.union(file["name"] for file in files_in(document))
-    # PAST after CHAIN: it covers entries that are removed from the chain meanwhile.
-    for name in chain((path_of(graph_file(document["graph_hash"])),), _below(path, CHAIN), _below(path, PAST)):
-        with suppress(FileNotFoundError):
-            _link(path, held, name)
+    with suppress(FileNotFoundError):
+        _link(path, held, path_of(graph_file(document["graph_hash"])))
     for name in (JOB, *named):
         _link(path, held, name)
+    while not _hold_chain(path, held):
+        continue
     return frozenset(named)
 
 
+def _hold_chain(path: str, held: str) -> bool:
+    """Link the chain as it is now, and nothing else of it. False if it was shortened meanwhile."""
+    # PAST after CHAIN: it covers entries that are removed from the chain between the two.
+    names = [*_below(path, CHAIN), *_below(path, PAST)]
+    try:
+        for name in names:
+            _link(path, held, name)
+    except FileNotFoundError:
+        return False
+    for name in {*_below(held, CHAIN), *_below(held, PAST)}.difference(names):
+        os.remove(os.path.join(held, name))
+    return True
+
+
 def _below(path: str, folder: str) -> Iterator[str]:
-    """The files of a folder of the job, which may not exist."""
+    """The files of a folder of the job, which may not exist; those that are being written are left out."""
     with suppress(FileNotFoundError):
-        yield from (f"{folder}/{entry.name}" for entry in os.scandir(os.path.join(path, folder)))
+        names = os.listdir(os.path.join(path, folder))
+        yield from (f"{folder}/{name}" for name in names if not name.startswith("."))
 
 
 def _link(path: str, held: str, name: str) -> None:
