@@ -69,6 +69,8 @@ class AnswerJournal:
         self._key = key
         self._writer = secrets.token_hex(WRITER_BYTES)
         self._numbers = count(1)
+        # The oldest cut when segments were removed last.
+        self._oldest: Epoch | None = None
 
     def write(self, segment: Epoch, attempt: Attempt, operator: str, answers: Sequence[Known]) -> None:
         """Write answers of an operator as one group, durably."""
@@ -113,10 +115,16 @@ class AnswerJournal:
         return AnswerGroup(name, segment, operator, attempt_of_group(name), content)
 
     def remove(self, oldest: Epoch) -> None:
-        """Remove the segments that no restore will read, if this is the oldest cut that may be restored."""
+        """Remove the segments that no restore will read, if this is the oldest cut that may be restored.
+
+        As long as that is the same one, a savepoint perhaps, no more can go, and there may be one for each cut since.
+        """
+        if oldest == self._oldest:
+            return
         for segment in self._segments():
             if self.segments.are_removed(segment, oldest):
                 remove_below(self._store, f"{ANSWERS}/{epoch_folder(segment)}")
+        self._oldest = oldest
 
     def _segments(self) -> list[Epoch]:
         numbers = (number_in(folder, "epoch") for folder in self._store.folders(ANSWERS))

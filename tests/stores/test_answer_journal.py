@@ -10,6 +10,8 @@ from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.answers import Known, Question
 from backedge.recovery.stores.answer_journal import AnswerJournal
 from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.names import ANSWERS
 from backedge.recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError
 
 KEY = b"a key of sixteen"
@@ -39,6 +41,25 @@ def test_segments_before_the_oldest_cut_are_removed(tmp_path: Path):
         journal(tmp_path).write(Epoch(segment), Attempt(1), "ask", [known(segment)])
     journal(tmp_path).remove(Epoch(1))
     assert sorted(journal(tmp_path).read("ask", Epoch(0))) == [(1, known(1)), (2, known(2))]
+
+
+def test_segments_are_not_listed_at_each_cut_while_an_old_savepoint_is_kept(tmp_path: Path):
+    """There is one for each cut since."""
+
+    class Listing(FolderStore):
+        listed = 0
+
+        def folders(self, folder: str = "") -> list[str]:
+            Listing.listed += folder == ANSWERS
+            return super().folders(folder)
+
+    kept = CutStore(Listing(str(tmp_path)), "job").answers
+    for segment in range(1, 6):
+        kept.write(Epoch(segment), Attempt(1), "ask", [known(segment)])
+        kept.remove(Epoch(1))
+    assert Listing.listed == 1
+    kept.remove(Epoch(5))
+    assert Listing.listed == 2 and [segment for segment, _ in kept.read("ask", Epoch(0))] == [5]
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["unsigned", "signed"])
