@@ -12,7 +12,16 @@ import deltalake
 import pytest
 from pyiceberg.types import StringType
 
-from backedge import BadOptionError, FencedError, Flow, Range, UncommittedOutputError
+from backedge import (
+    BadOptionError,
+    DeltaTable,
+    FencedError,
+    Flow,
+    IcebergTable,
+    OutputError,
+    Range,
+    UncommittedOutputError,
+)
 from backedge.engine.io.lakes.lake_table import PAUSES_S
 from backedge.graphs.expansion import expand
 from backedge.testing import check_sink
@@ -254,6 +263,16 @@ def test_files_of_a_commit_are_synced_before_it_is_noted(lake: Lake, monkeypatch
     written = {str(path) for path in (lake.folder / "lake").rglob("*")} - before
     # SQLite syncs its own file.
     assert {path for path in written if not path.endswith(".crc")} <= synced and len(written) >= 2
+
+
+def test_a_place_that_no_table_can_be_in_is_refused_before_the_run(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    for place in ("/proc/lake", "/proc/self", str(tmp_path / "file")):
+        for table in (DeltaTable(place), IcebergTable(place, "shop.rows")):
+            with pytest.raises(OutputError, match=f"{place} .*(give another|correct the) path"):
+                table.validate_output(place_in(tmp_path), fresh=True)
+    with pytest.raises(OutputError, match=r"scheme: s4.*correct the path"):
+        DeltaTable("s4://bucket/lake").validate_output(place_in(tmp_path), fresh=True)
 
 
 def test_one_task_writes_a_table(lake: Lake):

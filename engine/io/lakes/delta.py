@@ -16,7 +16,15 @@ from urllib.parse import unquote
 
 from backedge.engine.batches.arrow import arrow
 from backedge.engine.io.files.file_errors import NoInputError, OutputError
-from backedge.engine.io.lakes.lake_table import ConflictError, LakeStore, LakeTable, absolute_path, order_of, package
+from backedge.engine.io.lakes.lake_table import (
+    ConflictError,
+    LakeStore,
+    LakeTable,
+    absolute_path,
+    make_folder,
+    order_of,
+    package,
+)
 from backedge.engine.io.marked_output import one_line
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.io import SinkPlace
@@ -120,12 +128,18 @@ class _DeltaStore(LakeStore):
         try:
             self.opened()
         except driver().exceptions.DeltaError as error:
-            raise OutputError(f"Delta table {self._path} cannot be written ({one_line(error)})") from error
+            raise OutputError(
+                f"Delta table {self._path} cannot be written ({one_line(error)}): correct the path"
+            ) from error
+        if "://" not in self._path:
+            make_folder(self._path, f"Delta table {self._path}")
 
     def opened(self) -> Any:
         try:
             return driver().DeltaTable(self._path, storage_options=STORAGE)
-        except driver().exceptions.TableNotFoundError:
+        except driver().exceptions.TableNotFoundError as error:
+            if "Unknown scheme" in str(error):
+                raise
             return None
 
     def schema_of(self, table: Any) -> Any:

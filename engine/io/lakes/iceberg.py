@@ -13,8 +13,16 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from backedge.engine.io.files.file_errors import NoInputError, OutputError
-from backedge.engine.io.lakes.lake_table import ConflictError, LakeStore, LakeTable, absolute_path, order_of, package
+from backedge.engine.io.files.file_errors import NoInputError
+from backedge.engine.io.lakes.lake_table import (
+    ConflictError,
+    LakeStore,
+    LakeTable,
+    absolute_path,
+    make_folder,
+    order_of,
+    package,
+)
 from backedge.engine.io.marked_output import one_line
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.io import SinkPlace
@@ -141,10 +149,7 @@ class _IcebergStore(LakeStore):
         """Create the table if there is none; columns come with the first rows."""
         catalog, name = self._described.catalog, self._described.table
         if isinstance(catalog, str) and "://" not in catalog:
-            try:
-                os.makedirs(catalog, exist_ok=True)
-            except OSError as error:
-                raise OutputError(f"the catalog {catalog} cannot be created ({error.strerror})") from error
+            make_folder(catalog, f"the catalog {catalog}")
         with self._described.connected() as opened:
             opened.create_namespace_if_not_exists(name.rpartition(".")[0])
             opened.create_table_if_not_exists(name, driver("schema").Schema())

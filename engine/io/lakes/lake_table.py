@@ -20,11 +20,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, get_args
 
 from backedge.engine.batches.arrow import arrow
 from backedge.engine.batches.columns import Records, as_records
 from backedge.engine.io.files.disk import Disk
+from backedge.engine.io.files.file_errors import OutputError
 from backedge.engine.io.files.input_columns import Schema
 from backedge.engine.io.files.names import turn_of
 from backedge.engine.io.lakes.file_rows import READ, FileRows
@@ -222,6 +224,18 @@ class LakeStore(MarkedStore):
 
     def close(self) -> None:
         """Nothing is open between commits."""
+
+
+def make_folder(folder: str, what: str) -> None:
+    """Create a local folder, and see that files can be written there: the first commit comes too late to find out."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OutputError(
+            f"{what} cannot be written ({error.strerror}): make folder {folder} writable, or give another path"
+        ) from error
 
 
 def absolute_path(path: str) -> str:
