@@ -537,6 +537,14 @@ def test_a_sink_that_lies_is_found(liar: str, tmp_path: Path):
         check_sink(new_in(tmp_path, lambda place: Liar(str(place))), SqliteSink.published)
 
 
+def test_records_that_are_read_back_in_another_form_are_shown_beside_those_that_lack(tmp_path: Path):
+    def as_texts(sink: SqliteSink) -> list[str]:
+        return list(map(json.dumps, sink.published()))
+
+    with pytest.raises(ConnectorContractError, match=r"lacks \d+ records: \{'n': .*, and has, .*: '\{\"n\": "):
+        check_sink(new_in(tmp_path, lambda place: SqliteSink(str(place))), as_texts)
+
+
 @dataclass(frozen=True)
 class RemovesAll(SqliteSink):
     def roll_back(self, place: SinkPlace, rollback: Any) -> None:

@@ -95,3 +95,6 @@ def test_what_cannot_be_read_is_refused_by_name(server: RedisProcess, key: str):
     with pytest.raises(BadOptionError, match="redis://HOST") as bad:
         RedisStream("http://me:secret@host", key)
     assert "secret" not in str(bad.value) + repr(RedisStream("redis://:secret@localhost", key))
+    for database in ("orders", "3/4"):  # redis-py takes them for 0 and 34
+        with pytest.raises(BadOptionError, match="redis://HOST:PORT/DATABASE"):
+            RedisStream(f"redis://localhost/{database}", key)

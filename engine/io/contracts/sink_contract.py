@@ -163,10 +163,13 @@ class _Schedule:
             found = [pickle.loads(each) for each in {pickle.dumps(record) for record in found}]
         lacking, _ = differences([*self.model.published(at_least=True), *others], found)
         _, surplus = differences([*self.model.published(at_least=False), *others], found)
-        for fault, records in (("lacks", lacking), ("has, too often or of no complete cut,", surplus)):
-            if records:
-                some = ", ".join(map(show, records[:3]))
-                raise self.broken(f"{when}, the sink ({self.sink.guarantee}) {fault} {len(records)} records: {some}")
+        faults = [
+            f"{fault} {len(records)} records: {', '.join(map(show, records[:3]))}"
+            for fault, records in (("lacks", lacking), ("has, too often or of no complete cut,", surplus))
+            if records
+        ]
+        if faults:
+            raise self.broken(f"{when}, the sink ({self.sink.guarantee}) {', and '.join(faults)}")
 
     def expect(self, holds: bool, fault: str) -> None:
         if not holds:

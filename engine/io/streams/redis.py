@@ -11,13 +11,14 @@ entries up to there, as `entries-added` of the stream does: if more of them are 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar, Literal, cast
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from backedge.engine.batches.columns import Records, as_records
 from backedge.engine.io.files.file_errors import UnwritableRecordError
@@ -94,7 +95,9 @@ class _Key:
                 raise BadOptionError(f"{type(self).__name__} lacks {option}: give text")
         parse = _driver().connection.parse_url
         try:
-            parse(self.url)
+            # redis-py takes database 0 for one that is no number.
+            if parse(self.url).get("path") is None and not re.fullmatch(r"/?\d*", urlsplit(self.url).path):
+                raise ValueError
         except ValueError:
             raise BadOptionError(
                 f"the url of {type(self).__name__}({self.key!r}) is none: write redis://HOST:PORT/DATABASE, or "
