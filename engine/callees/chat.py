@@ -210,11 +210,13 @@ class Chat:
         )
 
     def _refusal(self, status: int, refusal: bytes, retry_after: str) -> ChatError:
+        what = f"answers {status}"
         try:
             words = msgspec.json.decode(refusal, type=_Refusal).error.message
         except msgspec.MsgspecError:
             words = refusal.decode(errors="replace")
-        what = f"answers {status}"
+            if status == HTTPStatus.NOT_FOUND:
+                what += " (it has no /chat/completions there: base_url often ends with /v1)"
         if status == HTTPStatus.UNAUTHORIZED and not self._key():
             what += " (this process has no OPENAI_API_KEY: set it in the environment of its workers, or give api_key=)"
         return self._error(what, status, words, seconds_of(retry_after, datetime.now(UTC)))

@@ -125,6 +125,11 @@ def test_a_missing_key_is_told(monkeypatch: pytest.MonkeyPatch):
     assert "no OPENAI_API_KEY" in str(refused(ChatServer(Answer("who?", 401))))
 
 
+def test_an_address_without_its_path_is_told_from_a_model_that_is_missing():
+    assert "ends with /v1" in str(refused(ChatServer(Answer("404: Not Found", 404))))
+    assert "/v1)" not in str(refused(ChatServer(Answer({"error": {"message": "no model 'small'"}}, 404))))
+
+
 @pytest.mark.parametrize("body", ["no JSON", {"error": "quota"}, {"choices": []}])
 def test_an_answer_that_is_none_is_an_error(body: Any):
     error = refused(ChatServer(Answer(body)))
