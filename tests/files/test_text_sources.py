@@ -156,6 +156,22 @@ def test_lines_that_were_added_later_are_left_to_the_next_run(tmp_path: Path):
     assert rest(reader(JsonLines(str(path)), positions=first.positions())) == list(range(10, 100))
 
 
+@pytest.mark.parametrize("kind", [JsonLines, CSV])
+def test_lines_behind_one_that_was_repaired_are_not_taken_for_added_ones(tmp_path: Path, kind: Any):
+    path, header = tmp_path / f"a{kind.endings[0]}", "n\n" if kind is CSV else ""
+    path.write_text(f'{header}"1"\n"2\n"3"\n"4"\n')
+    described = kind(str(path))
+    broken = reader(described)
+    assert len(broken.read(1)) == 1
+    with pytest.raises(MalformedInputError):
+        rest(broken)
+    path.write_text(f'{header}"1"\n"2 is longer"\n"3"\n"4"\n')
+    with pytest.raises(InputChangedError, match="not only lines that were added"):
+        reader(described, positions=broken.positions())
+    path.write_text(f'{header}"1"\n"2\n"3"\n"4"\n'.replace('"2\n', "22\n"))
+    assert len(rest(reader(described, positions=broken.positions()))) == 3
+
+
 def test_a_split_of_something_else_is_refused(tmp_path: Path):
     write_json(tmp_path / "a.jsonl", [1])
     for name in ("0-of-1", "../a.jsonl?size=2&start=0&stop=2", "a.jsonl?size=x", "a.jsonl?what=1"):

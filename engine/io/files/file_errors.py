@@ -30,7 +30,8 @@ class InputChangedError(TaskError):
 class MalformedInputError(TaskError):
     """Input that does not have the format of its source. The message names the file and the place in it.
 
-    Fix: correct the file at that place, or clean the input first with `backedge prepare`.
+    Fix: correct the file at that place, so that it keeps its size, and if it has arrived (`watch=`) its time (`touch
+    -d`); then the run can be resumed. Or clean the input first with `backedge prepare`, and begin a new run.
     """
 
 

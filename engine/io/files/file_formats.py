@@ -420,7 +420,7 @@ class JsonLines(ColumnFiles, FileSink):
     spark_format = "json"
 
     def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
-        return ranges(path, stamp, range_bytes_max)
+        return ranges(self.location, path, stamp, range_bytes_max, may_grow=self.watch is None)
 
     def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
         return JsonSplit(self.location, split, position, self.declared)
@@ -445,7 +445,7 @@ class CSV(ColumnFiles, FileSink):
 
     def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
         """The whole file: a line end may be inside quotes, which only a reader from the start can tell."""
-        yield Split(path, stamp.size, 0, stamp.size, time_ns=stamp.time_ns, version=stamp.version)
+        return ranges(self.location, path, stamp, max(1, stamp.size), may_grow=self.watch is None)
 
     def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
         return CsvSplit(self.location, split, position, self.declared)
@@ -520,7 +520,7 @@ class TextLines(FileSource[str]):
     endings = with_compressed("")
 
     def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
-        return ranges(path, stamp, range_bytes_max)
+        return ranges(self.location, path, stamp, range_bytes_max, may_grow=self.watch is None)
 
     def open_part(self, split: Split, position: Position) -> SplitReader[str]:
         return TextSplit(self.location, split, position)

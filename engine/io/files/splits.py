@@ -11,8 +11,10 @@ same. For a compressed file it is (offset, is_end, digest): the offset in the un
 end.
 
 Only the following may change: a text file that is a single split, and no object, may get more lines, which are left to
-the next run, or another modification time. Nothing else may change until it is read: parts of a file are read by
-different tasks at different times, and only the size and time of the file show that all of them read the same file.
+the next run, or another modification time. That lines were added, and none was changed, is shown by a digest of its
+former end (`tail`): behind a repaired line that is longer now, as many bytes would be left as it has more. Nothing else
+may change until it is read: parts of a file are read by different tasks at different times, and only the size and time
+of the file show that all of them read the same file.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ Position = int | tuple[int, ...]
 
 RANGE_BYTES_MAX = 64 * 1024 * 1024
 """Larger text files are read in several ranges, which several tasks can share."""
+
+_TAIL_BYTES = 256
 
 _FOOTER_END_BYTES = 8
 """The length of the footer, and four magic bytes."""
@@ -55,6 +59,7 @@ class Split:
     time_ns: int = 0
     footer: int = 0
     version: int = 0
+    tail: int = 0
 
     @property
     def name(self) -> str:
@@ -62,6 +67,7 @@ class Split:
         path = self.path.replace("%", "%25").replace("?", "%3F")
         footer, group = ("", "") if self.group is None else (f"&footer={self.footer}", f"&group={self.group}")
         stamp = f"size={self.size}&time_ns={self.time_ns}{f'&version={self.version}' if self.version else ''}"
+        stamp += f"&tail={self.tail}" if self.tail else ""
         return f"{path}?{stamp}{footer}&start={self.start}&stop={self.stop}{group}"
 
     @classmethod
@@ -117,6 +123,8 @@ def check_files(location: Location, positions: dict[Split, Position]) -> None:
         may_grow = split.is_whole_text and not split.is_compressed and not split.version
         if now.size < split.size or (now.size > split.size and not may_grow):
             raise changed(location, split, f"it now has {now.size:,} bytes")
+        if now.size > split.size and split.tail and split.tail != tail_of(location, split.path, split.size):
+            raise changed(location, split, f"it now has {now.size:,} bytes, and not only lines that were added")
         if now.version != split.version:
             raise changed(location, split, "it is another version of the object, which was written since")
         if now.time_ns != split.time_ns and not split.is_whole_text:
@@ -135,6 +143,17 @@ def changed(location: Location, split: Split, how: str) -> InputChangedError:
     )
 
 
+def tail_of(location: Location, path: str, size: int) -> int:
+    """A digest of the bytes before this size; 0 if the name is one that no cut holds, which is refused soon."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return 0
+    with location.open(path) as file:
+        file.seek(max(0, size - _TAIL_BYTES))
+        return zlib.crc32(file.read(min(size, _TAIL_BYTES)))
+
+
 def footer_digest(file: Any) -> int:
     """A digest of the footer of an open Parquet file, which locates all of its parts."""
     size = file.size()
@@ -148,16 +167,17 @@ def _time(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")
 
 
-def ranges(path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
+def ranges(location: Location, path: str, stamp: Stamp, range_bytes_max: int, *, may_grow: bool) -> Iterator[Split]:
     """The splits of a text file. A compressed file is read as a whole."""
     if path.lower().endswith(".gz"):
         yield Split(path, stamp.size, 0, stamp.size, time_ns=stamp.time_ns, version=stamp.version)
         return
     size = stamp.size
     count = max(1, -(-size // range_bytes_max))
+    tail = tail_of(location, path, size) if may_grow and count == 1 and not stamp.version else 0
     bounds = [size * number // count for number in range(count + 1)]
     for start, stop in pairwise(bounds):
-        yield Split(path, size, start, stop, time_ns=stamp.time_ns, version=stamp.version)
+        yield Split(path, size, start, stop, time_ns=stamp.time_ns, version=stamp.version, tail=tail)
 
 
 def row_groups(location: Location, path: str, stamp: Stamp) -> Iterator[Split]:

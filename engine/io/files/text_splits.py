@@ -256,8 +256,8 @@ class JsonSplit(TextSplit):
             raise self.lines.malformed(
                 start,
                 number,
-                f"not JSON ({error}): repair the line, or read the file with TextLines and parse the lines in a map "
-                'with on_error="dead_letter"',
+                f"not JSON ({error}): repair the line so that the file keeps its size, or "
+                'read the file with TextLines and parse the lines in a map with on_error="dead_letter"',
             ) from error
 
 
