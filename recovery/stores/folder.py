@@ -140,7 +140,8 @@ class Folder:
         with self._opened() as opened, self._naming(parts):
             source, target = opened.at(parts[:-1]), opened.at(to[:-1], make=True)
             os.rename(parts[-1], to[-1], src_dir_fd=source, dst_dir_fd=target)
-            opened.sync()
+            # Between two syncs the file must not be without a name.
+            opened.sync(first=to[:-1])
 
     def create(self, parts: Parts, data: bytes) -> bool:
         """Create a file exclusively and durably. False if its name is taken.
@@ -315,9 +316,13 @@ class _Opened:
             self._descriptors[parts] = self._open_folder(parts[-1], above, parts)
         return self._descriptors[parts]
 
-    def sync(self) -> None:
-        """Sync all open folders, the deepest first."""
-        for parts in sorted(self._descriptors, key=len, reverse=True):
+    def sync(self, first: Parts | None = None) -> None:
+        """Sync all open folders, the deepest first; but before all others those that lead to `first`."""
+
+        def turn(parts: Parts) -> tuple[bool, int]:
+            return first is None or parts != first[: len(parts)], -len(parts)
+
+        for parts in sorted(self._descriptors, key=turn):
             _sync_to_disk(self._descriptors[parts])
 
     def close(self) -> None:
@@ -339,6 +344,15 @@ def check_own(path: str, found: os.stat_result) -> None:
             f"{path} may be written to by other users (mode {stat.S_IMODE(found.st_mode):04o}), and {risk}: run "
             f"`chmod go-w` on it if nobody else has used it, or {fix}"
         )
+
+
+def is_empty(path: str) -> bool:
+    """Whether this is a folder in which nothing is. One that this user may not look into counts as full."""
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False
 
 
 def sync_folder(path: str) -> None:

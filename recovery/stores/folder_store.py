@@ -6,12 +6,12 @@ import errno
 import os
 import stat
 from collections.abc import Collection, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from io import BufferedIOBase
 from urllib.parse import unquote, urlsplit
 
-from backedge.recovery.stores.folder import FOLDER_MODE, Folder, Write, sync_folder
+from backedge.recovery.stores.folder import FOLDER_MODE, Folder, Write, is_empty, sync_folder
 from backedge.recovery.stores.names import Parts, parts_of, path_of
 from backedge.recovery.stores.store_errors import StoreError
 from backedge.recovery.stores.store_protocol import FileFacts, Store
@@ -139,9 +139,13 @@ def make_folder(path: str) -> None:
 
 
 def _make(path: str, mode: int = 0o777) -> None:
-    if os.path.lexists(path):
-        return
     above = os.path.dirname(path)
+    if os.path.lexists(path):
+        if is_empty(path):
+            # The process that made it may have died before it was durable. Nothing is put into one that is not.
+            with suppress(PermissionError):
+                sync_folder(above)
+        return
     _make(above)
     try:
         os.mkdir(path, mode)

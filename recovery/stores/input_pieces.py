@@ -6,7 +6,7 @@
 - A piece is a sealed document of one line (`documents.py`), and then bytes whose SHA-256 it names, as it names that of
   the flow. So the rules for keys are those of all documents, and nothing is decoded before it is verified.
 - Pieces are no part of a cut, and nothing is restored from them. They survive the death of every process, but are not
-  synced.
+  synced. Flows are.
 - A piece is filed under the last epoch that its task captured, which may have been aborted. It follows the last
   complete cut up to that epoch, and is removed with that cut. Flows stay.
 """
@@ -71,7 +71,8 @@ class InputPieces:
         digest = sha256(data)
         name = path_of(kept_flow(digest))
         if not exists(self._store, name):
-            self._store.write({name: data})
+            # Whole and durable at once: a torn one would count as kept.
+            self._store.create(name, data)
         return digest
 
     def flow(self, digest: str) -> bytes:

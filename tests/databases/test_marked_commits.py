@@ -14,6 +14,7 @@ import pytest
 
 from backedge import PostgresTable, SinkPlace, UncommittedOutputError, UnwritableRecordError
 from backedge.engine.io.databases.postgres_rows import session_of
+from backedge.engine.io.databases.sqlite_table import one_transaction
 from backedge.engine.io.databases.table_rows import Column, RowCheck
 from backedge.engine.io.marked_output import Check, MarkedSink
 from backedge.graphs.io import Rollback
@@ -192,6 +193,13 @@ class RefusingTable(MarkedSink):
 
     def store(self) -> RefusingStore:
         return RefusingStore()
+
+
+def test_a_commit_of_sqlite_is_durable_when_it_returns(tmp_path: Path):
+    rows = Rows(tmp_path)
+    with one_transaction(rows.table.database, writes=True) as execute:
+        (synced,) = execute("PRAGMA synchronous")
+    assert synced == (3,), "EXTRA: the folder as well"
 
 
 def test_whatever_a_driver_raises_at_a_commit_keeps_the_records_and_says_how_to_finish(tmp_path: Path):

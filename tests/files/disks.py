@@ -31,6 +31,7 @@ class CrashingDisk(Disk):
     """Dies before the n-th step, or never. What it did before that is done."""
 
     def __init__(self, dies_before: int | None = None) -> None:
+        super().__init__()
         self.dies_before = dies_before
         self.steps: list[tuple[str, Path]] = []
 
@@ -141,6 +142,7 @@ class FullDisk(Disk):
     """Takes so many bytes, and then says that there is no room, until there is."""
 
     def __init__(self, bytes_max: int) -> None:
+        super().__init__()
         self.bytes_left = bytes_max
 
     def open(self, path: Path, *, is_private: bool = False) -> Stream:

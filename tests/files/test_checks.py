@@ -126,9 +126,17 @@ def test_what_the_name_of_a_transaction_says_is_read_from_its_end():
 
 
 def test_a_folder_that_is_made_is_durable_and_so_are_those_above_it(tmp_path: Path):
+    (tmp_path / "file").touch()
     disk = CrashingDisk()
     disk.make_folder(tmp_path / "a" / "b")
     assert disk.steps == [("sync_folder", tmp_path), ("sync_folder", tmp_path / "a")]
+    disk.make_folder(tmp_path / "a" / "b")
+    assert len(disk.steps) == 2
+    other = CrashingDisk()
+    other.make_folder(tmp_path / "a" / "b")
+    assert other.steps == [("sync_folder", tmp_path / "a")], "the process that made it may have died"
+    other.make_folder(tmp_path / "a")
+    assert len(other.steps) == 1, "what has something in it is durable"
 
 
 def test_removing_what_is_not_there_and_looking_where_nothing_is_do_no_harm(tmp_path: Path):

@@ -240,6 +240,8 @@ def one_transaction(database: str, *, writes: bool = False) -> Generator[_Execut
     try:
         uri = f"file:{quote(os.path.abspath(database))}?mode={mode}"
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        # By default the folder is not synced: after a power cut the journal could be back, and undo the commit.
+        connection.execute("PRAGMA synchronous = EXTRA")
         connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         yield _Execute(connection)
         connection.execute("COMMIT")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from backedge.engine.batches.arrow import arrow
+from backedge.recovery.stores.folder import is_empty
 
 
 class Stream(Protocol):
@@ -35,6 +36,10 @@ class Disk:
     ...     Disk().names(Path(folder, "a"))
     ['b']
     """
+
+    def __init__(self) -> None:
+        # Folders that are known to be durable in the folder above.
+        self._durable: set[Path] = set()
 
     def open(self, path: Path, *, is_private: bool = False) -> Stream:
         """Create a file, for this user alone if it is private. It is unbuffered: callers write whole batches."""
@@ -81,11 +86,15 @@ class Disk:
 
     def make_folder(self, path: Path, *, is_private: bool = False) -> None:
         """Create a folder and its parents durably, if missing. A private folder is accessible to this user alone."""
-        if path.is_dir():
-            return
-        self.make_folder(path.parent)
-        path.mkdir(0o700 if is_private else 0o777, exist_ok=True)
-        self.sync_folder(path.parent)
+        if not path.is_dir():
+            self.make_folder(path.parent)
+            path.mkdir(0o700 if is_private else 0o777, exist_ok=True)
+            self.sync_folder(path.parent)
+        elif path not in self._durable and is_empty(str(path)):
+            # A process that made it may have died before it was durable. Nothing is put into one that is not.
+            with suppress(PermissionError):
+                self.sync_folder(path.parent)
+        self._durable.add(path)
 
     def remove_empty(self, path: Path) -> None:
         with suppress(OSError):
@@ -130,6 +139,7 @@ class AnonymousDisk(Disk):
     """A local disk whose files lose their names when they are created, so that they go when this process dies."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._open: dict[Path, int] = {}
 
     def open(self, path: Path, *, is_private: bool = False) -> Stream:

@@ -16,7 +16,7 @@ Nothing else is touched. Whatever is removed is dead for good, and its names are
 repeated, and a removal may be late. A file that a consumer has taken stays taken.
 
 A file is replaced in these steps: write the new record, then the new file; move the record to its place, then the file.
-If both are still in the folder, nothing has happened yet; if only the file is, it has to be moved.
+Once the record is in its place, the file has to be moved; before that, nothing has happened yet.
 """
 
 from __future__ import annotations
@@ -79,11 +79,16 @@ class Withdrawing:
         names = self._disk.names(taken)
         for name in names:
             replaced = name.removeprefix(_FILE)
-            if replaced != name and f"{_RECORD}{replaced}" not in names:
+            if replaced != name and self._is_recorded(taken / f"{_RECORD}{replaced}", replaced):
                 self._replace(taken / name, self._storage.folder / published_name(self._run, *staged_name(replaced)))
         for name in names:
             self._disk.remove(taken / name)
         self._disk.remove_empty(taken)
+
+    def _is_recorded(self, record: Path, replaced: str) -> bool:
+        """Whether the record of what replaces a file was moved to its place. A power cut may have left both names."""
+        place = self._storage.staged / record_of(staged_name(replaced).transaction)
+        return not record.exists() or (place.exists() and place.read_bytes() == record.read_bytes())
 
     def _withdraw(self, first: str, roll: Roll, own: Path, later: Withdrawal) -> None:
         rest = [number for number, name in enumerate(roll.transactions) if not later.removes(name)]

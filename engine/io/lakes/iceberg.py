@@ -28,6 +28,8 @@ from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.io import SinkPlace
 from backedge.graphs.public import public
 
+CATALOG = "catalog.db"
+
 
 def driver(module: str) -> Any:
     """A module of pyiceberg."""
@@ -90,7 +92,7 @@ class IcebergTable(LakeTable):
             return self.catalog
         return {
             "type": "sql",
-            "uri": f"sqlite:///{self.catalog}/catalog.db",
+            "uri": f"sqlite:///{self.catalog}/{CATALOG}",
             "warehouse": f"file://{self.catalog}",
         }
 
@@ -190,6 +192,9 @@ class _IcebergStore(LakeStore):
             if manifest.added_snapshot_id == snapshot.snapshot_id:
                 entries = manifest.fetch_manifest_entry(table.io)
                 found += [manifest.manifest_path, *(entry.data_file.file_path for entry in entries)]
+        if isinstance(self._described.catalog, str):
+            # Its folder holds the journal of SQLite, which undoes a commit if it comes back after a power cut.
+            found.append(f"{self._described.catalog}/{CATALOG}")
         return [file.removeprefix("file://") for file in found]
 
     def how_to_skip(self, place: SinkPlace, transactions: Sequence[str]) -> str:
