@@ -1,4 +1,4 @@
-"""`python -m proof run|explore|transcript`: see `--help`. The first two end with one line of JSON."""
+"""`python -m proof run|explore|evidence|transcript`: see `--help`. The first two end with one line of JSON."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
+from pathlib import Path
 from typing import Any, cast
 
 from backedge.engine.simulation.breaks import BREAKS
 from backedge.engine.simulation.world.fault_plan import Outcome
 from backedge.engine.simulation.world.world import Happening, World
-from proof.explored_answers import ANSWER_WALKS, explore_answers
-from proof.explored_pipelines import WALKS, explore_pipelines
-from proof.explorer import Exploration, Explorer
+from proof import evidence
 from proof.generated_flows import Case
 from proof.runner import RESCALES, Summary, drawn_topology, processes, run_in_parallel, run_seed
-from proof.tiny_graphs import TinyGraph, graphs
 from proof.transcripts import SCRIPTS, transcript
 from proof.two_pipelines import Ran, run_pipelines
+from proof.walks import bounds_of, names, walk
 
 LINES_MAX = 200
 
@@ -50,8 +49,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--list-breaks", action="store_true", help="the rules that can be broken")
     run.set_defaults(command=_run)
     explore = commands.add_parser("explore", help="every schedule of small graphs, with every single crash point")
-    explore.add_argument("--graph", choices=_names(), help="explore only this one")
+    explore.add_argument("--graph", choices=names(), help="explore only this one")
     explore.set_defaults(command=_explore)
+    written = commands.add_parser("evidence", help="seeds, graphs and breaks: writes the figures of docs/evidence.md")
+    written.add_argument("--faults", type=Path, metavar="FILE", help="what `python -m tests.faults --json` has printed")
+    written.add_argument("--break", dest="rule", choices=sorted(BREAKS), metavar="RULE", help="plant a break: it fails")
+    written.set_defaults(command=_write_evidence)
     told = commands.add_parser("transcript", help="a short run in which one thing happens, event by event")
     told.add_argument("name", choices=sorted(SCRIPTS))
     told.set_defaults(command=_print_transcript)
@@ -133,6 +136,11 @@ def _facts(outcome: Outcome, world: World, case: Case) -> dict[str, Any]:
     }
 
 
+def _write_evidence(options: argparse.Namespace) -> int:
+    faults = evidence.reported(options.faults)
+    return evidence.publish(evidence.gather(range(evidence.SEEDS), faults, options.rule), evidence.PAGE)
+
+
 def _progress(seeds: int) -> Any:
     def show(summary: Summary) -> None:
         done = summary.counts["schedules"]
@@ -145,11 +153,11 @@ def _progress(seeds: int) -> Any:
 
 def _explore(options: argparse.Namespace) -> int:
     started = time.monotonic()
-    names = [options.graph] if options.graph else _names()
+    graphs = [options.graph] if options.graph else names()
     explored: dict[str, dict[str, Any]] = {}
     with processes(os.cpu_count()) as pool:
-        for name, (found, seconds) in zip(names, pool.map(_explore_one, names), strict=True):
-            explored[name] = {**asdict(found), "bounds": _bounds(name), "seconds": seconds}
+        for name, (found, seconds) in zip(graphs, pool.map(walk, graphs), strict=True):
+            explored[name] = {**asdict(found), "bounds": bounds_of(name), "seconds": seconds}
             del explored[name]["graph"]
             print(_told(name, explored[name]), file=sys.stderr, flush=True)
     for violation in [violation for of_graph in explored.values() for violation in of_graph["violations"]]:
@@ -177,32 +185,6 @@ def _told(name: str, explored: dict[str, Any]) -> str:
     exercised = "".join(f", {count:,} {what.replace('_', ' ')}" for what, count in explored["exercised"].items())
     whole = "every schedule" if explored["complete"] else "NOT every schedule"
     return f"{name}: {whole} with at most {bounds}: {counts}{exercised}; {explored['seconds']} s"
-
-
-def _bounds(name: str) -> Mapping[str, int]:
-    """How often each thing may happen."""
-    walked = WALKS.get(name) or ANSWER_WALKS.get(name)
-    return walked or {"records": len(_graph(name).counted_at_end), **_graph(name).bounds}
-
-
-def _names() -> list[str]:
-    return [*(graph.name for graph in graphs()), *WALKS, *ANSWER_WALKS]
-
-
-def _graph(name: str) -> TinyGraph:
-    return next(graph for graph in graphs() if graph.name == name)
-
-
-def _explore_one(name: str) -> tuple[Exploration, float]:
-    """The findings for a graph, and the processor time in seconds."""
-    started = time.process_time()
-    if name in WALKS:
-        found = explore_pipelines(name)
-    elif name in ANSWER_WALKS:
-        found = explore_answers(name)
-    else:
-        found = Explorer(_graph(name)).run()
-    return found, round(time.process_time() - started, 1)
 
 
 if __name__ == "__main__":

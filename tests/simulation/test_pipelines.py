@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backedge.engine.simulation.breaks.broken_pipelines import PIPELINES
 from proof.runner import Summary, run_seeds
-from proof.two_pipelines import run_pipelines
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +22,3 @@ def test_no_schedule_of_two_pipelines_violates_anything(summary: Summary):
 def test_one_pipeline_is_restored_while_the_other_goes_on(summary: Summary):
     assert summary.counts["pipelines_apart"] > 12
     assert summary.happened["takeovers"] > 2, "and both when their supervisor dies"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", [rule for rule in PIPELINES if rule != "given-up-pipeline-continues"])
-def test_a_broken_rule_of_pipelines_is_found(rule: str):
-    assert any(one.outcome.violations for seed in range(6) for one in run_pipelines(seed, 3, rule))
