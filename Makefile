@@ -10,7 +10,7 @@ THREE_FILES_AT_A_TIME = -n 3 --dist loadfile --no-loadscope-reorder
 # What a run decides with. No code of the project has an assert (ruff's S101), so -O changes little: these would show it.
 PURE_CORE = tests/protocol tests/graphs/test_loop_errors.py tests/graphs/test_operator_errors.py
 
-.PHONY: setup demo examples map play docs check test-fast test test-all bench
+.PHONY: setup demo examples map play docs check test-fast test test-all proof bench
 
 setup:            ## .venv with the exact versions of constraints.txt
 	@bash scripts/setup.sh
@@ -51,6 +51,14 @@ test: setup       ## every test but the long ones, then the pure core once more 
 test-all: setup   ## the long tests too: hundreds of drawn flows, an hour
 	$(PYTHON_IN_VENV) -m tests.spark.java_classes
 	$(PYTHON_IN_VENV) -m pytest --durations=20 $(THREE_FILES_AT_A_TIME)
+
+# Those that need no cluster: `python -m tests.faults` makes all of them happen, in a quarter of an hour. FAULTS=1,gcs ...
+FAULTS = 11,18,19,20,21,28,29,race,reply,commit
+
+proof: setup      ## the figures of docs/evidence.md again: ten minutes at most on two idle cores; fails if anything is wrong
+	@mkdir -p build
+	@$(PYTHON_IN_VENV) -m tests.faults --json --only $(FAULTS) > build/faults.jsonl
+	@$(PYTHON_IN_VENV) -m proof evidence --faults build/faults.jsonl
 
 BENCHES = core loop watch hop count columns snapshot increments start recover calls received crawl rescale restore superstep versions audit pagerank components paths kmeans sgd scale
 
