@@ -13,3 +13,8 @@ def test_every_test_of_the_list_is_there():
     for test in (test for fault in FAULTS for test in fault.tests):
         path, _, name = test.partition("::")
         assert re.search(rf"^def {name.partition('[')[0]}\(", (ROOT / path).read_text(), re.MULTILINE), test
+
+
+def test_the_faults_of_make_proof_are_in_the_list():
+    (named,) = re.findall(r"^FAULTS = (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(named.split(",")) <= {fault.number for fault in FAULTS}

@@ -16,6 +16,7 @@ from proof.__main__ import main
 from proof.evidence import BEGIN, END, Evidence, publish
 from proof.explorer import Exploration
 from proof.runner import run_seeds
+from proof.walks import names
 
 OLD = f"# Evidence\n\n{BEGIN}figures of another day\n{END}\nand more\n"
 SURVIVED = {"number": "1", "fault": "a death", "happened": True, "survived": True}
@@ -49,6 +50,18 @@ def test_figures_take_the_place_of_the_former_ones(clean: Evidence, page: Path):
     for said in ("| 3 (0 to 2) |", "| 1 of 1 |", "| nested loops |", "`no-loop-log` by seed 0", "| 2 deaths | 300 rec"):
         assert said in written
     assert all(name in written for name in evidence.LONG), "what was not walked is named"
+
+
+def test_the_page_has_a_place_for_figures_and_names_no_graph_that_is_gone():
+    assert evidence.PAGE.read_text().partition(BEGIN)[2].partition(END)[1] == END
+    assert set(evidence.LONG) <= set(names())
+
+
+def test_a_page_without_a_place_is_left_as_it_is(clean: Evidence, page: Path, capsys: pytest.CaptureFixture[str]):
+    page.write_text("# Evidence\n")
+    assert publish(clean, page) == 1
+    assert "no place for figures" in capsys.readouterr().err
+    assert page.read_text() == "# Evidence\n"
 
 
 def plant(name: str, found: Evidence) -> None:
