@@ -45,12 +45,7 @@ def can_compile() -> bool:
 
 
 class EdgeSums:
-    """Edges by row: those of row `r` come from the vertices `sources[row_starts[r]:row_starts[r + 1]]`.
-
-    >>> sums = EdgeSums(np.array([0, 1, 1], np.int32), np.array([0, 2, 3]), np.array([1, 2]))
-    >>> sums.of(np.array([0.5, 3.0])).tolist()
-    [3.5, 3.0]
-    """
+    """Edges by row: those of row `r` come from the vertices `sources[row_starts[r]:row_starts[r + 1]]`."""
 
     def __init__(self, sources: Array, row_starts: Array, degrees: Array) -> None:
         vertices, self._rows_count = len(degrees), len(row_starts) - 1

@@ -399,7 +399,8 @@ def odd_rows(table: Any) -> Iterator[OddRows]:
     listed: list[Any] = kinds.dictionary.to_pylist()
     if listed == ["value"] and not kinds.null_count and _are_typed_alike(table):
         return
-    places = numbers_in(pa.chunked_array([kinds.indices.fill_null(-1)]))
+    # `fill_null` would import pandas where it is installed.
+    places = np.where(_is_there(table, "kind"), numbers_in(pa.chunked_array([kinds.indices])), -1)
     of_kind = {kind: places == (listed.index(kind) if kind in listed else -2) for kind in KINDS}
     there = {name: _is_there(table, name) for name in table.schema.names if name != "kind"}
     has_data, in_group = there["data"], there["key_group"]
