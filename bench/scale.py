@@ -66,14 +66,12 @@ def judged(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Report:
     peaks_mb: dict[str, int] = {}
     for case, sizes in found.items():
         for step in sizes[0]["steps"]:
-            # A manifest of the largest graphs is too large.
-            measured = [size for size in sizes if step in size["steps"]]
             name = f"{case}: {step}"
-            seconds, peak_mb = measured[-1]["steps"][step]
+            seconds, peak_mb = sizes[-1]["steps"][step]
             figures[f"{name}_s"] = Samples((max(seconds, 1e-6),))
             peaks_mb[name] = round(peak_mb)
-            if len(measured) > 1 and (before := measured[-2]["steps"][step][0]) >= SECONDS_MIN:
-                exponents[name] = round(exponent(before, seconds, *map(amount, measured[-2:])), 2)
+            if len(sizes) > 1 and (before := sizes[-2]["steps"][step][0]) >= SECONDS_MIN:
+                exponents[name] = round(exponent(before, seconds, *map(amount, sizes[-2:])), 2)
     limits = tuple(
         Limit(f"{name} grows with exponent {slope}, at most {EXPONENT_MAX}", slope <= EXPONENT_MAX)
         for name, slope in exponents.items()

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
+from zlib import crc32
 
 from msgspec.structs import replace
 
@@ -47,8 +48,8 @@ from bench.metering import Meter
 
 STAGES_PER_LOOP = 9
 STAGE_TASKS = 100
-MANIFEST_CHANNELS_MAX = 400_000
-"""Of more, a manifest is longer than is read back (`DOCUMENT_BYTES_MAX`)."""
+BATCHES = 12_345
+"""How many batches have passed through each channel: a manifest has their digits."""
 
 T = TypeVar("T")
 
@@ -123,7 +124,7 @@ class Steps:
         self.deployment_bytes = len(data)
         self.meter("unpack", lambda: pickle.loads(data))
         self.files = dict(_files(self.deployment))
-        self.manifest_bytes: int | None = None
+        self.manifest_bytes = 0
 
     def figures(self) -> dict[str, Any]:
         """Take every step."""
@@ -141,12 +142,10 @@ class Steps:
         sizes = {name: max(1, size * 4 // 5) for name, size in self.deployment.parallelism.items()}
         other = self.meter("resize", lambda: resized(self.deployment, sizes))
         self.meter("rescale", lambda: plan_restore(outline, other))
-        channels = len(self.deployment.channels)
-        if channels <= MANIFEST_CHANNELS_MAX:
-            self._manifest(manifest)
+        self._manifest(manifest)
         return {
             "tasks": len(self.deployment.tasks),
-            "channels": channels,
+            "channels": len(self.deployment.channels),
             "steps": self.meter.found,
             "manifest_bytes": self.manifest_bytes,
             "deployment_bytes": self.deployment_bytes,
@@ -254,8 +253,10 @@ def _files(deployment: Deployment) -> Iterator[tuple[TaskId, TaskFiles]]:
             Epoch(1),
             Attempt(1),
             {name: _state(name, task.id.index, deployment) for name in task.operators},
-            tuple(InputRecord(c.id, c.is_back, 3, 5, _log(c.id, is_back=c.is_back)) for c in task.inputs),
-            tuple(OutputRecord(c.id, 3, 5) for c in task.outputs),
+            tuple(
+                InputRecord(c.id, c.is_back, BATCHES, _digest(c.id), _log(c.id, is_back=c.is_back)) for c in task.inputs
+            ),
+            tuple(OutputRecord(c.id, BATCHES, _digest(c.id)) for c in task.outputs),
         )
         yield task.id, write_files(Attempt(1), Epoch(1), snapshot, loops, kinds, Settling(_Nowhere(), 1 << 60))
 
@@ -268,8 +269,12 @@ def _state(name: str, index: int, deployment: Deployment) -> OperatorState:
     return OperatorState()
 
 
+def _digest(channel: ChannelId) -> int:
+    return crc32(str(channel).encode())
+
+
 def _log(channel: ChannelId, *, is_back: bool) -> tuple[LogEntry, ...]:
-    return (LogEntry(4, b"batch", 5, 6),) if is_back and channel.sender.index == channel.receiver.index else ()
+    return (LogEntry(BATCHES, b"batch", 5, 6),) if is_back and channel.sender.index == channel.receiver.index else ()
 
 
 class _Nowhere(ObjectsInMemory):

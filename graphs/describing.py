@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, cast
 
 from backedge.graphs.building import hash_of_structure
@@ -60,7 +62,7 @@ def _edge_in(edge: Mapping[str, Any]) -> Edge:
 
 
 def describe_deployment(deployment: Deployment) -> dict[str, Any]:
-    """Describe the tasks and channels of a deployment.
+    """Describe the tasks and channels of a deployment. The channels of an edge are a table.
 
     >>> from backedge import Collect, Flow, Items
     >>> from backedge.graphs.expansion import expand
@@ -72,8 +74,40 @@ def describe_deployment(deployment: Deployment) -> dict[str, Any]:
     """
     return {
         "tasks": [_task(task) for task in deployment.tasks.values()],
-        "channels": [_channel(channel) for channel in deployment.channels.values()],
+        "channels": channel_tables(map(_channel, deployment.channels.values())),
     }
+
+
+_OF_EDGE = ("edge", "sender", "receiver", "is_back")
+
+
+def channel_tables(channels: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Described channels as tables: a row has the indices of its ends, and `within_actor` lists rows."""
+    tables: list[dict[str, Any]] = []
+    for of_edge, group in groupby(channels, itemgetter(*_OF_EDGE)):
+        rows = list(group)
+        columns = {
+            "senders": [row["sender_index"] for row in rows],
+            "receivers": [row["receiver_index"] for row in rows],
+            "within_actor": [place for place, row in enumerate(rows) if row["within_actor"]],
+        }
+        tables.append({**dict(zip(_OF_EDGE, of_edge, strict=True)), **columns})
+    return tables
+
+
+def channels_in(tables: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The channels of such tables, each by itself.
+
+    >>> table = {"edge": "e", "sender": "a", "receiver": "b", "is_back": False}
+    >>> tables = [{**table, "senders": [0, 1], "receivers": [0, 1], "within_actor": [1]}]
+    >>> [channel["within_actor"] for channel in channels_in(tables)], channel_tables(channels_in(tables)) == tables
+    ([False, True], True)
+    """
+    for table in tables:
+        within = frozenset(table["within_actor"])
+        for place, (sender, receiver) in enumerate(zip(table["senders"], table["receivers"], strict=True)):
+            of_edge = {name: table[name] for name in _OF_EDGE}
+            yield {**of_edge, "sender_index": sender, "receiver_index": receiver, "within_actor": place in within}
 
 
 def _operator(operator: Operator) -> dict[str, Any]:

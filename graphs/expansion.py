@@ -22,6 +22,9 @@ from backedge.graphs.routing import KEY_GROUPS
 
 Actors = Literal["task", "slice", "auto"]
 
+CHANNELS_MAX = 2_000_000
+"""The manifest of a cut has room for so many, whatever has passed through them."""
+
 
 def expand(plan: Plan, parallelism: int = 1, actors: Actors = "task", cpus: int | None = None) -> Deployment:
     """Expand a plan. Operators without a parallelism of their own get `parallelism` tasks.
@@ -257,12 +260,8 @@ def _homes(layout: _Layout, *, by_slice: bool) -> dict[TaskId, str]:
 
 def _channels(layout: _Layout, homes: Mapping[TaskId, str]) -> dict[ChannelId, Channel]:
     channels: dict[ChannelId, Channel] = {}
-    for edge in layout.plan.edges:
+    for edge, one_to_one in _checked_edges(layout):
         sender, receiver = layout.first[edge.sender], layout.first[edge.receiver]
-        if edge.receiver != receiver:
-            continue  # an edge within a chain is a call, not a channel
-        # Every task that feeds an iteration back sends round markers to every task of its head.
-        one_to_one = edge.routing is Routing.FORWARD and edge.loop != edge.receiver
         depth = layout.cycles.depth(edge)
         for index in range(layout.sizes[edge.sender]):
             for target in [index] if one_to_one else range(layout.sizes[edge.receiver]):
@@ -270,6 +269,28 @@ def _channels(layout: _Layout, homes: Mapping[TaskId, str]) -> dict[ChannelId, C
                 channel = ChannelId(edge.name, *ends)
                 channels[channel] = Channel(channel, edge, edge.is_back, depth, homes[ends[0]] == homes[ends[1]])
     return channels
+
+
+def _checked_edges(layout: _Layout) -> list[tuple[Edge, bool]]:
+    """The edges between tasks, and whether task i sends to task i only. Raises if they have too many channels."""
+    sizes, counts = layout.sizes, list[int]()
+    edges: list[tuple[Edge, bool]] = []
+    for edge in layout.plan.edges:
+        if edge.receiver != layout.first[edge.receiver]:
+            continue  # an edge within a chain is a call, not a channel
+        # Every task that feeds an iteration back sends round markers to every task of its head.
+        one_to_one = edge.routing is Routing.FORWARD and edge.loop != edge.receiver
+        edges.append((edge, one_to_one))
+        counts.append(sizes[edge.sender] * (1 if one_to_one else sizes[edge.receiver]))
+    if sum(counts) > CHANNELS_MAX:
+        most = max(counts)
+        widest = edges[counts.index(most)][0]
+        raise BadOptionError(
+            f"flow {layout.plan.name!r} has {sum(counts):,} channels between its tasks, and a cut has room for "
+            f"{CHANNELS_MAX:,}: give its operators a lower parallelism; most channels, {most:,}, are from "
+            f"{widest.sender!r} to {widest.receiver!r}"
+        )
+    return edges
 
 
 def _tasks(layout: _Layout, homes: Mapping[TaskId, str], channels: Mapping[ChannelId, Channel]) -> dict[TaskId, Task]:

@@ -22,6 +22,7 @@ from backedge.recovery.stores.documents import Document, opened, sha256
 from backedge.recovery.stores.input_pieces import NO_CUT, InputPieces, Piece
 from backedge.recovery.stores.links import Link, ManifestFile
 from backedge.recovery.stores.manifests import CutDescription, description_in
+from backedge.recovery.stores.manifests_of_format_12 import upgraded
 from backedge.recovery.stores.names import STATUS, graph_file, parts_of, path_of
 from backedge.recovery.stores.run_status import RunStatus, status_in
 from backedge.recovery.stores.schema import GRAPH
@@ -145,7 +146,7 @@ class CutReader:
         document = opened(data, self._key, path, MANIFEST_SHAPE)
         if document["job_id"] != self.job_id:
             raise SnapshotCorruptError(f"{path} is the manifest of another job: restore the original file")
-        return document
+        return upgraded(document)
 
     # -- files of tasks ------------------------------------------------------------------------------------------
 

@@ -15,13 +15,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
+from backedge.recovery.stores.manifests_of_format_12 import FIRST_FORMAT
 from backedge.recovery.stores.schema import DOCUMENT_BYTES_MAX
 from backedge.recovery.stores.shapes import Shape, ShapeError, shown
 from backedge.recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError, StoreError
 
-FORMAT = 12
-"""Version of the layout: 12 is that of Backedge 0.1, whose cuts every later version reads (docs/recovery.md). What
-changes the layout gives it another number, and reads this one as well."""
+FORMAT = 13
+"""Version of the layout. What changes the layout gives it another number, and reads the earlier ones from 12 on."""
 
 Document = dict[str, Any]
 
@@ -35,7 +35,7 @@ def sealed(document: Document, key: bytes | None, shape: Shape | None = None) ->
     >>> from backedge.recovery.stores.shapes import shape_of
     >>> shape = shape_of(dict[str, int])
     >>> opened(sealed({"epoch": 7}, b"secret", shape), b"secret", "manifest.json", shape)
-    {'epoch': 7, 'format': 12}
+    {'epoch': 7, 'format': 13}
     """
     if shape is not None:
         try:
@@ -77,10 +77,10 @@ def opened(data: bytes, key: bytes | None, path: str, shape: Shape) -> Document:
     body = cast(Document, document)
     if body.pop("seal", None) is None:
         raise SnapshotCorruptError(torn)
-    if body.get("format") != FORMAT:
+    if body.get("format") not in (FIRST_FORMAT, FORMAT):
         raise StoreError(
-            f"{path} has format {shown(body.get('format'))}, and this version reads {FORMAT}: use the version that "
-            "wrote it, or a later one"
+            f"{path} has format {shown(body.get('format'))}, and this version reads {FIRST_FORMAT} and {FORMAT}: use "
+            "the version that wrote it, or a later one"
         )
     try:
         shape(body)

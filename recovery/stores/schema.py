@@ -11,12 +11,14 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from backedge.graphs.plan import Routing
+from backedge.recovery.stores.channel_tables import check_columns
+from backedge.recovery.stores.manifests_of_format_12 import upgraded
 from backedge.recovery.stores.run_status import status_in
 from backedge.recovery.stores.shapes import Count, Index, Number, Sha256, Shape, ShapeError, Text, shape_of, shown
 from backedge.recovery.stores.task_files import StoredFile, TaskFiles
 
 DOCUMENT_BYTES_MAX = 256 << 20
-"""Size limit of a document, enough for a manifest of about 500,000 channels."""
+"""Size limit of a document, enough for a manifest of `CHANNELS_MAX` channels."""
 
 IDENTITY_BYTES_MAX = 1 << 16
 
@@ -119,19 +121,22 @@ class _DeployedTask(_Part):
     actor: Text
 
 
-class _DeployedChannel(_Part):
+class _DeployedChannels(_Part):
     edge: Text
     sender: Text
-    sender_index: Index
     receiver: Text
-    receiver_index: Index
     is_back: bool
-    within_actor: bool
+    senders: list[Index]
+    receivers: list[Index]
+    within_actor: list[Index]
+
+    def __post_init__(self) -> None:
+        check_columns(len(self.senders), (self.receivers,), (self.within_actor,))
 
 
 class _Deployment(_Part):
     tasks: list[_DeployedTask]
-    channels: list[_DeployedChannel]
+    channels: list[_DeployedChannels]
 
 
 class _Parent(_Part):
@@ -157,7 +162,12 @@ class _Manifest(_Document):
     dropped: list[Text]
 
 
-MANIFEST = shape_of(_Manifest)
+def _manifest(document: Any) -> None:
+    """A manifest of this format or of format 12."""
+    shape_of(_Manifest)(upgraded(document))
+
+
+MANIFEST: Shape = _manifest
 
 # -- graphs ------------------------------------------------------------------------------------------------------
 

@@ -152,6 +152,6 @@ def _channels(edges: Sequence[Edge], cut: CutDescription) -> tuple[ChannelStatus
     return tuple(
         ChannelStatus(edge, str(sender), str(receiver), loops.get(edge))
         for files in cut.tasks.values()
-        for edge, sender, receiver, is_restored in (f.channel for f in files.channels if f.direction == "in")
+        for edge, sender, receiver, is_restored in (end.channel for end in files.ends if end.direction == "in")
         if not is_restored
     )

@@ -7,14 +7,16 @@ reading a log.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.routing import KEY_GROUPS
-from backedge.recovery.cut.cut import InputRecord, LogEntry, OutputRecord, Version
+from backedge.recovery.cut.cut import Version
 from backedge.recovery.restore.outline import OperatorOutline, RoundsOutline, TaskOutline
+from backedge.recovery.stores.channel_tables import ChannelFigures, ChannelTable
 from backedge.recovery.stores.digests import Digest
 from backedge.recovery.stores.names import attempt_folder, path_of, table_file
 from backedge.recovery.stores.shapes import IS_COUNT, Count, Hex, Index, Text
@@ -103,47 +105,6 @@ class OperatorFacts(Struct, frozen=True, forbid_unknown_fields=True):
         return {split: bytes.fromhex(position) for split, position in self.splits}
 
 
-class _Ends(Struct, frozen=True, forbid_unknown_fields=True):
-    edge: Text
-    sender: tuple[Text, Index]
-    receiver: tuple[Text, Index]
-    restored: bool
-
-
-class ChannelFigures(Struct, frozen=True, forbid_unknown_fields=True):
-    """One end of a channel: the number of batches sent, or consumed and logged, and their digest."""
-
-    direction: Literal["in", "out"]
-    ends: _Ends = field(name="channel")
-    is_back: bool | None
-    count: Count
-    digest: Annotated[int, Meta(ge=0, lt=1 << 32)]
-    ended: bool | None
-    log_count: Count | None
-
-    @classmethod
-    def of_input(cls, record: InputRecord) -> ChannelFigures:
-        """Those of the receiver's end."""
-        counts = (record.consumed, record.digest, record.ended, len(record.log))
-        return cls("in", _Ends(*record.channel), record.is_back, *counts)
-
-    @classmethod
-    def of_output(cls, record: OutputRecord) -> ChannelFigures:
-        """Those of the sender's end."""
-        return cls("out", _Ends(*record.channel), None, record.sent, record.digest, None, None)
-
-    @property
-    def channel(self) -> ChannelId:
-        ends = self.ends
-        return ChannelId(ends.edge, TaskId(*ends.sender), TaskId(*ends.receiver), ends.restored)
-
-    def as_input(self, log: tuple[LogEntry, ...]) -> InputRecord:
-        return InputRecord(self.channel, bool(self.is_back), self.count, self.digest, log, bool(self.ended))
-
-    def as_output(self) -> OutputRecord:
-        return OutputRecord(self.channel, self.count, self.digest)
-
-
 class LogFigures(Struct, frozen=True, forbid_unknown_fields=True):
     """Figures of one loop's log. `size` is in bytes; `records` is None if a batch cannot be counted.
 
@@ -176,7 +137,7 @@ class TaskFiles(Struct, frozen=True, forbid_unknown_fields=True):
     operators: tuple[OperatorFacts, ...]
     files: tuple[StoredFile, ...]
     transactions: tuple[Text, ...]
-    channels: tuple[ChannelFigures, ...]
+    channels: tuple[ChannelTable, ...]
     logs: tuple[LogFigures, ...]
     state_rows: Count
     rounds: RoundsOutline | None
@@ -209,9 +170,15 @@ class TaskFiles(Struct, frozen=True, forbid_unknown_fields=True):
         return next(facts.versions for facts in self.operators if facts.name == operator)
 
     @property
+    def ends(self) -> Iterator[ChannelFigures]:
+        """The task's end of each of its channels."""
+        return (end for table in self.channels for end in table.ends)
+
+    @property
     def logged(self) -> dict[ChannelId, int]:
         """Number of logged batches of each input channel whose log is not empty."""
-        return {end.channel: end.log_count for end in self.channels if end.log_count}
+        ends = (end for table in self.channels if table.logged for end in table.ends)
+        return {end.channel: end.log_count for end in ends if end.log_count}
 
     @property
     def outline(self) -> TaskOutline:

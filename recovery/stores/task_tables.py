@@ -13,6 +13,7 @@ from backedge.recovery.protocol.rounds import RoundsSnapshot
 from backedge.recovery.restore.outline import rounds_outline
 from backedge.recovery.stores import record_tables as records
 from backedge.recovery.stores import state_table as states
+from backedge.recovery.stores.channel_tables import ChannelFigures, tables_of
 from backedge.recovery.stores.digests import TaskFileHash, digest_of_task_file
 from backedge.recovery.stores.file_contents import log_figures, said_of
 from backedge.recovery.stores.names import (
@@ -30,7 +31,6 @@ from backedge.recovery.stores.parquet_tables import decode, decode_rows, encode,
 from backedge.recovery.stores.settling import Settling
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
 from backedge.recovery.stores.task_files import (
-    ChannelFigures,
     LogFigures,
     OperatorFacts,
     StoredFile,
@@ -142,9 +142,8 @@ def write_files(
         ),
         files=tuple(written.files),
         transactions=tuple(t.name for state in snapshot.operators.values() for t in state.transactions),
-        channels=(
-            *map(ChannelFigures.of_input, snapshot.inputs),
-            *map(ChannelFigures.of_output, snapshot.outputs),
+        channels=tables_of(
+            [*map(ChannelFigures.of_input, snapshot.inputs), *map(ChannelFigures.of_output, snapshot.outputs)]
         ),
         logs=tuple(_log_figures(loop, logged) for loop, logged in by_loop.items()),
         state_rows=state_rows,
@@ -195,7 +194,7 @@ class TaskReader:
     def snapshot(self) -> TaskSnapshot:
         """Read the whole snapshot. Raises if a file is missing or does not belong to the snapshot."""
         described = self._described
-        logs, ends = self.logs(), described.channels
+        logs, ends = self.logs(), tuple(described.ends)
         snapshot = TaskSnapshot(
             task=described.task,
             epoch=described.epoch,

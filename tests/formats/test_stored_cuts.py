@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from backedge.graphs.describing import channels_in
 from backedge.graphs.ids import Epoch, TaskId
 from backedge.recovery.protocol.orders import Manifest
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.cut_tables.manifest_tables import ends_in
 from backedge.recovery.stores.cut_store import CutStore
+from backedge.recovery.stores.manifests_of_format_12 import FIRST_FORMAT
 from tests.formats.flows_of_cuts import DELTA, EXPECTED, FLOWS, JOURNAL, LATER, WHOLE
 from tests.gates import Gate
 from tests.on_ray.flows import finish
@@ -51,6 +56,23 @@ def test_every_file_is_there_and_is_decoded(version: str, flow: str, copied: Cop
 
 
 @of_each_version
+@of_each_flow
+def test_each_channel_has_the_figures_that_were_written(version: str, flow: str, copied: Copied):
+    folder = copied(version, flow) / flow
+    for path in folder.rglob("manifest-*.json"):
+        written = json.loads(path.read_text())
+        read = JobFolder.open(str(folder)).manifest(written["epoch"])
+        assert read["format"] == written["format"]
+        if written["format"] == FIRST_FORMAT:
+            # These have an object for each channel.
+            assert list(channels_in(read["deployment"]["channels"])) == written["deployment"]["channels"]
+            ends = json.loads(json.dumps([list(ends_in(task)) for task in read["tasks"]]))
+            assert ends == [task["channels"] for task in written["tasks"]]
+        else:
+            assert read == {name: value for name, value in written.items() if name != "seal"}
+
+
+@of_each_version
 def test_they_hold_what_is_hard_to_read(version: str, copied: Copied):
     """Records on their way round a loop, as records and as columns; a delta on a whole state; answers after the cut."""
     stores = {flow: CutStore(str(copied(version, flow)), flow) for flow in FLOWS}
@@ -84,7 +106,6 @@ def test_a_run_goes_on_to_its_end_and_every_record_counts_once(
 @of_each_flow
 def test_they_are_audited(version: str, flow: str, copied: Copied, spark: Any):
     from backedge.recovery.spark.audit.audit_job import audit
-    from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 
     verdict = audit(spark, JobFolder.open(str(copied(version, flow) / flow)), "all")
     assert verdict.passed, verdict.lines()

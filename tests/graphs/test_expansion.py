@@ -211,6 +211,18 @@ def test_more_tasks_than_key_groups_are_refused_for_keyed_operators_alone():
     assert len(deployed(lambda flow: numbers(flow).map(abs), 129).tasks) == 129
 
 
+def test_more_channels_than_a_cut_has_room_for_are_refused_before_they_are_made():
+    def wide(flow: Flow) -> Stream[int]:
+        return numbers(flow).rebalance().map(abs, name="wide").map(abs, name="next", parallelism=1)
+
+    with pytest.raises(
+        BadOptionError, match=r"2,253,000 channels .* 2,000,000: .*2,250,000, are from 'source' to 'wide'"
+    ):
+        deployed(wide, 1_500)
+    with pytest.raises(BadOptionError, match="channels between its tasks"):
+        resized(small := deployed(wide, 2), {**small.parallelism, "source": 30_000, "wide": 100})
+
+
 def test_unknown_kind_of_actors_is_refused():
     flow = Flow("f")
     flow.read(Range(9)).write(Collect())

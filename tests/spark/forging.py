@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from backedge.graphs.describing import channel_tables, channels_in
 from backedge.recovery.spark.audit.file_verification import check_file, file_findings, listed_in
 from backedge.recovery.spark.audit.job_documents import conclude, judge_documents, read_documents
 from backedge.recovery.spark.audit.manifest_checks import has_readable_files
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
-from backedge.recovery.spark.cut_tables.manifest_tables import layered_files
+from backedge.recovery.spark.cut_tables.manifest_tables import ends_in, layered_files
 from backedge.recovery.spark.report.verdict import Verdict
 from backedge.recovery.stores.digests import digest_of_task_file
 from backedge.recovery.stores.documents import sealed, sha256
@@ -32,7 +33,8 @@ class Forged:
         # Changed when all is sealed: the manifest that an entry names, and what is there instead of a file.
         self.named: dict[int, str] = {}
         self.replaced: dict[Path, Callable[[Path], None]] = {}
-        self.manifests = {e["epoch"]: plain(copy / e["manifest"]["name"]) for e in self.entries if e["manifest"]}
+        names = {e["epoch"]: e["manifest"]["name"] for e in self.entries if e["manifest"]}
+        self.manifests = {epoch: by_channel(plain(copy / name)) for epoch, name in names.items()}
 
     def entry(self, epoch: int) -> Facts:
         """The entry of the chain that a cut has."""
@@ -88,7 +90,7 @@ class Forged:
             for _, file in layered_files(task):
                 data = (self.path / file["name"]).read_bytes()
                 file.update(size=len(data), digest=digest_of_task_file(data))
-        data = sealed(manifest, None)
+        data = sealed(in_tables(manifest), None)
         (self.path / name).write_bytes(data)
         return {"name": name, "size": len(data), "sha256": sha256(data)}
 
@@ -97,6 +99,34 @@ def plain(path: Path) -> Facts:
     """A sealed document without its seal."""
     document = json.loads(path.read_text())
     return {name: value for name, value in document.items() if name not in ("seal", "format")}
+
+
+def by_channel(manifest: Facts) -> Facts:
+    """A manifest to be changed: with an object for each channel, in place of tables."""
+    manifest["deployment"]["channels"] = list(channels_in(manifest["deployment"]["channels"]))
+    for task in manifest["tasks"]:
+        task["channels"] = list(ends_in(task))
+    return manifest
+
+
+def in_tables(manifest: Facts) -> Facts:
+    """The same with a table for each channel, so that it may have any values."""
+    deployment = {**manifest["deployment"], "channels": channel_tables(manifest["deployment"]["channels"])}
+    tasks = [{**task, "channels": list(map(table_of, task["channels"]))} for task in manifest["tasks"]]
+    return {**manifest, "deployment": deployment, "tasks": tasks}
+
+
+def table_of(end: Facts) -> Facts:
+    """A table for one end of a channel."""
+    channel, is_in = end["channel"], end["direction"] == "in"
+    (sender, first), (receiver, second) = channel["sender"], channel["receiver"]
+    return {
+        **{name: end[name] for name in ("direction", "is_back")},
+        **{"edge": channel["edge"], "sender": sender, "receiver": receiver, "restored": channel["restored"]},
+        **{"own": second if is_in else first, "others": [first if is_in else second]},
+        **{"counts": [end["count"]], "digests": [end["digest"]], "ended": [0] if end["ended"] else []},
+        "logged": [[0, end["log_count"]]] if end["log_count"] else [],
+    }
 
 
 def before_rows(job: Path, epoch: int) -> Verdict:

@@ -247,7 +247,7 @@ def add_a_file(document: dict[str, Any]) -> None:
 
 
 def change_a_figure(document: dict[str, Any]) -> None:
-    next(task for task in document["tasks"] if task["task"] == "rank")["channels"][0]["log_count"] += 1
+    next(task for task in document["tasks"] if task["task"] == "rank")["channels"][0]["logged"] = [[0, 1]]
 
 
 @pytest.mark.parametrize(

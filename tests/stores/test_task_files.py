@@ -126,12 +126,13 @@ def test_what_an_auditor_needs_is_told_without_decoding_anything(store: CutStore
     assert kinds == {"orders": ("source", 10), "cleaned": ("map", 0), "done": ("sink", 7)}
     assert manifest["deployment"] == {"tasks": [], "channels": []}
     rank = next(task for task in manifest["tasks"] if task["task"] == "rank")
-    assert [(end["direction"], end["channel"]["edge"], end["count"], end["log_count"]) for end in rank["channels"]] == [
-        ("in", "orders.out->rank.in", 3, 0),
-        ("in", made.AGAIN, 0, 1),
-        ("in", made.AGAIN, 3, 3),
-        ("out", made.AGAIN, 6, None),
-        ("out", "rank.done->done.in", 1, None),
+    columns = ("direction", "edge", "restored", "others", "counts", "logged")
+    assert [tuple(table[column] for column in columns) for table in rank["channels"]] == [
+        ("in", "orders.out->rank.in", False, [0], [3], []),
+        ("in", made.AGAIN, True, [0], [0], [[0, 1]]),
+        ("in", made.AGAIN, False, [0], [3], [[0, 3]]),
+        ("out", made.AGAIN, False, [0], [6], []),
+        ("out", "rank.done->done.in", False, [0], [1], []),
     ]
     transactions = rows_of(store, f"{folder}/table=transactions/operator=done/done.0.parquet")
     assert [(row["name"], row["records"]) for row in transactions] == [("done.0.late", 4), ("done.0.early", 3)]

@@ -87,7 +87,7 @@ def judge_documents(documents: JobDocuments) -> dict[int, Found]:
         else:
             error = documents.malformed[epoch]
             story = f"its manifest is malformed: {error.place} {error.fault}"
-            found[epoch].add([(finding(_statement_of(error.place), story, epoch), 1)])
+            found[epoch].add([(finding(statement_of(error.place), story, epoch), 1)])
     for one in check_chain(documents.links, documents.unrecorded):
         if one.epoch in found:
             found[one.epoch].add([(one, 1)])
@@ -116,11 +116,15 @@ def conclude(folder: JobFolder, documents: JobDocuments, found: Mapping[int, Fou
     )
 
 
-def _statement_of(place: str) -> int:
+_STATEMENT_OF_COLUMN = {"counts": 1, "digests": 2, "logged": 2, "count": 1, "digest": 2, "log_count": 2}
+"""Of the figures of channels; the last three are of manifests of format 12."""
+
+
+def statement_of(place: str) -> int:
     """The statement that needs the field at this place of a manifest."""
-    _, _, name = place.rpartition(".")
+    name, _, _ = place.rpartition(".")[2].partition("[")
     if ".channels[" in place:
-        return {"count": 1, "digest": 2, "log_count": 2}.get(name, 5)
+        return _STATEMENT_OF_COLUMN.get(name, 5)
     return 6 if name == "records" or ".splits[" in place else 5
 
 

@@ -15,13 +15,13 @@ from itertools import pairwise
 from typing import Any
 
 from backedge.graphs.deployment import shared_actor
-from backedge.graphs.describing import edges_in, hash_of_description
+from backedge.graphs.describing import channels_in, edges_in, hash_of_description
 from backedge.graphs.discovery import FindSplits
 from backedge.graphs.ids import TaskId
 from backedge.graphs.plan import loops_of_edges
 from backedge.graphs.routing import KEY_GROUPS
 from backedge.recovery.protocol.orders import Manifest
-from backedge.recovery.spark.cut_tables.manifest_tables import layered_files, shared_files
+from backedge.recovery.spark.cut_tables.manifest_tables import ends_in, layered_files, shared_files
 from backedge.recovery.spark.report.verdict import Facts, Finding, finding
 from backedge.recovery.stores.file_contents import said_of
 from backedge.recovery.stores.links import Link
@@ -168,7 +168,7 @@ def _check_actors(cut: CutDocuments) -> Iterator[Finding]:
             yield cut.wrong(5, f"some tasks of {name!r} have their own actor and some share one")
     within = {ends for ends, channel in _declared(cut).items() if channel["within_actor"]}
     for task in cut.manifest["tasks"]:
-        for end in task["channels"]:
+        for end in ends_in(task):
             channel = end["channel"]
             ends = (channel["edge"], *channel["sender"], *channel["receiver"])
             if ends in within and not channel["restored"] and end["digest"]:
@@ -242,7 +242,7 @@ def _task_stories(cut: CutDocuments, id: TaskId, task: Facts, kinds: Mapping[str
         if facts["kind"] == "source" and facts["records"] and not facts["splits"]:
             yield f"source {facts['name']!r} has sent {facts['records']} records but lists no split"
     logged = Counter[str]()
-    for end in task["channels"]:
+    for end in ends_in(task):
         edge: str = end["channel"]["edge"]
         logged[cut.loops.get(edge, edge)] += end["log_count"] or 0
     figures = {log["loop"]: log["batches"] for log in task["logs"]}
@@ -278,7 +278,7 @@ def _splits(cut: CutDocuments) -> dict[str, set[str]]:
 
 def _check_channels(cut: CutDocuments) -> Iterator[Finding]:
     declared = _declared(cut)
-    if len(declared) != len(cut.manifest["deployment"]["channels"]):
+    if len(declared) != sum(len(table["senders"]) for table in cut.manifest["deployment"]["channels"]):
         yield cut.wrong(5, "the deployment names a channel twice")
     actors = {id: task["actor"] for id, task in cut.placed.items()}
     edges = list(_edges_between_tasks(cut))
@@ -305,7 +305,7 @@ def _check_ends(cut: CutDocuments) -> Iterator[Finding]:
     """An input has ended if its sender has, unless that is still in the channel; a restored one when it is empty."""
     tasks, has_queues = cut.tasks, cut.manifest["mode"] == "unaligned"
     for id, task in tasks.items():
-        for end in task["channels"]:
+        for end in ends_in(task):
             channel, ended = end["channel"], end["ended"]
             if end["direction"] != "in":
                 continue
@@ -359,7 +359,7 @@ def _homes(cut: CutDocuments) -> dict[str, str]:
 
 def _declared(cut: CutDocuments) -> dict[tuple[Any, ...], Facts]:
     """The channels listed in the deployment, by their ends."""
-    return {_ends(channel): channel for channel in cut.manifest["deployment"]["channels"]}
+    return {_ends(channel): channel for channel in channels_in(cut.manifest["deployment"]["channels"])}
 
 
 def channel_name(edge: str, sender: str, sender_index: int, receiver: str, receiver_index: int) -> str:

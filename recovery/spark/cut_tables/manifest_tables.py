@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from msgspec import to_builtins
+
+from backedge.graphs.describing import channels_in
 from backedge.recovery.spark.cut_tables.decoding import position_in
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.channel_tables import ChannelTable
 from backedge.recovery.stores.names import KEYED, encoded, table_of
-from backedge.recovery.stores.shapes import shown
+from backedge.recovery.stores.shapes import converted, shown
 
 Document = Mapping[str, Any]
 Row = tuple[Any, ...]
@@ -96,15 +100,21 @@ def layered_files(task: Document) -> Iterator[tuple[int, dict[str, Any]]]:
     yield from ((len(task["below"]), file) for file in task["files"])
 
 
+def ends_in(task: Document) -> Iterator[dict[str, Any]]:
+    """The task's end of each of its channels, as an object of a manifest of format 12."""
+    tables = converted(task["channels"], list[ChannelTable])
+    return (to_builtins(end) for table in tables for end in table.ends)
+
+
 def _graph_channels(manifest: Document) -> Iterator[Row]:
     columns = ("edge", "sender", "sender_index", "receiver", "receiver_index", "is_back", "within_actor")
-    for channel in manifest["deployment"]["channels"]:
+    for channel in channels_in(manifest["deployment"]["channels"]):
         yield tuple(channel[column] for column in columns)
 
 
 def _channels(manifest: Document) -> Iterator[Row]:
     for task in manifest["tasks"]:
-        for end in task["channels"]:
+        for end in ends_in(task):
             channel = end["channel"]
             ends = (channel["edge"], *channel["sender"], *channel["receiver"], channel["restored"])
             figures = [end[name] for name in ("is_back", "count", "digest", "ended", "log_count")]

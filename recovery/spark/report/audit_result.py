@@ -54,9 +54,9 @@ class Found:
 def conclude_cut(cut: CutDocuments, place: Place, found: Found, is_readable: bool, there: Set[int]) -> CutVerdict:
     """The verdict on a cut. `there` are the cuts that could be read."""
     manifest, sizes = cut.manifest, manifest_sizes(cut.manifest)
-    declared = manifest["deployment"]["channels"]
-    counted = sum(channel["within_actor"] for channel in declared)
-    sizes |= {"channels": len(declared), "digested": len(declared) - counted, "counted": counted}
+    tables = manifest["deployment"]["channels"]
+    declared, counted = (sum(len(table[column]) for table in tables) for column in ("senders", "within_actor"))
+    sizes |= {"channels": declared, "digested": declared - counted, "counted": counted}
     compared = dict(_compared(cut, place, found, sizes, there)) if is_readable else {}
     broken = sum(not one.holds for one in found.invariants)
     findings = sorted(found.findings, key=lambda one: one.statement)
@@ -125,7 +125,7 @@ def _compared(
     manifest, graph = cut.manifest, cut.graph
     kinds = Counter(operator["kind"] for operator in graph["operators"])
     back = sum(edge["loop"] is not None for edge in graph["edges"])
-    logged = sum(channel["is_back"] for channel in manifest["deployment"]["channels"])
+    logged = sum(len(table["senders"]) for table in manifest["deployment"]["channels"] if table["is_back"])
     before = f"against epoch {place.previous}"
     if place.previous is None:
         before = "the first cut, compared with the start of the job"
