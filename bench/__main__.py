@@ -36,7 +36,7 @@ BENCHES = {
     "paths": "shortest ways in a grid on Ray, thousands of rounds, beside two actors by hand",
     "kmeans": "k-means in rounds on Ray, beside two actors by hand and scikit-learn in one process",
     "sgd": "a regression by mini-batches on Ray, beside two actors by hand and NumPy in one process",
-    "scale": "10,000 tasks, a million channels, 10 million keys: how time and memory grow, in one process",
+    "scale": "10,000 tasks, a million channels, 50 million keys, 4 GB of columns: how time and memory grow",
     "longlife": "a job after 200,000 cuts and 1,000 restarts, beside the same in its first minute",
     "superstep": "an empty round of iterate on Ray, beside two actors by hand",
 }

@@ -50,7 +50,7 @@ def run(options: Options) -> Report:
                 options.turns,
                 cold={"large": lambda: _rows_per_s(spark, small), "bare": lambda: 0.0},
             )
-            heap_mb = _heap_mb(spark)
+            heap_mb = peak_heap_mb(spark)
         finally:
             close_session(spark)
     return compare(found, rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, heap_mb)
@@ -75,7 +75,7 @@ def compare(found: dict[str, Samples], rows: int, python_mb: float, heap_mb: flo
             Limit(f"{heap_mb:.0f} MB of Java heap, at most {HEAP_MB_MAX:.0f}", heap_mb <= HEAP_MB_MAX),
         ),
         ours="large",
-        more={"rows": rows, "driver_python_mb": round(python_mb), "driver_heap_mb": round(heap_mb)},
+        more={"rows": rows, "driver_python_mb": round(python_mb), "driverheap_mb": round(heap_mb)},
     )
 
 
@@ -100,7 +100,7 @@ def _rows_per_s(spark: Any, workload: AuditWorkload) -> float:
     return workload.rows / seconds
 
 
-def _heap_mb(spark: Any) -> float:
+def peak_heap_mb(spark: Any) -> float:
     """The peak size of the heap."""
     pools = spark._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
     return sum(pool.getPeakUsage().getUsed() for pool in pools if pool.getType().toString() == "Heap memory") / 2**20

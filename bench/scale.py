@@ -1,17 +1,22 @@
-"""How time and memory grow with the graph and with the state, without Ray: the exponents matter, and not the times.
+"""How time and memory grow with the graph, the state and the logs: the exponents matter, and not the times.
 
-Graphs, of three shapes (`scale_of_graphs.py`): operators of 100 tasks each, with a hundred channels for a task; as many
-operators as tasks; ten operators with all tasks, of which one edge is all to all. A process for each size takes every
-step of a run that is no task's own: from the declaration of the flow to its plan, checks and tasks; the claim of an
-attempt; an epoch with an acknowledgement from each task; a probe; the end of all tasks; a restore, with the same and
-with other numbers of tasks; its manifest, written and read.
+Graphs, of three shapes, without Ray (`scale_of_graphs.py`): operators of 100 tasks each, with a hundred channels for a
+task; as many operators as tasks; ten operators with all tasks, of which one edge is all to all. Every step of a run
+that is no task's own: from the declaration of the flow to its plan, checks and tasks; the claim of an attempt; an epoch
+with an acknowledgement from each task; a probe; the end of all tasks; a restore, with the same and with other numbers
+of tasks; its manifest, written and read.
 
-Keyed state (`scale_of_keys.py`): numbers by key in one task, captured, written, changed, written as a delta, read with
-it, and read by one of two tasks; and the same of two tables, a gigabyte each.
+Keyed state (`scale_of_keys.py`): numbers by key in one task, captured, written, verified, changed, written as a delta,
+read with it, and read by one of two tasks; and the same of a table, up to 4 GB. Logs (`scale_of_logs.py`): the records
+of a loop that a cut has to keep, and that go through its head again, or through one of two.
 
-Figures are CPU seconds at the largest size. `exponents` has the slope of each step between its largest two sizes, over
-tasks and channels or over keys, on logarithms: 1 is linear. A step below 20 ms at the smaller size has none.
-The limit applies to every exponent. With --records, sizes are cut to so many tasks and keys: for a short trial.
+Runs on Ray (`scale_of_runs.py`): up to 200 tasks in 2, 10 and 40 processes; their start, cuts, a death and the end.
+Spark's audit (`scale_of_audits.py`).
+
+Each size has a process of its own. Figures are CPU seconds at the largest size; for runs and audits, seconds by the
+clock. `exponents` has the slope of each step between its largest two sizes, over tasks and channels, keys, records or
+rows, on logarithms: 1 is linear. A step below 20 ms at the smaller size has none. The limit applies to every exponent.
+With --records, sizes are cut to so many tasks, keys, records and rows: for a short trial.
 """
 
 from __future__ import annotations
@@ -30,32 +35,34 @@ EXPONENT_MAX = 1.4
 """Memory that no cache holds makes equal work dearer, and the machine may be busy: linear steps have up to 1.3."""
 SECONDS_MIN = 0.02
 TASKS = (100, 1_000, 3_000, 10_000)
-KEYS = (100_000, 1_000_000, 10_000_000)
-ROWS = (125_000, 1_250_000, 12_500_000)
-NARROW_ROWS = (5_000_000, 50_000_000)
 SIZES: Mapping[str, tuple[str, Sequence[int]]] = {
-    "stages": ("graphs", TASKS),
-    "operators": ("graphs", TASKS),
-    "wide": ("graphs", TASKS),
-    "values": ("keys", KEYS),
-    "columns": ("keys", ROWS),
-    "narrow": ("keys", NARROW_ROWS),
+    "stages": ("graphs stages", TASKS),
+    "operators": ("graphs operators", TASKS),
+    "wide": ("graphs wide", TASKS),
+    "values": ("keys values", (1_000_000, 10_000_000, 50_000_000)),
+    "columns": ("keys columns", (1_250_000, 12_500_000, 50_000_000)),
+    "log": ("logs", (100_000, 1_000_000, 10_000_000)),
+    "2 processes": ("runs 2", (200,)),
+    "10 processes": ("runs 10", (50, 100, 200)),
+    "40 processes": ("runs 40", (200,)),
+    "spark": ("audits", (1_000_000, 10_000_000)),
 }
+"""The sizes of each case, and what is run for each of them: a module and its first arguments."""
 
 
 def run(options: Options) -> Report:
     """Measure each size in a process of its own, once."""
     found = {
-        case: [measure(of, case, size) for size in sizes if options.records is None or size <= options.records]
+        case: [measure(of, size) for size in sizes if options.records is None or size <= options.records]
         for case, (of, sizes) in SIZES.items()
         if options.records is None or sizes[0] <= options.records
     }
     return judged(found)
 
 
-def measure(of: str, case: str, size: int) -> dict[str, Any]:
+def measure(of: str, size: int) -> dict[str, Any]:
     """The figures of one size."""
-    command = [sys.executable, "-m", f"bench.scale_of_{of}", case, str(size)]
+    command = [sys.executable, "-m", *f"bench.scale_of_{of} {size}".split()]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
 
 
@@ -80,12 +87,13 @@ def judged(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Report:
     for size in largest.values():
         del size["steps"]
     more = {"exponents": exponents, "peak_mb": peaks_mb, "sizes": largest}
-    return Report("scale", "CPU seconds", 1, figures, {}, {}, limits, more=more)
+    return Report("scale", "seconds", 1, figures, {}, {}, limits, more=more)
 
 
 def amount(size: Mapping[str, Any]) -> int:
-    """What the time is related to: tasks and channels, or keys."""
-    return size["keys"] if "keys" in size else size["tasks"] + size["channels"]
+    """What the time is related to: keys, records, rows, or tasks and channels."""
+    named = [size[name] for name in ("keys", "records", "rows") if name in size]
+    return named[0] if named else size["tasks"] + size["channels"]
 
 
 def exponent(before: float, after: float, smaller: int, larger: int) -> float:

@@ -1,8 +1,8 @@
 """What keyed state costs one task at a cut and at a restore, in one process, without Ray; files go into a folder.
 
-`python -m bench.scale_of_keys values|columns|narrow COUNT` prints a line of JSON: keys, and for each step its CPU
+`python -m bench.scale_of_keys values|columns COUNT` prints a line of JSON: keys, and for each step its CPU
 seconds and the memory in MB at its peak beyond what was there before. `values` are integers by key in a dict; `columns`
-is a table whose rows have 80 bytes, 12.5 million of them are a gigabyte; `narrow` is one whose rows have 16.
+is a table whose rows have 80 bytes, 12.5 million of them are a gigabyte.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from backedge.graphs.routing import KEY_GROUPS
 from backedge.recovery.cut.cut import OperatorState, TaskSnapshot
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.settling import Settling
+from backedge.recovery.stores.store_calls import has_content
 from backedge.recovery.stores.task_files import StoredFile, TaskFiles
 from backedge.recovery.stores.task_tables import TaskReader, write_files
 from bench.increments_in_process import count
@@ -38,7 +38,7 @@ OPERATOR = "kept"
 ATTEMPT = Attempt(1)
 CHANGED = 100
 """One of so many keys changes before the delta."""
-COLUMNS, FEW = 9, 1
+COLUMNS = 9
 CHUNK_ROWS = 100_000
 ENTRIES_AT_ONCE = 10_000
 HALF = range(KEY_GROUPS // 2)
@@ -82,8 +82,8 @@ class Values(Kept):
 class Columns(Kept):
     """A table of columns with random values, which no encoding makes small."""
 
-    def __init__(self, columns: int) -> None:
-        self.table = Table(key={"key": "int64"}, columns={f"column {number}": "int64" for number in range(columns)})
+    def __init__(self) -> None:
+        self.table = Table(key={"key": "int64"}, columns={f"column {number}": "int64" for number in range(COLUMNS)})
         self.state = TableState(OPERATOR, self.table)
         self.random = np.random.default_rng(7)
 
@@ -101,11 +101,7 @@ class Columns(Kept):
         return len(table)
 
 
-KINDS: dict[str, Callable[[], Kept]] = {
-    "values": Values,
-    "columns": partial(Columns, COLUMNS),
-    "narrow": partial(Columns, FEW),
-}
+KINDS: dict[str, Callable[[], Kept]] = {"values": Values, "columns": Columns}
 
 
 class Steps:
@@ -124,6 +120,7 @@ class Steps:
         delta = self._cut(Epoch(2), Epoch(1))
         del self.kept.state
         gc.collect()
+        self.meter("verify", lambda: self._verify(whole))
         restored = self.meter("restore", lambda: self.kept.restored(self._read(whole, delta, None)))
         half = self.meter("rescale", lambda: self.kept.restored(self._read(whole, delta, HALF)))
         if restored != self.keys or not 0.4 * self.keys < half < 0.6 * self.keys:
@@ -151,6 +148,10 @@ class Steps:
     def _read(self, whole: TaskFiles, delta: TaskFiles, groups: range | None) -> OperatorState:
         first, last = (TaskReader(files, self._verified).state(OPERATOR, groups) for files in (whole, delta))
         return replace(first, deltas=(last.keyed,))
+
+    def _verify(self, files: TaskFiles) -> None:
+        if not all(has_content(self.store, file.name, file.size, file.digest) for file in files.files):
+            raise RuntimeError("a file has other bytes than were written")
 
     def _verified(self, file: StoredFile) -> bytes:
         return self.store.read(file.name)

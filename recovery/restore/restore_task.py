@@ -7,7 +7,7 @@ cannot show: a log that holds the marker of a round, or state that its class fai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import Protocol
 
 from msgspec import Struct
@@ -24,8 +24,8 @@ from backedge.recovery.protocol.restored import RestoredLog, TaskRestore
 from backedge.recovery.protocol.rounds import Phase, RoundsSnapshot
 from backedge.recovery.restore.plan import KeptState, MovedLog, MovedState, RestorePlan
 
-Reroute = Callable[[Edge, tuple[LogEntry, ...], int], Mapping[int, tuple[bytes, ...]]]
-"""Routes logged batches again: (edge, batches, parallelism of the receiver) -> receiver's index -> batches."""
+Reroute = Callable[[Edge, Iterable[LogEntry], int, int], Sequence[bytes]]
+"""Routes logged batches again: (edge, batches, parallelism and index of the receiver) -> its batches."""
 
 MoveWhole = Callable[[Operator, Sequence[bytes | None], int], Sequence[bytes | None]]
 """Splits the tasks' own states again: (operator, `whole` of each former task, parallelism) -> one for each task."""
@@ -183,23 +183,28 @@ def _kept_logs(plan: RestorePlan, files: CutFiles, rounds: RoundsSnapshot | None
 def _moved_logs(plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute) -> Iterable[RestoredLog]:
     edges = {edge.name: edge for edge in deployment.plan.edges}
     for moved in plan.moved_logs:
-        edge, logs = edges[moved.edge], _logs_of(moved, files)
-        entries = tuple(e for channel in moved.channels for e in _of_channel(logs[channel.receiver], channel))
-        if any(marker_in(entry.payload) for entry in entries):
-            raise RescaleError(
-                f"the log of edge '{edge.name}' holds a round marker; another parallelism needs a cut between rounds"
-            )
+        edge = edges[moved.edge]
+        entries = _entries(moved, edge, files)
         if moved.parallelism is None:
-            batches = _without_processed(edge, entries, reroute)
+            batches = _without_processed(edge, tuple(entries), reroute)
         else:
-            batches = reroute(edge, entries, moved.parallelism).get(plan.task.index, ())
+            batches = reroute(edge, entries, moved.parallelism, plan.task.index)
         if batches or moved.parallelism is None:
             channel = ChannelId(edge.name, RESTORED_SENDER, plan.task, restored=True)
             yield RestoredLog(channel, tuple(batches))
 
 
-def _logs_of(moved: MovedLog, files: CutFiles) -> dict[TaskId, Logs]:
-    return {task: files.logs(task) for task in sorted({channel.receiver for channel in moved.channels})}
+def _entries(moved: MovedLog, edge: Edge, files: CutFiles) -> Iterator[LogEntry]:
+    """The logged batches, of one former task after the other: only its log is in memory."""
+    for task, channels in groupby(moved.channels, lambda channel: channel.receiver):
+        logs = files.logs(task)
+        for entry in chain.from_iterable(_of_channel(logs, channel) for channel in channels):
+            if marker_in(entry.payload):
+                raise RescaleError(
+                    f"the log of edge '{edge.name}' holds a round marker; another parallelism needs a cut between "
+                    "rounds"
+                )
+            yield entry
 
 
 def _of_channel(logs: Logs, channel: ChannelId) -> tuple[LogEntry, ...]:
@@ -210,5 +215,5 @@ def _of_channel(logs: Logs, channel: ChannelId) -> tuple[LogEntry, ...]:
 def _without_processed(edge: Edge, entries: tuple[LogEntry, ...], reroute: Reroute) -> Sequence[bytes]:
     """The batches of several logs in sequence, without processed records; each log may begin with some."""
     if any(entry.skip for entry in entries):
-        return reroute(edge, entries, 1).get(0, ())
+        return reroute(edge, entries, 1, 0)
     return [entry.payload for entry in entries]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from bench import scale, scale_of_graphs, scale_of_keys
+from bench import scale, scale_of_graphs, scale_of_keys, scale_of_logs
 from bench.scale_of_graphs import SHAPES, Steps
 
 T = TypeVar("T")
@@ -83,7 +83,13 @@ def test_a_step_that_looks_at_all_tasks_for_each_is_found(monkeypatch: pytest.Mo
 def test_a_small_state_is_measured(kind: str, tmp_path: Any):
     found = scale_of_keys.Steps(scale_of_keys.KINDS[kind](), 5_000, str(tmp_path)).figures()
     assert 0 < found["delta_bytes"] < found["bytes"] / 10
-    assert {"whole capture", "delta capture", "restore", "rescale"} <= found["steps"].keys()
+    assert {"whole capture", "delta capture", "verify", "restore", "rescale"} <= found["steps"].keys()
+
+
+def test_a_small_log_is_measured(tmp_path: Any):
+    found = scale_of_logs.Steps(50_000, str(tmp_path)).figures()
+    assert found["steps"].keys() == {"capture", "receive", "write", "verify", "restore", "replay", "rescale"}
+    assert scale.amount(found) == 50_000
 
 
 def test_an_exponent_above_the_limit_is_missed():

@@ -255,10 +255,11 @@ def test_logged_columns_are_routed_anew_for_another_parallelism():
         encode(Batch(columns(k=list(range(20)), s=[str(n) for n in range(20)]), 1)),
         encode(Batch(records[20:], 2)),
     )
-    routed = {to: [decode(p) for p in found] for to, found in reroute(edge, logged(*payloads), 3).items()}
-    as_lists = reroute(edge, logged(encode(Batch(records[:20], 1)), encode(Batch(records[20:], 2))), 3)
+    lists = logged(encode(Batch(records[:20], 1)), encode(Batch(records[20:], 2)))
+    routed = {to: [decode(payload) for payload in reroute(edge, logged(*payloads), 3, to)] for to in range(3)}
+    assert sum(len(batch) for batches in routed.values() for batch in batches) == 40
     for to, batches in routed.items():
-        expected = [decode(payload) for payload in as_lists[to]]
+        expected = [decode(payload) for payload in reroute(edge, lists, 3, to)]
         assert [(as_records(b.records), b.hops) for b in batches] == [(b.records, b.hops) for b in expected]
     assert {isinstance(b.records, Columns) for batches in routed.values() for b in batches} == {True, False}
 

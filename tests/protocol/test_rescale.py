@@ -29,6 +29,7 @@ from backedge.recovery.protocol.protocol_errors import RescaleError
 from backedge.recovery.protocol.restored import TaskRestore
 from backedge.recovery.restore.outline import outline_of
 from backedge.recovery.restore.plan import fitting, plan_restore
+from backedge.recovery.restore.restore_task import Logs, SnapshotsInMemory, take_back
 from tests.protocol.bench_of_cores import Bench, Sends, graph, leave_whole
 from tests.protocol.taking_back import restored_parts
 
@@ -141,6 +142,33 @@ def test_a_loop_log_is_routed_anew_by_key(parallelism: int):
         expected = [key for key in KEYS if task_of_group(key_group(key), parallelism) == index]
         assert sorted(records_in(restored, task)) == expected
         assert all(log.channel == ChannelId(BACK.name, RESTORED_SENDER, task, True) for log in restored[task].logs)
+
+
+def test_each_task_goes_through_the_log_of_one_task_at_a_time_and_encodes_its_own_records_alone(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    old, new = expand(PLAN, 2), expand(PLAN, 4)
+    keys = {task: [key for key in range(400) if task_of_group(key_group(key), 2) == task] for task in (0, 1)}
+    cut = cut_of(old, logs={back_channel(old, 0, task): keys[task] for task in (0, 1)})
+    seen: list[Any] = []
+
+    class Files(SnapshotsInMemory):
+        def logs(self, task: TaskId) -> Logs:
+            seen.append(task)
+            return super().logs(task)
+
+    def encoded(batch: Batch) -> bytes:
+        seen.append(len(batch))
+        return encode(batch)
+
+    monkeypatch.setattr("backedge.engine.operators.rerouting.encode", encoded)
+    for index, plan in ((task.index, plan) for task, plan in plan_restore(outline_of(cut), new).items()):
+        seen.clear()
+        if plan.moved_logs:
+            (log,) = take_back(plan, Files(cut.snapshots), new, reroute, leave_whole).logs
+            own = [sum(task_of_group(key_group(key), 4) == index for key in keys[task]) for task in (0, 1)]
+            assert seen == [TaskId("count", 0), *[1] * own[0], TaskId("count", 1), *[1] * own[1]]
+            assert len(log.payloads) == sum(own) > 50
 
 
 def test_records_of_one_channel_and_key_keep_their_order():
