@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from backedge import Collect, Flow, Range
 from backedge.engine.io.files.objects_in_memory import ObjectsInMemory
 from backedge.graphs.checks import check
-from backedge.graphs.deployment import Deployment, Task
+from backedge.graphs.deployment import Channel, Deployment, Task
+from backedge.graphs.describing import describe_plan
 from backedge.graphs.expansion import expand, resized
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.graphs.plan import loops_of_edges
@@ -38,6 +39,8 @@ from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from backedge.recovery.protocol.supervisor import Coordinator, Supervisor
 from backedge.recovery.restore.outline import CutOutline
 from backedge.recovery.restore.plan import plan_restore, with_unpublished
+from backedge.recovery.spark.audit.job_documents import judge_documents, read_documents
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.documents import sealed
 from backedge.recovery.stores.manifests import manifest_document
@@ -142,7 +145,7 @@ class Steps:
         sizes = {name: max(1, size * 4 // 5) for name, size in self.deployment.parallelism.items()}
         other = self.meter("resize", lambda: resized(self.deployment, sizes))
         self.meter("rescale", lambda: plan_restore(outline, other))
-        self._manifest(manifest)
+        self._manifest(manifest, chain)
         return {
             "tasks": len(self.deployment.tasks),
             "channels": len(self.deployment.channels),
@@ -211,16 +214,23 @@ class Steps:
         tasks = {task: files.outline for task, files in self.files.items()}
         return CutOutline(Epoch(1), self.plan.hash, self.deployment.parallelism, tasks)
 
-    def _manifest(self, entry: Manifest) -> None:
-        """Encode the manifest; write it, and read it."""
+    def _manifest(self, entry: Manifest, chain: list[Numbered]) -> None:
+        """Encode the manifest; write it, read it, and audit it as far as that needs no Spark."""
         document = self.meter("manifest", lambda: manifest_document(entry, self.files, self.deployment, {}))
         data = self.meter("encode", lambda: sealed(document, None))
         self.manifest_bytes = len(data)
+        begin = next(numbered for numbered in chain if numbered.entry.attempt == entry.attempt)
         with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
             store = CutStore(folder, "scale")
-            self.meter("write", lambda: store.create(1, entry, self.files, self.deployment))
+            store.describe_graph(self.plan.hash, describe_plan(self.plan))
+            store.create(1, begin.entry)
+            self.meter("write", lambda: store.create(2, entry, self.files, self.deployment))
             again = CutStore(folder, "scale")
             self.meter("read", lambda: again.manifest_of(entry.epoch))
+            job = JobFolder.open(store.path)
+            found = self.meter("audit", lambda: judge_documents(read_documents(job, "latest")))
+        if wrong := [str(finding) for of_cut in found.values() for finding in of_cut.findings]:
+            raise RuntimeError(f"the audit has found {len(wrong)} faults, first {wrong[0]}")
 
 
 def _leader(supervisor: Supervisor) -> Coordinator:
@@ -254,9 +264,9 @@ def _files(deployment: Deployment) -> Iterator[tuple[TaskId, TaskFiles]]:
             Attempt(1),
             {name: _state(name, task.id.index, deployment) for name in task.operators},
             tuple(
-                InputRecord(c.id, c.is_back, BATCHES, _digest(c.id), _log(c.id, is_back=c.is_back)) for c in task.inputs
+                InputRecord(c.id, c.is_back, BATCHES, _digest(c), _log(c.id, is_back=c.is_back)) for c in task.inputs
             ),
-            tuple(OutputRecord(c.id, BATCHES, _digest(c.id)) for c in task.outputs),
+            tuple(OutputRecord(c.id, BATCHES, _digest(c)) for c in task.outputs),
         )
         yield task.id, write_files(Attempt(1), Epoch(1), snapshot, loops, kinds, Settling(_Nowhere(), 1 << 60))
 
@@ -269,8 +279,8 @@ def _state(name: str, index: int, deployment: Deployment) -> OperatorState:
     return OperatorState()
 
 
-def _digest(channel: ChannelId) -> int:
-    return crc32(str(channel).encode())
+def _digest(channel: Channel) -> int:
+    return 0 if channel.within_actor else crc32(str(channel.id).encode())
 
 
 def _log(channel: ChannelId, *, is_back: bool) -> tuple[LogEntry, ...]:

@@ -53,7 +53,19 @@ def counted(shape: str, tasks: int, monkeypatch: pytest.MonkeyPatch) -> dict[str
 def test_no_step_does_more_than_the_graph_has(shape: str, monkeypatch: pytest.MonkeyPatch):
     sizes = [counted(shape, tasks, monkeypatch) for tasks in SIZES[shape]]
     found = exponents(sizes)
-    assert {"plan", "checks", "expand", "claim", "epoch", "probe", "ends", "restore", "rescale", "read"} <= found.keys()
+    assert {
+        "plan",
+        "checks",
+        "expand",
+        "claim",
+        "epoch",
+        "probe",
+        "ends",
+        "restore",
+        "rescale",
+        "read",
+        "audit",
+    } <= found.keys()
     assert {step: slope for step, slope in found.items() if slope > GROWTH_MAX} == {}
 
 

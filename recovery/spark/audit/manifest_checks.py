@@ -66,12 +66,12 @@ class CutDocuments:
         """A statement that this cut violates."""
         return finding(statement, story, self.epoch, channel=channel, task=None if task is None else str(task))
 
-    @property
+    @cached_property
     def tasks(self) -> dict[TaskId, Facts]:
         """Task -> its part of the manifest."""
         return {_task(task): task for task in self.manifest["tasks"]}
 
-    @property
+    @cached_property
     def placed(self) -> dict[TaskId, Facts]:
         """Task -> its part of the deployment."""
         return {_task(task): task for task in self.manifest["deployment"]["tasks"]}
