@@ -34,7 +34,7 @@ class Forged:
         self.named: dict[int, str] = {}
         self.replaced: dict[Path, Callable[[Path], None]] = {}
         names = {e["epoch"]: e["manifest"]["name"] for e in self.entries if e["manifest"]}
-        self.manifests = {epoch: by_channel(plain(copy / name)) for epoch, name in names.items()}
+        self.manifests = {epoch: plain(copy / name) for epoch, name in names.items()}
 
     def entry(self, epoch: int) -> Facts:
         """The entry of the chain that a cut has."""
@@ -84,13 +84,17 @@ class Forged:
             make(path)
         return self.path
 
+    def written(self, manifest: Facts) -> Facts:
+        """A manifest as it is written."""
+        return manifest
+
     def _seal_manifest(self, epoch: int, name: str) -> Facts:
         manifest = self.manifests[epoch]
         for task in manifest["tasks"]:
             for _, file in layered_files(task):
                 data = (self.path / file["name"]).read_bytes()
                 file.update(size=len(data), digest=digest_of_task_file(data))
-        data = sealed(in_tables(manifest), None)
+        data = sealed(self.written(manifest), None)
         (self.path / name).write_bytes(data)
         return {"name": name, "size": len(data), "sha256": sha256(data)}
 
@@ -101,19 +105,21 @@ def plain(path: Path) -> Facts:
     return {name: value for name, value in document.items() if name not in ("seal", "format")}
 
 
-def by_channel(manifest: Facts) -> Facts:
-    """A manifest to be changed: with an object for each channel, in place of tables."""
-    manifest["deployment"]["channels"] = list(channels_in(manifest["deployment"]["channels"]))
-    for task in manifest["tasks"]:
-        task["channels"] = list(ends_in(task))
-    return manifest
+class ForgedChannels(Forged):
+    """The same, whose manifests have an object for each channel, to be changed, in place of tables."""
 
+    def __init__(self, job: Path, copy: Path) -> None:
+        super().__init__(job, copy)
+        for manifest in self.manifests.values():
+            manifest["deployment"]["channels"] = list(channels_in(manifest["deployment"]["channels"]))
+            for task in manifest["tasks"]:
+                task["channels"] = list(ends_in(task))
 
-def in_tables(manifest: Facts) -> Facts:
-    """The same with a table for each channel, so that it may have any values."""
-    deployment = {**manifest["deployment"], "channels": channel_tables(manifest["deployment"]["channels"])}
-    tasks = [{**task, "channels": list(map(table_of, task["channels"]))} for task in manifest["tasks"]]
-    return {**manifest, "deployment": deployment, "tasks": tasks}
+    def written(self, manifest: Facts) -> Facts:
+        """With a table for each channel, so that it may have any values."""
+        deployment = {**manifest["deployment"], "channels": channel_tables(manifest["deployment"]["channels"])}
+        tasks = [{**task, "channels": list(map(table_of, task["channels"]))} for task in manifest["tasks"]]
+        return {**manifest, "deployment": deployment, "tasks": tasks}
 
 
 def table_of(end: Facts) -> Facts:

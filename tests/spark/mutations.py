@@ -14,7 +14,7 @@ from typing import Any
 from backedge.graphs.routing import key_group
 from backedge.recovery.spark.audit.manifest_checks import channel_name
 from backedge.recovery.stores.documents import sealed
-from tests.spark.forging import Facts, Forged, Row, plain
+from tests.spark.forging import Facts, ForgedChannels, Row, plain
 
 ONWARD = "grow.out->enough.in"
 
@@ -44,7 +44,7 @@ def row_ends(row: Row) -> tuple[Any, ...]:
     return ends(row) if not row["restored"] else ()
 
 
-class Subject(Forged):
+class Subject(ForgedChannels):
     """The run, copied to be changed in one of its cuts with output and several long logs, and a channel in that."""
 
     def __init__(self, job: Path, copy: Path) -> None:
@@ -341,7 +341,7 @@ def move_a_key_to_another_task(cut: Subject) -> tuple[int, str]:
 
 def leave_out_a_count_of_a_channel(cut: Subject) -> tuple[int, str]:
     cut.task(cut.epoch, "grow", 0)["channels"][0]["count"] = None
-    return 1, "count is wrong"
+    return 1, "counts[0] is wrong"
 
 
 def have_a_position_that_is_no_number(cut: Subject) -> tuple[int, str]:

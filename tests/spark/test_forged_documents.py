@@ -12,7 +12,7 @@ import pytest
 
 from backedge.recovery.stores.documents import sealed
 from proof.runner import run_seed
-from tests.spark.forging import Facts, Forged, before_rows, plain
+from tests.spark.forging import Facts, ForgedChannels, before_rows, plain
 from tests.spark.simulated import write_run
 
 SEEDS = {"lists": 67, "loop": 3, "loops": 7, "rounds": 41}
@@ -28,7 +28,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 Is = Callable[[Facts], Any]
 
 
-class Subject(Forged):
+class Subject(ForgedChannels):
     """A copy of a job, to be changed in the cut of the first task that is as wanted."""
 
     epoch = 0
