@@ -57,6 +57,7 @@ class Watched:
     def __init__(self) -> None:
         self.is_on = False
         self.seen: list[str] = []
+        "".encode("unicode_escape")  # importing the codec, which messages need, executes its module
         # A hook stays for good; switched off it does nothing.
         sys.addaudithook(self._hear)
 
