@@ -1,14 +1,14 @@
 """What the chain of a job says to a supervisor of one of its pipelines.
 
-The chain is a numbered list in the store: starts of attempts and manifests. Entries of removed cuts may be missing from
-it, but never the last entry. The rules that supervisors follow are in `supervisor.py`. Nothing is decided here.
+The chain is a numbered list in the store: starts of attempts and manifests. Of the first ones, those that are no longer
+`needed` may be missing. The rules that supervisors follow are in `supervisor.py`. Nothing is decided here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from backedge.graphs.ids import Attempt, Epoch, prepared_by
 from backedge.recovery.protocol.orders import AttemptStart, Entry, FileId, Manifest, Numbered
@@ -29,6 +29,19 @@ def claimant_of(run: str, own: str) -> str:
 def run_of(claimant: str) -> str:
     """The run that a supervisor belongs to; empty for one that shares its run with no other."""
     return claimant.rpartition(".")[0]
+
+
+class InChain(Protocol):
+    """An entry at its place in the chain."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def entry(self) -> Entry: ...
+
+
+L = TypeVar("L", bound=InChain)
 
 
 class Claim(Enum):
@@ -206,3 +219,44 @@ def read_pipelines(chain: Sequence[Numbered]) -> dict[str | None, ChainView]:
         for number, entry in chain:
             view.learn(number, entry)
     return views
+
+
+# -- a long chain ------------------------------------------------------------------------------------------------
+
+
+def needed(gone: Sequence[L], rest: Iterable[InChain], there: Collection[Epoch]) -> tuple[L, ...]:
+    """The links among the first ones that are still needed, if these cuts exist. However often a job was restarted:
+
+    - the cuts that exist, each with the link of its pipeline before it; the last link of each pipeline, because the
+      rest follows it; and the last one that gives a pipeline up;
+    - the starts of the attempts of all these, and of those whose files the cuts name: what another pipeline has written
+      is not removed;
+    - the starts that restored a cut that exists: inputs that are kept may follow it;
+    - the last start of each run: one that has lost the job finds that out, whenever its supervisor is replaced.
+    """
+    links = {gone[-1].number: gone[-1]} if gone else {}
+    last: dict[str | None, L] = {}
+    gives_up: dict[str, L] = {}
+    starts: dict[str, L] = {}
+    for link in gone:
+        entry = link.entry
+        before = last.get(entry.pipeline, link)
+        last[entry.pipeline] = link
+        if isinstance(entry, AttemptStart):
+            starts[run_of(entry.claimant)] = link
+            if entry.restored in there:
+                links[link.number] = link
+        else:
+            gives_up |= dict.fromkeys(entry.given_up, link)
+            if entry.epoch in there:
+                links |= {before.number: before, link.number: link}
+    starts.pop("", None)  # no other supervisor belongs to such a run
+    links |= {link.number: link for link in (*last.values(), *gives_up.values(), *starts.values())}
+    attempts = {link.entry.attempt for link in links.values()}
+    existing = (link.entry for link in (*gone, *rest) if isinstance(link.entry, Manifest) and link.entry.epoch in there)
+    attempts |= {file.attempt for cut in existing for file in cut.named}
+    return tuple(
+        link
+        for link in gone
+        if link.number in links or (isinstance(link.entry, AttemptStart) and link.entry.attempt in attempts)
+    )

@@ -1,9 +1,8 @@
 """The life of a run: claim an attempt, restore every task, run; after a failure, again.
 
 The chain of a job is a numbered list in the store: starts of attempts and manifests. Each entry is created exclusively.
-Entries of removed cuts may be missing from it, but never the last entry. A coordinator that has lost the job, for
-instance because it slept through a takeover, finds its number taken and stops, and no action of an earlier attempt is
-ever applied.
+Entries that are no longer `needed` may be missing from it. A coordinator that has lost the job, for instance because it
+slept through a takeover, finds its number taken and stops, and no action of an earlier attempt is ever applied.
 
 - An entry carries the random number of its claimant, so a supervisor recognises its own entries, even those whose
   creation was never confirmed. Its own entry never fences it.

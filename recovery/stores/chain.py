@@ -23,6 +23,7 @@ from threading import Lock
 from typing import Any, NamedTuple, TypeVar, cast
 
 from backedge.graphs.ids import Epoch
+from backedge.recovery.protocol.chain_view import needed
 from backedge.recovery.protocol.orders import Entry, Manifest
 from backedge.recovery.stores.documents import Document, opened, sealed, sha256
 from backedge.recovery.stores.links import (
@@ -32,7 +33,6 @@ from backedge.recovery.stores.links import (
     Past,
     link_document,
     link_in,
-    needed,
     past_document,
     past_in,
 )

@@ -10,10 +10,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.protocol.chain_view import needed
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import AttemptStart, Entry, Manifest
 from backedge.recovery.spark.cut_tables.lineage import Place, attempts_in, check_chain, places_in
-from backedge.recovery.stores.links import Link, needed
+from backedge.recovery.stores.links import Link
 from tests.generated.every_seed import every_seed
 
 

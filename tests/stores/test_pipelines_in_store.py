@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.answers import Known, Question
-from backedge.recovery.protocol.chain_view import ChainView, read_pipelines
+from backedge.recovery.protocol.chain_view import ChainView, needed, read_pipelines
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import AttemptStart, Manifest, Numbered, StateFile
 from backedge.recovery.protocol.pipelines import Pipeline
 from backedge.recovery.protocol.supervisor import Supervisor
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
-from backedge.recovery.stores.links import Link, needed
+from backedge.recovery.stores.links import Link
 from backedge.recovery.stores.manifests import entry_document, entry_in
 from tests.stores.snapshots import DEPLOYMENT, RANK, manifest_for, snapshots_of, write
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.cut.cut import Cut, TaskSnapshot, Version, stacked
+from backedge.recovery.protocol.chain_view import needed
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import (
     AppendEntry,
@@ -81,12 +82,13 @@ class SimulatedStore:
         ]
 
     def read_chain(self) -> list[Numbered]:
-        """Read the chain, which may fail."""
+        """Read the chain, which may fail. It is as short as it may be."""
         if self.unreadable_chains:
             self.unreadable_chains -= 1
             self.failed["unreadable_chain"] += 1
             raise _disk_error(errno.EIO)
-        return self.chain
+        there = {entry.epoch for entry in self._manifests()}
+        return list(needed(self.history, (), there))
 
     def read_cut(self, epoch: Epoch) -> SimulatedCut:
         """Read a complete cut, which may fail."""
