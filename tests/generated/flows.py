@@ -79,15 +79,15 @@ def counted(count: int, record: Record) -> tuple[int, Record]:
 
 
 class Delaying:
-    """Holds each record until a timer fires."""
+    """Holds each record until a timer fires. One that another record has set may be first, so each keeps its rounds."""
 
     def on_record(self, ctx: Any, record: Record) -> None:
-        ctx.state.set([*ctx.state.get([]), record])
+        ctx.state.set([*ctx.state.get([]), (record, ctx.hops)])
         ctx.set_timer(ctx.now + 1 + record[0] % 9)
 
     def on_timer(self, ctx: Any, at_ms: int) -> None:
-        for record in ctx.state.get([]):
-            ctx.emit(record)
+        for record, hops in ctx.state.get([]):
+            ctx.emit(record, hops=hops)
         ctx.state.clear()
 
 
