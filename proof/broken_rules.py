@@ -10,6 +10,9 @@ from proof.two_pipelines import run_pipelines
 CRASHES = 3
 SEEDS = range(600)
 FIRST = {
+    "refused-rescale-goes-on": 36,
+    "split-in-work-forgotten": 15,
+    "split-handed-out-again": 18,
     "probe-overtakes-a-cut-between-rounds": 2,
     "unknown-entry-given-up": 3,
     "base-given-up-meanwhile": 6,

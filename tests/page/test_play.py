@@ -22,6 +22,7 @@ from tests.page.browser import SCREENSHOTS, Visit, started
 from tests.page.recorded import FLOWS, FOLDER, data_in, flow_of, frames, page
 
 KILLS = 10
+KILLS_CLICKED = 3
 PAGE_BYTES_MAX = 1_000_000
 AGAIN = "the core, a flow or the page has changed: run make play"
 LOG = "2: a log is exactly what was in its channel"
@@ -31,12 +32,12 @@ def as_stored(steps: list[Step]) -> list[tuple[str, dict[str, Any]]]:
     return [(step.said, json.loads(json.dumps(step.frame))) for step in steps]
 
 
-def drawn(name: str, recorder: Recorder) -> Iterator[tuple[bool, int, str, list[Step]]]:
-    """Ten kills, each with and without loop logs: the step, the process, and what the core makes of it now."""
+def drawn(name: str, recorder: Recorder, kills: int) -> Iterator[tuple[bool, int, str, list[Step]]]:
+    """So many kills, each with and without loop logs: the step, the process, and what the core makes of it now."""
     rng = random.Random(name)
     for with_log in (True, False):
         steps = recorder.run(with_log=with_log)
-        for _ in range(KILLS):
+        for _ in range(kills):
             step, process = rng.randrange(len(steps) - 1), rng.choice(recorder.processes)
             yield with_log, step, process, recorder.killed(process, steps[step].events, with_log=with_log)
 
@@ -137,7 +138,7 @@ def test_what_a_page_stores_is_what_the_core_does(name: str):
     data, recorder = data_in(page(name)), Recorder(flow_of(name), 0)
     runs = [frames(data, run["first"], {}) for run in data["runs"]]
     assert runs == [as_stored(recorder.run(with_log=with_log)) for with_log in (True, False)], AGAIN
-    for with_log, step, process, steps in drawn(name, recorder):
+    for with_log, step, process, steps in drawn(name, recorder, KILLS):
         node = data["runs"][not with_log]["kills"][step][data["processes"].index(process)]
         stored = frames(data, node, runs[not with_log][step][1])
         assert stored == as_stored(steps), (with_log, step, process)
@@ -168,9 +169,9 @@ def go_to(visit: Visit, step: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FLOWS)
-def test_the_page_says_of_ten_kills_what_the_core_says(browser: Browser, name: str):
+def test_the_page_says_of_a_kill_what_the_core_says(browser: Browser, name: str):
     visit, losses = Visit(browser, address(name)), 0
-    for with_log, step, process, steps in drawn(name, Recorder(flow_of(name), 0)):
+    for with_log, step, process, steps in drawn(name, Recorder(flow_of(name), 0), KILLS_CLICKED):
         end = steps[-1].frame
         visit.page.get_by_label("loop log").set_checked(with_log)
         go_to(visit, step)

@@ -27,7 +27,7 @@ UNALIGNED = ("unaligned", "unaligned, one record")
 CREDIT = "credit that is late or lost"
 SAME_KEYS = "deltas of the same keys"
 DEATH = "a death during the restore"
-BEGUN = {"deltas": 300, SAME_KEYS: 300, DEATH: 800, CREDIT: 6_000}
+BEGUN = {"deltas": 300, SAME_KEYS: 300, DEATH: 800, CREDIT: 6_000, SPLITS: 1_500}
 BEGUN |= {"two heads, two bodies, shuffled": 1_000, **dict.fromkeys(LONG, 1_500)}
 """Graphs whose whole walk takes several seconds or more, and how many states the tests that are not long visit."""
 MINUTE = (

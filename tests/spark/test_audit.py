@@ -83,7 +83,7 @@ def test_cuts_of_a_run_that_was_killed_are_consistent_and_invariants_see_the_sam
 ):
     """The files of large cuts are read cut by cut, so that a hundred cuts are not read a hundred times."""
     folder = JobFolder.open(str(job))
-    cuts = folder.cuts()[:6]
+    cuts = folder.cuts()[:2]
     verdict = audit(spark, folder, cuts, INVARIANTS | SIZES)
     assert verdict.consistent, "\n".join(verdict.lines())
     assert {cut.attempt for cut in verdict.epochs} == {1, 2}
@@ -93,8 +93,8 @@ def test_cuts_of_a_run_that_was_killed_are_consistent_and_invariants_see_the_sam
     assert all(size["digested"] and size["counted"] for size in sizes)
     assert not any(cut.invariants[0].rows for cut in verdict.epochs)
     monkeypatch.setattr(audit_job, "SMALL_BYTES", 0)
-    large = [cut.invariants[0].examples for cut in audit(spark, folder, cuts[:2], SIZES).epochs]
-    assert large == [cut.invariants[1].examples for cut in verdict.epochs[:2]]
+    large = [cut.invariants[0].examples for cut in audit(spark, folder, cuts, SIZES).epochs]
+    assert large == [cut.invariants[1].examples for cut in verdict.epochs]
     assert len(set(large)) == 2
 
 
