@@ -87,6 +87,14 @@ def test_a_new_column_that_no_table_has_is_refused(value: Any):
         checked(columns_of(("id", pa.int64()), new="widen"), {"id": 1}, {"id": 2, "new": value})
 
 
+@pytest.mark.parametrize(("name", "told"), [("ID", "has a column 'id'"), ("", "it has no name")])
+def test_a_column_whose_name_no_table_takes_is_refused_before_the_cut(lake: Lake, name: str, told: str):
+    writer = lake.writer(schema="widen")
+    publish(writer, records(1), transaction(1))
+    with pytest.raises(UnwritableRecordError, match=f"(?s)column '{name}' cannot be added: .*{told}.*record: .*5"):
+        writer.write([{"id": 3}, {"id": 4, name: 5}])
+
+
 def test_a_table_gets_the_columns_of_its_first_records_and_then_refuses_others(lake: Lake):
     writer = lake.writer()
     publish(writer, records(1), transaction(1))

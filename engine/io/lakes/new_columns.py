@@ -53,6 +53,11 @@ class TableColumns:
 
     def _add(self, name: str, values: Any, records: Records) -> None:
         """Add a column to those of the table; not yet if all of its values are None, which have no type."""
+        alike = [known for known in self._fields if known.lower() == name.lower()]
+        if alike or not name:
+            what = f"the table has a column {alike[0]!r}" if alike else "it has no name"
+            row = 0 if isinstance(records, Columns) else next(row for row, each in enumerate(records) if name in each)
+            raise self._unwritable(records, row, f"column {name!r} cannot be added: {what}", "rename it with map")
 
         def kind_of(some: Any) -> Any:
             kind = _plain_array(some).type
