@@ -9,7 +9,7 @@ from typing import Any
 
 from backedge.engine.batches.batch import separate_records
 from backedge.engine.batches.columns import Records, to_columns
-from backedge.engine.io.files.checks import check_names
+from backedge.engine.io.files.checks import check_members, check_names
 from backedge.engine.io.files.file_errors import InputChangedError
 from backedge.engine.operators.services import Finder
 from backedge.graphs.discovery import source_name
@@ -74,6 +74,7 @@ class SourceReader:
                 opened = self._open[split] = self._source.open_split(split, self._positions[split])
             except OtherInputError as error:
                 raise InputChangedError(f"source {self._name!r}: {error}") from None
+            check_members(f"source {self._name!r} opens a split as a reader", opened, ("read", "position", "is_done"))
         try:
             found = opened.read(records_max)
         except FunctionRaisedError as error:

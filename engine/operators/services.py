@@ -48,9 +48,11 @@ class RecordsOnly:
     def __init__(self, writer: SinkWriter) -> None:
         self._writer = writer
         self.prepare = writer.prepare
-        self.commit = writer.commit
         self.commit_together = partial(commit_all, writer)
         self.close = partial(close_writer, writer)
+
+    def commit(self, transaction: str) -> None:
+        commit_all(self._writer, [transaction])
 
     def write(self, records: Records) -> None:
         self._writer.write(records.to_records() if isinstance(records, Columns) else copy_records(records))

@@ -19,6 +19,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -55,7 +56,7 @@ from backedge.testing import check_sink, check_source
 from tests.extending.outside.sqlite_sink import SqliteSink, SqliteWriter, transaction
 from tests.extending.outside.sqlite_source import SqliteTable as TableOutside
 from tests.faults.evidence import Evidence
-from tests.files.opened import AT_ONCE, BIG
+from tests.files.opened import AT_ONCE, BIG, reader, writer
 
 ROWS = [{"n": n} for n in range(40)]
 
@@ -268,6 +269,30 @@ def test_a_source_that_lies_is_found(liar: str):
     check_source(Numbers(), range(20))
     with pytest.raises(ConnectorContractError, match=told):
         check_source(kind(), wanted)
+
+
+def test_what_a_source_or_a_sink_opens_without_all_its_members_is_named(tmp_path: Path):
+    class Reads(Numbers):
+        def open_split(self, split: str, position: Any) -> Any:
+            return SimpleNamespace(read=lambda records_max: [], position=0)
+
+    class Writes(SqliteSink):
+        def open_writer(self, place: SinkPlace) -> Any:
+            return SimpleNamespace(prepare=len, commit=print)
+
+    with pytest.raises(MisuseError, match=r"'in' opens .*SimpleNamespace, which has no is_done"):
+        reader(Reads()).read(1)
+    with pytest.raises(MisuseError, match=r"'out' opens .*SimpleNamespace, which has no write"):
+        writer(Writes(str(tmp_path / "a.db")))
+
+
+def test_a_writer_that_commits_together_needs_no_other_commit():
+    class Writes(SqliteSink):
+        def open_writer(self, place: SinkPlace) -> Any:
+            return SimpleNamespace(write=len, prepare=len, commit_together=lambda names: names[1:])
+
+    opened = writer(Writes("a.db"))
+    assert opened.commit_together(["a", "b"]) == ["b"]
 
 
 @pytest.mark.parametrize(

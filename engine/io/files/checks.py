@@ -10,7 +10,7 @@ from backedge.engine.io.files.file_errors import NoInputError, OutputError
 from backedge.graphs.discovery import source_name
 from backedge.graphs.io import Sink, SinkPlace, Source
 from backedge.graphs.plan import Operator
-from backedge.graphs.task_errors import TaskError, describe, show
+from backedge.graphs.task_errors import MisuseError, TaskError, describe, show
 from backedge.recovery.stores.shapes import ShapeError, text
 
 
@@ -59,6 +59,16 @@ def check_names(source: str, splits: Sequence[str], known: Collection[str] = ())
         raise NoInputError(
             f"source {source!r} has found splits again that it knows, such as {again[0]!r}: return only those from "
             "find_splits that are not known yet"
+        )
+
+
+def check_members(what: str, opened: Any, members: Iterable[str]) -> None:
+    """Raise if what a source or a sink has opened lacks some of these."""
+    lacking = [member for member in members if not hasattr(opened, member)]
+    if lacking:
+        raise MisuseError(
+            f"{what} of type {type(opened).__name__}, which has no {' and no '.join(lacking)}: add that as "
+            "docs/extending.md shows"
         )
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from backedge.engine.io.files.checks import check_source
+from backedge.engine.io.files.checks import check_members, check_source
 from backedge.engine.io.files.disk import Disk
 from backedge.engine.io.files.kept_in_store import KeptInStore
 from backedge.engine.io.files.kept_output import Deliver, KeptInMemory
@@ -127,6 +127,8 @@ class FileServices(Services):
     def writer(self, operator: Operator, task: TaskId) -> SinkWriter:
         sink: Sink[Any] = operator.function
         opened: Any = sink.open_writer(self.place(operator, task.index))
+        commit = "commit_together" if hasattr(opened, "commit_together") else "commit"
+        check_members(f"sink {operator.name!r} opens a writer", opened, ("write", "prepare", commit))
         return opened if sink.takes_columns else RecordsOnly(opened)
 
     def sweep(self, operator: Operator, sweep: Sweep) -> None:
