@@ -77,6 +77,8 @@ class SourceReader:
             check_members(f"source {self._name!r} opens a split as a reader", opened, ("read", "position", "is_done"))
         try:
             found = opened.read(records_max)
+        except OtherInputError as error:
+            raise InputChangedError(f"source {self._name!r}: {error}") from None
         except FunctionRaisedError as error:
             raise _users(self._name, error) from error.__cause__
         self._positions[split] = opened.position

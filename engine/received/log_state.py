@@ -13,7 +13,9 @@ The log is a sequence of segments, numbered without a gap. A segment is a group 
 6. A reader needs what lies behind its position in the oldest cut that it may restore. Segments that no reader needs are
    removed once a durable header says so: a restart would otherwise look for them. Where no flow has joined, nothing is.
 7. A request for which there is no room is refused: nothing that was acknowledged makes room for it.
-8. What readers no longer need is written with the next request. A segment of its own is written for it only if the log
+8. A reader that finds a segment of another log stops: somebody has removed the one that it read, and what is in the new
+   one before its position would never be read.
+9. What readers no longer need is written with the next request. A segment of its own is written for it only if the log
    is half full: otherwise each cut would cause a segment, and reading that another position in the next cut.
 """
 
@@ -35,12 +37,14 @@ class Header(Struct, frozen=True):
 
     - segment: its number, from 1. first: the first segment that is left. bytes: what these take up, itself included.
     - readers: the first segment that each reader needs.
+    - log: the name of the log, by which a reader knows that it is the same one; "" if an earlier version began it.
     """
 
     segment: int
     first: int
     bytes: int
     readers: Mapping[str, int]
+    log: str = ""
 
 
 class Group(NamedTuple, Generic[R]):
@@ -119,7 +123,8 @@ class LogState(Generic[R]):
             return None
         size, first = self.waiting_bytes + SEGMENT_BYTES, self._first()
         left = self.header.bytes - sum(self.sizes.get(segment, 0) for segment in range(self.header.first, first))
-        self.writing = Group(Header(self.next, first, left + size, dict(self.needs)), self.waiting, size)
+        header = Header(self.next, first, left + size, dict(self.needs), self.header.log)
+        self.writing = Group(header, self.waiting, size)
         self.waiting, self.waiting_bytes, self.is_due = [], 0, False
         return self.writing
 

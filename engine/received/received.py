@@ -14,6 +14,7 @@ from msgspec import structs
 
 from backedge.engine.on_ray import cluster
 from backedge.engine.received.doors import DoorSpec
+from backedge.engine.received.log_state import Header
 from backedge.engine.received.received_actor import EndpointSpec, ReceivedActor
 from backedge.engine.received.segments import decoded, last_header, read_segment, segment_file
 from backedge.graphs.graph_errors import BadOptionError
@@ -156,7 +157,7 @@ class Received(Source[Any]):
             return  # a cut without positions may need everything
         with suppress(cluster.RayError):
             if (actor := cluster.find_actor(self._name, SPACE)) is not None:
-                needed = [segment for positions in kept for segment, _ in positions.values()]
+                needed = [segment for positions in kept for segment, *_ in positions.values()]
                 actor.settle.remote(reader, min(needed))
 
     def first_position(self, split: str) -> tuple[int, int]:
@@ -241,39 +242,46 @@ class _GoneError(Exception):
 
 
 class SegmentsReader:
-    """Reads every so-many-th segment of a log, from a position: the segment, and how many of its records were read."""
+    """Reads every so-many-th segment of a log, from a position: the segment, how many of its records were read, and the
+    name of the log once that is known.
+    """
 
     is_done = False
 
-    def __init__(self, store: Store, step: int, segment: int, record: int) -> None:
-        self.position = segment, record
+    def __init__(self, store: Store, step: int, segment: int, record: int, log: str = "") -> None:
+        self._segment = segment
+        self._record = record
+        self._log = log
         self._store = store
         self._step = step
         self._records: list[Any] | None = None
         self._check()
 
+    @property
+    def position(self) -> tuple[int, int, str]:
+        return self._segment, self._record, self._log
+
     def read(self, records_max: int) -> list[Any]:
         """The next records of the open segment, or of the next one if that is there."""
-        segment, start = self.position
         if self._records is None:
             try:
-                _, lines = read_segment(self._store, segment)
+                header, lines = read_segment(self._store, self._segment)
             except FileNotFoundError:
                 return []
+            self._check_log(header)
             # It can be seen before it is durable, and a cut must not contain more than what is.
-            self._store.make_durable([segment_file(segment)])
+            self._store.make_durable([segment_file(self._segment)])
             self._records = decoded(lines)
-        records = self._records[start : start + records_max]
-        if start + len(records) < len(self._records):
-            self.position = segment, start + len(records)
-        else:
-            self.position = segment + self._step, 0
+        records = self._records[self._record : self._record + records_max]
+        self._record += len(records)
+        if self._record == len(self._records):
+            self._segment, self._record = self._segment + self._step, 0
             self._records = None
         return records
 
     def _check(self) -> None:
         """Raise if the log no longer has the segment, or has never had it."""
-        segment, _ = self.position
+        segment = self._segment
         if exists(self._store, segment_file(segment)):
             return
         last = last_header(self._store)
@@ -283,6 +291,16 @@ class SegmentsReader:
                 f"the log in {self._store.location} has segments {first} to {end}, and the run goes on with {segment}: "
                 "it is another log, or another run of this name has read further; start a new run without resume"
             )
+        if last is not None:
+            self._check_log(last)
+
+    def _check_log(self, header: Header) -> None:
+        if self._log not in ("", header.log):
+            raise OtherInputError(
+                f"the log in {self._store.location} is not the one that the run has read, which somebody has removed "
+                "or replaced: put that back, or start a new run without resume, which reads what is there"
+            )
+        self._log = header.log
 
 
 def _received(

@@ -7,6 +7,7 @@ sender makes fifty files a second; a request that comes alone does not wait.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from asyncio import Future
 from typing import NamedTuple
@@ -54,7 +55,8 @@ class ReceivedLog:
 
     async def open(self) -> None:
         """Find the end of the log. Raises an `OSError` or a `StoreError`; call it again then."""
-        self.state = LogState[Request](self.bytes_max, await asyncio.to_thread(self._last))
+        last = await asyncio.to_thread(self._last)
+        self.state = LogState[Request](self.bytes_max, last or Header(0, 1, 0, {}, secrets.token_hex(8)))
 
     def _last(self) -> Header | None:
         self._store.prepare(is_signed=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import shutil
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -309,10 +310,29 @@ def test_tasks_read_the_segments_in_turn_from_their_positions(tmp_path: Path):
     positions = {split: orders.first_position(split) for split in ("0-of-3", "1-of-3", "2-of-3")}
     assert sorted(positions.values()) == [(1, 0), (2, 0), (3, 0)]
     reader = orders.open_split("1-of-3", positions["1-of-3"])
-    assert (reader.read(1), reader.position) == ([0], (1, 1))
+    assert (reader.read(1), reader.position[:2]) == ([0], (1, 1))
     again = orders.open_split("1-of-3", reader.position)
     assert (again.read(10), again.read(1), again.read(10), again.read(10)) == ([0.5], [3], [3.5], [])
-    assert (again.position, again.is_done) == ((7, 0), False)
+    assert (again.position[:2], again.is_done) == ((7, 0), False)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_log_in_the_place_of_the_one_that_was_read_is_refused(is_open: bool, tmp_path: Path):
+    """It has the segment at which the run goes on, and others before it, which would never be read."""
+
+    async def use(session: aiohttp.ClientSession, door: HttpDoor, log: ReceivedLog) -> None:
+        for number in range(3):
+            await post(session, door, f"[{number}]")
+
+    store = FolderStore(str(tmp_path / "log"))
+    with_door(store, use)
+    orders = Received.http(tmp_path / "log", port=1)
+    opened = orders.open_split("0-of-1", orders.first_position("0-of-1"))
+    assert opened.read(1) == [0]
+    shutil.rmtree(tmp_path / "log")
+    with_door(store, use)
+    with pytest.raises(OtherInputError, match="is not the one that the run has read"):
+        (opened if is_open else orders.open_split("0-of-1", opened.position)).read(1)
 
 
 @pytest.mark.parametrize("segment", [1, 9])
