@@ -89,7 +89,7 @@ def test_a_driver_that_is_killed_leaves_no_process_and_the_run_goes_on(tmp_path:
     assert attempts == [1, 2], (said, job.status().lines)
 
 
-@pytest.mark.long  # tests/command/test_interrupted.py and tests/spark/test_live_audit.py interrupt a command
+@pytest.mark.long  # tests/command/test_interrupted.py interrupts a command
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
 def test_a_driver_that_is_interrupted_ends_its_run_and_leaves_a_cut(
     tmp_path: Path, by: signal.Signals, evidence: Evidence

@@ -206,7 +206,7 @@ def test_cuts_are_audited_as_they_appear_and_nobody_sees_the_key(tmp_path: Path,
 @pytest.mark.usefixtures("local_ray")
 def test_a_cut_that_is_not_consistent_ends_the_run(tmp_path: Path):
     flow = trips(count=50, gate=Gate(tmp_path / "gate"))
-    job = flows.begin(flow, snapshots=tmp_path / "cuts", every=0.3, audit="every-cut", broken_rule="no-loop-log")
+    job = flows.begin(flow, snapshots=tmp_path / "cuts", every=1.0, audit="every-cut", broken_rule="no-loop-log")
     with pytest.raises(AuditFailedError, match=r"epoch \d+, statement 2\b"):
         job.wait()
     assert job.result is not None and job.result.audit is not None
@@ -224,10 +224,10 @@ def test_nothing_of_an_audit_outlives_the_run_that_asked_for_it(tmp_path: Path):
     check_gone(started)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # above, the driver of an audit is killed; in tests/command/test_interrupted.py a run is interrupted
 @pytest.mark.parametrize(
     ("number", "code", "is_there"),
-    [pytest.param(signal.SIGINT, 130, is_watching, marks=pytest.mark.long), (signal.SIGTERM, 143, is_spark)],
+    [(signal.SIGINT, 130, is_watching), (signal.SIGTERM, 143, is_spark)],
     ids=["before Java is there", "while it starts"],
 )
 def test_an_interrupted_run_leaves_nothing_of_its_audit(
