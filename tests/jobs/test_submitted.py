@@ -1,4 +1,4 @@
-"""The two recipes of docs/cluster.md for `ray job submit`, with kills, a stop in the middle, and a continuation."""
+"""The two recipes of docs/cluster.md for `ray job submit`, with a stop in the middle, a continuation, and kills."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def test_a_job_that_was_stopped_goes_on_from_its_last_cut_and_survives_two_kills(
-    cluster: Submitted, project: Path, tmp_path: Path
-):
+def test_a_job_that_was_stopped_goes_on_from_its_last_cut(cluster: Submitted, project: Path, tmp_path: Path):
     """The second job first tries a relative path, which a submitted job refuses."""
     out, cuts, gate = tmp_path / "run.json", tmp_path / "cuts", Gate(tmp_path / "gate")
     words = ["--set", f"gate={gate}", "--snapshots", str(cuts), "--json-out", str(out)]
@@ -68,15 +66,14 @@ def test_a_job_that_was_stopped_goes_on_from_its_last_cut_and_survives_two_kills
     assert stopped["last_epoch"] >= 1
 
     last = stopped["last_epoch"]
-    with opened_after(4, gate, cuts, "transfers"):
-        run += ["--kill", f"head@epoch={last + 2}", "--kill", f"body@epoch={last + 4}"]
+    with opened_after(2, gate, cuts, "transfers"):
         refused = f"backedge run {FLOW} --snapshots cuts"
         said = cluster.job(*submit, "--", "sh", "-c", f"{refused} || {shlex.join(run)}")
     assert "--snapshots 'cuts' is relative, but this is a submitted job" in said
     assert "succeeded" in said, said
     assert TOTAL in said
     summary = last_json(said)
-    assert (summary["state"], summary["kills"], summary["restores"]) == ("finished", 2, 3)
+    assert (summary["state"], summary["kills"], summary["restores"]) == ("finished", 0, 1)
     assert summary["outputs"] == BOOKED
     assert summary["restored"][0]["epoch"] == last
     assert json.loads(out.read_text()) == summary
