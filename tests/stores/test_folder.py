@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import mmap
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -43,6 +45,27 @@ def test_a_large_file_goes_to_the_disk_while_it_is_written(tmp_path: Path, monke
     folder.write_pieces(FILE, pieces)
     assert told == [(0, 13), (13, 25)]
     assert read(folder, FILE) == b"".join(pieces)
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+def test_the_disk_takes_whole_pages_from_memory_and_the_rest_is_copied(tmp_path: Path, refused: int):
+    """Where the file system refuses that, everything is copied."""
+    size = (1 << 20) + 4096 + 5
+    memory = mmap.mmap(-1, size)
+    memory[:] = os.urandom(size)
+    sizes: list[tuple[int, bool]] = []
+
+    def write(descriptor: int, data: memoryview) -> int:
+        sizes.append((len(data), bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT)))
+        if len(sizes) <= refused:
+            raise OSError(errno.EINVAL, "this file system refuses")
+        return os.write(descriptor, data)
+
+    folder = Folder(str(tmp_path), write)
+    folder.write_pieces(FILE, [memoryview(memory), b"and more"])
+    assert read(folder, FILE) == memory[:] + b"and more"
+    rest = size if refused else 5
+    assert sizes == [(size - 5, True), (rest, False), (8, False)]
 
 
 def test_all_that_lists_a_file_is_synced_once_behind_the_file_when_it_is_settled(
