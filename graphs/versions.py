@@ -9,7 +9,7 @@ published, or what the cut names that it has restored. `recovery/protocol/versio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from backedge.graphs.public import public
@@ -69,14 +69,17 @@ class Versions:
 
 
 class VersionSource(Protocol):
-    """The versions that one attempt may read, in one process. `kept`: those that the publishing task keeps."""
+    """The versions that one attempt may read, in one process."""
 
     def read(self, versions: Versions, number: int) -> Any:
         """The value of a version. Raises `VersionNotKeptError`."""
         ...
 
-    def publish(self, versions: Versions, number: int, value: Any, kept: Sequence[Any]) -> Any:
-        """Let all tasks of the attempt read a value under this number; return what the publishing task keeps of it."""
+    def publish(self, versions: Versions, number: int, value: Any, kept: Collection[int]) -> Any:
+        """Let all tasks of the attempt read a value under this number; return what the publishing task keeps of it.
+
+        `kept`: the numbers that the task has kept until now.
+        """
         ...
 
 

@@ -9,7 +9,6 @@ has arrays that are views of them. They cannot be written to.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
@@ -38,26 +37,16 @@ def constant_bytes(value: Any) -> bytes:
     return b"".join(constant_pieces(value))
 
 
-def pieces_in(data: memoryview) -> list[memoryview]:
-    """The pieces of which `constant_pieces` has made these bytes."""
-    count = int(np.frombuffer(data, "<i8", 1)[0])
-    pieces, start = list[memoryview](), 0
-    for size in (8 * (count + 1), *np.frombuffer(data, "<i8", count, 8).tolist()):
-        end = start + size + _padding(size)
-        pieces += [data[start : start + size], data[start + size : end]]
-        start = end
-    return pieces
-
-
-def constant_of(pieces: Sequence[Any]) -> Any:
-    """Decode the pieces of a constant. Its arrays are views of them."""
-    head, *buffers = (memoryview(piece).toreadonly() for piece in pieces[2::2])
-    return pickle.loads(head, buffers=buffers)
-
-
 def constant_in(data: memoryview) -> Any:
     """Decode the value of a constant. Its arrays are views of the bytes."""
-    return constant_of(pieces_in(data))
+    data = data.toreadonly()
+    count = int(np.frombuffer(data, "<i8", 1)[0])
+    pieces, start = list[memoryview](), 8 * (count + 1) + _padding(8 * (count + 1))
+    for size in np.frombuffer(data, "<i8", count, 8).tolist():
+        pieces.append(data[start : start + size])
+        start += size + _padding(size)
+    head, *buffers = pieces
+    return pickle.loads(head, buffers=buffers)
 
 
 def _padding(size: int) -> int:

@@ -10,7 +10,7 @@ import logging
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from importlib import import_module
@@ -472,14 +472,9 @@ def get(pending: Pending, timeout_s: float | None = None) -> Any:
     return ray.get(pending, timeout=timeout_s)
 
 
-def put(data: bytes | bytearray) -> Pending:
+def put(data: bytes | bytearray | memoryview) -> Pending:
     """Put bytes into the object store. `get` gives an array of them, which is mapped from the host's one copy."""
     return ray.put(np.frombuffer(data, np.uint8))
-
-
-def put_pieces(pieces: Iterable[Any]) -> Pending:
-    """The same for bytes in pieces: `get` gives an array of each."""
-    return ray.put([np.asarray(memoryview(piece)) for piece in pieces])
 
 
 def cancel(pending: Pending) -> None:

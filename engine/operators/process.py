@@ -262,7 +262,7 @@ class ProcessOperator(TimedRuntime):
             can_move = False
         published = self._context.published
         if published:
-            whole["versions"] = published.digests()
+            whole["versions"] = published.numbers()
             can_move = False
         if hasattr(self._instance, "capture"):
             whole["own"] = self._call_own("capture")

@@ -28,17 +28,17 @@ class Transaction(Struct, frozen=True):
 
 
 class Version(Struct, frozen=True):
-    """A value that an operator has published as the version `number` of `of` (rule 17), and the file it is kept in.
+    """A value that an operator has published as the version `number` of `of` (rule 17).
 
-    `data`: its bytes, in pieces; None once it was restored, because its file exists.
+    `data` has its bytes until the first capture that holds it is written. From then on it is in a file.
     """
 
     of: str
     number: int
-    file: str
-    size: int
-    digest: str
     data: Any = None
+    file: str = ""
+    size: int = 0
+    digest: str = ""
 
 
 class OperatorState(Struct, frozen=True):

@@ -12,16 +12,21 @@
   when that has claimed the job, a run with an earlier entry in the chain is dead for good. A run that has no entry may
   be about to claim, so its files stay.
 - A version is written by the first snapshot whose task keeps it, and is named by the manifests of all cuts whose task
-  keeps it. What an attempt has published and no cut names is removed when a later attempt has claimed the job.
+  keeps it. Its digest is taken then, not while records wait. If the task keeps another one of the same content, both
+  are in one file. What an attempt has published and no cut names is removed when a later attempt has claimed the job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from backedge.recovery.cut.cut import Version
-from backedge.recovery.stores.digests import digest_of_constant, has_digest
-from backedge.recovery.stores.names import CONSTANTS, constant_file, is_of_constant, path_of
+from msgspec.structs import replace
+
+from backedge.graphs.ids import Attempt
+from backedge.recovery.cut.cut import TaskSnapshot, Version
+from backedge.recovery.stores.digests import TaskFileHash, digest_of_constant, has_digest
+from backedge.recovery.stores.names import CONSTANTS, constant_file, is_of_constant, path_of, version_file
+from backedge.recovery.stores.settling import Settling
 from backedge.recovery.stores.shapes import shown
 from backedge.recovery.stores.store_calls import full_name, read_sized
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
@@ -34,8 +39,8 @@ class StoredConstants:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # The files of the versions that this process has written.
-        self._written: set[str] = set()
+        # The versions of the last captures that this process has written, in their files; by attempt, name and number.
+        self._written: dict[tuple[Attempt, str, int], Version] = {}
 
     def keep(self, values: Iterable[bytes], run: str) -> list[StoredFile]:
         """Write the values of a run that starts; return their files, in that order. Equal values have one file."""
@@ -49,15 +54,40 @@ class StoredConstants:
             found.append(file)
         return found
 
-    def keep_versions(self, versions: Iterable[Version]) -> bool:
-        """Write the versions that a capture holds and no earlier one has held. Returns whether there are any."""
-        known = len(self._written)
-        for version in versions:
-            if version.data is not None and version.file not in self._written:
-                self._store.write({version.file: b"".join(version.data)})
-                self._store.make_durable([version.file])
-                self._written.add(version.file)
-        return len(self._written) > known
+    def keep_versions(self, attempt: Attempt, snapshot: TaskSnapshot, settling: Settling) -> TaskSnapshot:
+        """Write the versions that a capture holds and no earlier one has held; return it with all in their files.
+
+        Call `have_kept` when these are durable.
+        """
+        operators = dict(snapshot.operators)
+        for name, state in operators.items():
+            in_files: list[Version] = []
+            for version in state.versions:
+                is_new = version.data is not None
+                known = self._written.get((attempt, version.of, version.number)) if is_new else version
+                in_files.append(known or self._write_version(attempt, version, in_files, settling))
+            if in_files:
+                operators[name] = replace(state, versions=tuple(in_files))
+        return replace(snapshot, operators=operators)
+
+    def _write_version(
+        self, attempt: Attempt, version: Version, others: Iterable[Version], settling: Settling
+    ) -> Version:
+        hashed = TaskFileHash()
+        hashed.update(version.data)
+        for same in others:
+            if same.digest == hashed.digest and same.of == version.of:
+                return replace(same, number=version.number)
+        file = path_of(version_file(hashed.digest, attempt, version.of, version.number))
+        settling.write_pieces(file, [version.data])
+        return Version(version.of, version.number, None, file, len(version.data), hashed.digest)
+
+    def have_kept(self, attempt: Attempt, snapshot: TaskSnapshot) -> None:
+        """The versions of a capture are durable. A later one of this task holds no others that are written."""
+        kept = {(attempt, v.of, v.number): v for state in snapshot.operators.values() for v in state.versions}
+        if kept:
+            names = {of for _, of, _ in kept}
+            self._written = {each: at for each, at in self._written.items() if each[1] not in names} | kept
 
     def read_version(self, version: VersionFile) -> bytes:
         """The verified bytes of a version."""

@@ -236,11 +236,14 @@ class CutStore(CutRemover):
         # It needs pyarrow, for which no run waits before its first record.
         from backedge.recovery.stores.task_tables import write_files
 
-        if self.constants.keep_versions(v for state in snapshot.operators.values() for v in state.versions):
-            left_bytes_max = 0  # a snapshot that takes long is not left to anyone
+        if any(state.versions for state in snapshot.operators.values()):
+            left_bytes_max = 0  # they are large, so nobody waits for them
         with Settling(self._store, left_bytes_max) as settling:
-            described = write_files(attempt, epoch, snapshot, loops or {}, kinds or {}, settling)
-            return replace(described, is_settled=settling.finish())
+            in_files = self.constants.keep_versions(attempt, snapshot, settling)
+            described = write_files(attempt, epoch, in_files, loops or {}, kinds or {}, settling)
+            described = replace(described, is_settled=settling.finish())
+        self.constants.have_kept(attempt, in_files)
+        return described
 
     def discard_task(self, attempt: Attempt, epoch: Epoch | None, task: TaskId) -> None:
         """Remove the files of one task in an aborted epoch. No harm if there are none."""

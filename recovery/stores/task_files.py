@@ -78,7 +78,7 @@ class VersionFile(Struct, frozen=True, forbid_unknown_fields=True):
 
     def as_version(self) -> Version:
         file = self.file
-        return Version(self.of, self.number, file.name, file.size, file.digest)
+        return Version(self.of, self.number, None, file.name, file.size, file.digest)
 
 
 class OperatorFacts(Struct, frozen=True, forbid_unknown_fields=True):

@@ -18,8 +18,11 @@ from backedge import (
     UserFunctionError,
     simulate,
 )
+from backedge.engine.batches.constant_bytes import constant_in
+from backedge.engine.operators.version_memory import OwnMemory, put_on_shelf
 from backedge.graphs.ids import Attempt
-from backedge.recovery.protocol.versions import PublishedTwiceError, VersionDirectory
+from backedge.recovery.cut.cut import Version
+from backedge.recovery.protocol.versions import PublishedTwiceError, Shelf, VersionDirectory
 
 
 class Publish:
@@ -117,25 +120,46 @@ def test_mistakes_are_named(mistake: Callable[[], Any], error: type[Exception], 
         mistake()
 
 
-def test_an_attempt_finds_what_it_restores_and_publishes_and_nothing_of_the_one_before():
-    directory = VersionDirectory[str]()
+def test_an_attempt_finds_the_versions_of_its_cut_and_its_publisher_and_none_of_the_one_before():
+    directory = VersionDirectory[str, str]()
     directory.begin(Attempt(1), {})
-    for number in (1, 2, 3):
-        assert directory.publish(Attempt(1), ("w", number), 2, f"lost {number}")
+    assert directory.publishes(Attempt(1), ("w", 1), "first learner")
     with pytest.raises(PublishedTwiceError):
-        directory.publish(Attempt(1), ("w", 3), 2, "another task")
-    assert directory.find(Attempt(1), ("w", 1)) == (None, (2, 3))
+        directory.publishes(Attempt(1), ("w", 1), "another task")
+    assert directory.find(Attempt(1), ("w", 7)) == (None, (), "first learner")
     directory.begin(Attempt(2), {("w", 1): "of the cut"})
-    assert not directory.publish(Attempt(1), ("w", 4), 2, "late")
+    assert not directory.publishes(Attempt(1), ("w", 4), "first learner")
     assert directory.find(Attempt(1), ("w", 3)) is None
-    assert directory.find(Attempt(2), ("w", 2)) == (None, (1,))
-    assert directory.publish(Attempt(2), ("w", 2), 2, "ours")
-    assert directory.find(Attempt(2), ("w", 2)) == ("ours", (1, 2))
+    assert directory.find(Attempt(2), ("w", 2)) == (None, (1,), None)
+    assert directory.publishes(Attempt(2), ("w", 2), "second learner")
+    assert directory.find(Attempt(2), ("w", 1)) == ("of the cut", (1,), "second learner")
 
 
 def test_the_first_process_that_has_read_a_file_is_where_the_others_find_it():
-    directory = VersionDirectory[str]()
+    directory = VersionDirectory[str, str]()
     directory.begin(Attempt(2), {("w", 1): "file"})
-    assert directory.loaded(Attempt(2), ("w", 1), "file", "first") == ("first", (1,))
-    assert directory.loaded(Attempt(2), ("w", 1), "file", "second") == ("first", (1,))
+    assert directory.loaded(Attempt(2), ("w", 1), "file", "first") == ("first", (1,), None)
+    assert directory.loaded(Attempt(2), ("w", 1), "file", "second") == ("first", (1,), None)
     assert directory.loaded(Attempt(1), ("w", 1), "first", "late") is None
+
+
+def test_memory_is_used_again_when_nobody_holds_it():
+    shelf = Shelf[OwnMemory](2)
+    weights = Flow("learn").versions("w", keep=2)
+
+    def put(number: int) -> tuple[OwnMemory, Version]:
+        return put_on_shelf(shelf, OwnMemory, weights, number, np.array([number]), range(1, number))
+
+    first, version = put(1)
+    second = put(2)[0]
+    third = put(3)[0]
+    assert shelf.kept == (2, 3) and shelf.find(1) is None and shelf.find(3) is third
+    assert third is second is not first, "a task or a cut holds the first version, and nobody the second"
+    held = constant_in(version.data)
+    del version
+    assert put(4)[0] is third
+    assert held.tolist() == [1], "a function still has its array"
+    del held
+    assert put(5)[0] is first
+    with pytest.raises(PublishedTwiceError):
+        shelf.put(5, third, (4,))

@@ -27,13 +27,13 @@ class Priced(Process[int, Any]):
 
 
 def mapped(array: Any) -> str:
-    """The device and the number of the file that holds the memory of an array."""
+    """The number, the path and the device of the file that holds the memory of an array."""
     place = array.__array_interface__["data"][0]
     for line in Path("/proc/self/maps").read_text().splitlines():
-        addresses, _, _, device, inode, *_ = line.split()
+        addresses, _, _, device, inode, *path = line.split()
         start, end = (int(address, 16) for address in addresses.split("-"))
         if start <= place < end:
-            return f"{device} {inode}"
+            return f"{inode} {' '.join(path)} {device}"
     raise LookupError(f"{place:x} is not mapped")
 
 
@@ -60,7 +60,7 @@ def test_tasks_in_processes_of_their_own_have_one_copy_and_it_is_that_of_the_cut
     evidence.same([record[:2] for record in result.outputs["out"]], [(n, 2 * n) for n in range(COUNT)])
     assert len({pid for _, _, pid, _ in result.outputs["out"]}) == 3, "two tasks, and the one in place of a dead one"
     (place,) = {where for _, _, _, where in result.outputs["out"]}
-    assert not place.endswith(" 0"), "memory that a process shares with no other is of no file"
+    assert not place.startswith("0 "), "memory that a process shares with no other is of no file"
     assert calls.read_text().count("called") == 1
     store = CutStore(str(cuts), "priced")
     named = {store.manifest_of(epoch).constants["prices"].name for epoch in store.cuts()}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from backedge import Collect, Context, Flow, Items, Process, run
 from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.actor.host_memory import BoardReader
 from backedge.recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
 from tests.gates import HANG_S, LOOK_S, Gate
@@ -22,11 +23,12 @@ WORKERS, LENGTH, KEEP = 2, 500_000, 3
 BYTES = 8 * LENGTH
 
 
-def training(gate: Gate, seen: Gate) -> Flow:
+def training(gate: Gate, seen: Gate, *, are_elsewhere: bool = False) -> Flow:
     """The learner publishes an array and waits until all workers have read it, until the gate is open.
 
     What it publishes depends on its process, so an attempt publishes other values than the one before. It goes on until
-    every number that a lost attempt has published, as `seen` says, stands for a value of its own.
+    every number that a lost attempt has published, as `seen` says, stands for a value of its own. Workers that are
+    elsewhere cannot map the learner's memory.
     """
     flow = Flow("training")
     weights = flow.versions("weights", keep=KEEP)
@@ -48,6 +50,8 @@ def training(gate: Gate, seen: Gate) -> Flow:
 
     def work(told: tuple[int, int]) -> tuple[int, bool, str]:
         number, content = told
+        if are_elsewhere:
+            cast(Any, BoardReader).opened = lambda offer: None
         array = weights[number]["array"]
         return number, is_full(array, content), mapped(array)
 
@@ -77,7 +81,8 @@ def test_a_learner_and_a_worker_die_and_every_number_stands_for_what_was_publish
     worked = result.outputs["worked"]
     last = max(number for number, *_ in worked)
     evidence.same([record[:2] for record in worked], [(1 + n // WORKERS, True) for n in range(WORKERS * last)])
-    assert not any(place.endswith(" 0") for *_, place in worked), (
+    assert {place.split()[1] for *_, place in worked} >= {"/memfd:backedge-version"}
+    assert not any(place.startswith("0 ") for *_, place in worked), (
         "memory that a process shares with no other is of no file"
     )
     store = CutStore(str(cuts), "training")
@@ -94,9 +99,16 @@ def test_a_learner_and_a_worker_die_and_every_number_stands_for_what_was_publish
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_ray")
-def test_versions_of_a_run_that_keeps_no_cuts_are_in_memory(tmp_path: Path):
+@pytest.mark.parametrize("are_elsewhere", [False, True])
+def test_versions_of_a_run_that_keeps_no_cuts_are_in_memory_on_each_host(tmp_path: Path, are_elsewhere: bool):
     gate, seen = Gate(tmp_path / "gate"), Gate(tmp_path / "seen")
     gate.open()
     seen.let(5)
-    result = run(training(gate, seen), progress=False, parallelism=2)
-    assert sorted(record[:2] for record in result.outputs["worked"]) == [(1 + n // WORKERS, True) for n in range(10)]
+    flow = training(gate, seen, are_elsewhere=are_elsewhere)
+    worked = run(flow, progress=False, parallelism=2, actors="task").outputs["worked"]
+    assert sorted(record[:2] for record in worked) == [(1 + n // WORKERS, True) for n in range(10)]
+    files = {place.split()[1] for *_, place in worked}
+    if are_elsewhere:
+        assert len(files) == 1 and "plasma" in files.pop()
+    else:
+        assert files == {"/memfd:backedge-version"}

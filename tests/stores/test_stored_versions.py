@@ -21,10 +21,15 @@ from tests.stores.snapshots import DEPLOYMENT, begin, manifest_for, sweep
 LEARN = TaskId("learn", 0)
 
 
-def version(number: int, attempt: int = 1, data: bytes | None = None) -> Version:
-    data = b"%d of %d" % (number, attempt) if data is None else data
-    digest = digest_of_task_file(data)
-    return Version("w", number, path_of(version_file(digest, Attempt(attempt), "w", number)), len(data), digest, [data])
+def version(number: int, attempt: int = 1) -> Version:
+    return Version("w", number, b"%d of %d" % (number, attempt))
+
+
+def in_file(version: Version, attempt: int = 1) -> Version:
+    """A version as it is restored."""
+    digest = digest_of_task_file(version.data)
+    file = path_of(version_file(digest, Attempt(attempt), "w", version.number))
+    return Version("w", version.number, None, file, len(version.data), digest)
 
 
 def written(store: CutStore, epoch: int, *versions: Version, attempt: int = 1) -> Mapping[TaskId, TaskFiles]:
@@ -47,23 +52,21 @@ def there(tmp_path: Path) -> list[int]:
 def test_each_is_written_once_and_restored_and_removed_with_the_last_cut_that_names_it(store: CutStore, tmp_path: Path):
     first, second, third = (version(number) for number in (1, 2, 3))
     cut(store, 1, first, second, keeps=(1,))
-    before = (tmp_path / "job" / second.file).stat().st_mtime_ns
+    before = (tmp_path / "job" / in_file(second).file).stat().st_mtime_ns
     cut(store, 2, second, third, keeps=(1, 2))
-    assert (tmp_path / "job" / second.file).stat().st_mtime_ns == before
+    assert (tmp_path / "job" / in_file(second).file).stat().st_mtime_ns == before
     # Another process, which has written none of these cuts.
     store = CutStore(str(tmp_path), "job")
     described = store.manifest_of(Epoch(2))
-    assert described.size == sum(file.size for file in described.of_tasks) + second.size + third.size
+    assert described.size == sum(file.size for file in described.of_tasks) + len(second.data) + len(third.data)
     (state,) = store.cut(Epoch(2)).snapshots[LEARN].operators.values()
-    assert state.versions == (replace(second, data=None), replace(third, data=None))
-    assert [store.constants.read_version(each) for each in described.versions] == [
-        b"".join(each.data) for each in (second, third)
-    ]
+    assert state.versions == (in_file(second), in_file(third))
+    assert [store.constants.read_version(each) for each in described.versions] == [second.data, third.data]
     store.drop(Epoch(1))
     assert there(tmp_path) == [2, 3]
     begin(store, 2, restored=2)
     # What was restored has no bytes, because its file is there.
-    cut(store, 3, replace(third, data=None), keeps=(3,), attempt=2)
+    cut(store, 3, in_file(third), keeps=(3,), attempt=2)
     store.drop(Epoch(2))
     assert there(tmp_path) == [3]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backedge.engine.on_ray import cluster
 
 if TYPE_CHECKING:
     from backedge.engine.on_ray.supervisor.silence import Doing
     from backedge.engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Outcome
+    from backedge.graphs.ids import Attempt
 
 
 class RunSupervisor(NamedTuple):
@@ -49,6 +50,10 @@ class TaskActor:
     def leave(self) -> None:
         """Leave the attempt of a dead supervisor; called from another thread than the one that runs the tasks."""
         self._host.leave()
+
+    def offer(self, attempt: Attempt, of: str, number: int) -> Any:
+        """Offer a version to a process of another host (`SharedVersions.offer`); None if the attempt is over."""
+        return self._host.offer(attempt, of, number)
 
     def take_part(self, begin: Begin) -> Outcome:
         """Run the tasks of one attempt until it is over."""

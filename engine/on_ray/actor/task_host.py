@@ -76,6 +76,7 @@ class TaskHost:
     - _newest: the newest attempt for which a mailbox was opened. A supervisor that wakes up late asks for earlier ones.
     - _taking_part, _loop: held and set while it does.
     - _watch: watches the supervisor otherwise.
+    - _versions: what its tasks publish and read, in the last attempt whose flow has versions.
     """
 
     def __init__(self, supervisor: RunSupervisor | None) -> None:
@@ -88,6 +89,7 @@ class TaskHost:
         self._loop: ActorLoop | None = None
         self._watch: SupervisorWatch | None = None
         self._thread = 0
+        self._versions: SharedVersions | None = None
         # Records come and go by the hundred thousand and seldom refer to each other. Existing objects stay, and the
         # search for reference cycles among the others can wait for more of them (measured: 15 % of a loop's time).
         gc.freeze()
@@ -122,6 +124,11 @@ class TaskHost:
             if self._loop is not None:
                 self._loop.leave()
         self._taking_part.release()
+
+    def offer(self, attempt: Attempt, of: str, number: int) -> Any:
+        """Offer a version to a process of another host; called from another thread than the one that runs the tasks."""
+        versions = self._versions
+        return versions.offer(of, number) if versions is not None and versions.attempt == attempt else None
 
     def take_part(self, begin: Begin) -> Outcome:
         """Run the tasks of one attempt until it is over."""
@@ -164,7 +171,8 @@ class TaskHost:
                 return store.take_back(plan, begin.files, begin.deployment)
 
             if begin.versions is not None:
-                use_versions(begin.deployment.plan.name, SharedVersions(begin.attempt, begin.versions, store))
+                self._versions = SharedVersions(begin.attempt, begin.versions, store)
+                use_versions(begin.deployment.plan.name, self._versions)
             journals = journals_of(begin, store)
             self._loop = ActorLoop(begin, self._mailbox, store, make_services, take_back, journals)
             return self._loop.run()

@@ -12,17 +12,17 @@ from backedge.recovery.restore.plan import kept_states
 from backedge.recovery.stores.manifests import CutDescription
 from backedge.recovery.stores.task_files import VersionFile
 
-Question = Literal["find", "loaded", "publish"]
+Question = Literal["find", "loaded", "publishes"]
 
 
 class VersionDirectories:
-    """Those of the attempts that run. A version is in a list of one reference, which Ray keeps, or in a file of a cut.
+    """Those of the attempts that run. A version of a cut is in its file, or where a list of one reference leads.
 
     Pipelines begin attempts in threads of their own, and processes ask in others.
     """
 
     def __init__(self) -> None:
-        self._of: dict[int, VersionDirectory[Any]] = {}
+        self._of: dict[int, VersionDirectory[Any, Any]] = {}
         self._lock = Lock()
 
     def begin(self, pipeline: int, attempt: Attempt, placed: Placed, cut: CutDescription | None) -> None:

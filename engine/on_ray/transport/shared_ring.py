@@ -121,11 +121,9 @@ class RingReceiver:
     @staticmethod
     def opened(offer: str) -> RingReceiver | None:
         """Open what a sender has offered; None if this process cannot, as in another container of the host."""
-        path, _, name = offer.partition(" ")
+        file = open_offered(offer, os.O_RDWR)
         try:
-            if not os.readlink(path).startswith(f"/memfd:{name}"):
-                return None
-            return RingReceiver(os.open(path, os.O_RDWR))
+            return None if file is None else RingReceiver(file)
         except OSError:
             return None
 
@@ -139,6 +137,15 @@ class RingReceiver:
     def close(self) -> None:
         """Give the memory up."""
         self._memory.close()
+
+
+def open_offered(offer: str, flags: int) -> int | None:
+    """Open memory of another process, by the path to it and its name; None if it is not there, as on another host."""
+    path, _, name = offer.partition(" ")
+    try:
+        return os.open(path, flags) if os.readlink(path).startswith(f"/memfd:{name}") else None
+    except OSError:
+        return None
 
 
 def can_share_memory() -> bool:

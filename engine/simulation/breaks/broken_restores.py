@@ -16,7 +16,7 @@ from backedge.recovery.protocol.channels import Inbox
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.restored import RestoredLog, TaskRestore
 from backedge.recovery.protocol.task import TaskCore
-from backedge.recovery.protocol.versions import Found, Name, VersionDirectory
+from backedge.recovery.protocol.versions import Found, Name, Shelf, VersionDirectory
 from backedge.recovery.restore.outline import CutOutline
 from backedge.recovery.restore.plan import KeptState, MovedState, RestorePlan, RestorePlanning, plan_restore
 from backedge.recovery.restore.restore_task import CutFiles, MoveWhole, Reroute, take_back
@@ -107,20 +107,28 @@ def _shifted(operators: Mapping[str, OperatorState]) -> dict[str, OperatorState]
     }
 
 
-class CopiesOutliveAttempt(VersionDirectory[Any]):
-    """A process that goes on reads the copies that it has made in earlier attempts."""
+class CopiesOutliveAttempt(VersionDirectory[Any, Any]):
+    """A process that goes on reads what it has published in the first attempt."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._copies: dict[Name, Any] = {}
+        self._first: dict[str, Any] = {}
 
-    def publish(self, attempt: Attempt, name: Name, keep: int, where: Any) -> bool:
-        self._copies.setdefault(name, where)
-        return super().publish(attempt, name, keep, where)
+    def publishes(self, attempt: Attempt, name: Name, publisher: Any) -> bool:
+        self._first.setdefault(name[0], publisher)
+        return super().publishes(attempt, name, publisher)
 
-    def find(self, attempt: Attempt, name: Name) -> Found[Any] | None:
-        found = super().find(attempt, name)
-        return found and found._replace(where=self._copies.get(name, found.where))
+    def find(self, attempt: Attempt, name: Name) -> Found[Any, Any] | None:
+        found, first = super().find(attempt, name), self._first.get(name[0])
+        has_it = first is not None and first.find(name[1]) is not None
+        return found._replace(publisher=first) if found and has_it else found
+
+
+class FillsMemoryThatIsHeld(Shelf[Any]):
+    """The memory of a version is filled again as soon as there is another version."""
+
+    def may_take(self, memory: Any) -> bool:
+        return True
 
 
 RESTORES = {
@@ -139,6 +147,11 @@ RESTORES = {
     ),
     "copies-outlive-an-attempt": Break(
         "a function reads what a lost attempt has published", versions=CopiesOutliveAttempt, topology="versions"
+    ),
+    "fills-memory-that-is-held": Break(
+        "memory gets another version while somebody holds the one that is in it",
+        shelf=FillsMemoryThatIsHeld,
+        topology="versions",
     ),
     "source-skips-a-record": Break("a source is restored one record too far", take_back=source_skips_a_record),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from backedge.engine.simulation.checker.plain_operator import copied, frozen
@@ -20,7 +20,7 @@ class PlainVersions:
             raise versions.not_kept(number, ())
         return self._values[versions.name, number]
 
-    def publish(self, versions: Versions, number: int, value: Any, kept: Sequence[Any]) -> None:
+    def publish(self, versions: Versions, number: int, value: Any, kept: Collection[int]) -> None:
         known = self._values.setdefault((versions.name, number), copied(value))
         if frozen(known) != frozen(value):
             raise LookupError(f"version {number} of {versions.name!r} is {value!r}, and was {known!r}")

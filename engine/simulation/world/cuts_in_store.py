@@ -21,15 +21,16 @@ from backedge.engine.simulation.world.simulated_store import CreateFault, Simula
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.plan import Plan, loops_of_edges
-from backedge.recovery.cut.cut import Cut, OperatorState, TaskSnapshot, Version
+from backedge.recovery.cut.cut import Cut, OperatorState, TaskSnapshot
 from backedge.recovery.protocol.orders import AppendEntry, FileId, Manifest, Numbered, Sweep
 from backedge.recovery.protocol.rounds import RoundsSnapshot
+from backedge.recovery.protocol.versions import Name
 from backedge.recovery.restore.restore_task import CutFiles, Logs
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.store_calls import remove_below
 from backedge.recovery.stores.store_errors import NoSuchCutError, OutcomeUnknownError
 from backedge.recovery.stores.store_protocol import FileFacts, Store
-from backedge.recovery.stores.task_files import TaskFiles, VersionFile
+from backedge.recovery.stores.task_files import TaskFiles
 from backedge.recovery.stores.task_tables import StoredCut
 
 
@@ -192,8 +193,9 @@ class CutsInStore(SimulatedStore):
         described = self._cuts.manifest_of(cut.epoch).tasks
         return ReadOnce(self._cuts.files_of({task: described[task] for task in tasks}))
 
-    def read_version(self, version: Version) -> bytes:
-        return self._cuts.constants.read_version(VersionFile.of_version(version))
+    def versions_of(self, cut: Cut, task: TaskId, operator: str) -> dict[Name, bytes]:
+        versions = self._cuts.manifest_of(cut.epoch).tasks[task].versions_of(operator)
+        return {(version.of, version.number): self._cuts.constants.read_version(version) for version in versions}
 
     # -- removals ------------------------------------------------------------------------------------------------
 

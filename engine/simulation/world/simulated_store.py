@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.recovery.cut.cut import Cut, TaskSnapshot, Version, stacked
+from backedge.recovery.cut.cut import Cut, TaskSnapshot, stacked
 from backedge.recovery.protocol.chain_view import needed
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import (
@@ -27,6 +27,7 @@ from backedge.recovery.protocol.orders import (
     StateFile,
     Sweep,
 )
+from backedge.recovery.protocol.versions import Name
 from backedge.recovery.restore.outline import CutOutline, outline_of
 from backedge.recovery.restore.restore_task import CutFiles, SnapshotsInMemory
 from backedge.recovery.stores.store_errors import OutcomeUnknownError
@@ -99,9 +100,10 @@ class SimulatedStore:
         cut = self.cut(self.manifest(epoch))
         return SimulatedCut(cut, outline_of(cut), cut.attempt)
 
-    def read_version(self, version: Version) -> bytes:
-        """The bytes of a version that a complete cut names."""
-        return b"".join(version.data)
+    def versions_of(self, cut: Cut, task: TaskId, operator: str) -> dict[Name, bytes]:
+        """The bytes of the versions that an operator keeps in a complete cut."""
+        versions = cut.snapshots[task].operators[operator].versions
+        return {(version.of, version.number): bytes(version.data) for version in versions}
 
     def make_reliable(self) -> None:
         """Let nothing fail from now on that has not failed yet."""

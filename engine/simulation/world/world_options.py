@@ -11,6 +11,7 @@ from backedge.engine.operators.runtime import TaskRuntime
 from backedge.engine.run.driver import RunDriver, StoreRetries
 from backedge.engine.simulation.world.placement import PlanRestore, TakeBack
 from backedge.engine.simulation.world.simulated_store import SimulatedStore
+from backedge.engine.simulation.world.simulated_versions import SimulatedDirectory, SimulatedShelf
 from backedge.engine.state.compaction import put_together
 from backedge.engine.state.keyed_state import KeyedState
 from backedge.engine.task.driver import TaskDriver
@@ -25,7 +26,7 @@ from backedge.recovery.protocol.restarts import RestartOptions
 from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from backedge.recovery.protocol.supervisor import Supervisor
 from backedge.recovery.protocol.task import TaskCore
-from backedge.recovery.protocol.versions import VersionDirectory
+from backedge.recovery.protocol.versions import Shelf, VersionDirectory
 from backedge.recovery.restore.plan import plan_restore
 from backedge.recovery.restore.restore_task import take_back
 
@@ -58,7 +59,8 @@ class Parts:
     line_end: type[LineEnd] = LineEnd
     segments: type[Segments] = Segments
     store: Callable[[Counter[str]], SimulatedStore] = SimulatedStore
-    versions: Callable[[], VersionDirectory[bytes]] = VersionDirectory
+    versions: Callable[[], SimulatedDirectory] = VersionDirectory
+    shelf: Callable[[int], SimulatedShelf] = Shelf
 
 
 @dataclass

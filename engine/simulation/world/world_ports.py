@@ -24,7 +24,7 @@ from backedge.engine.simulation.world.kept_calls import KeptCalls
 from backedge.engine.simulation.world.placement import Placement
 from backedge.engine.simulation.world.rehearsal import SimulatedServices
 from backedge.engine.simulation.world.simulated_store import SimulatedCut
-from backedge.engine.simulation.world.simulated_versions import SimulatedVersions
+from backedge.engine.simulation.world.simulated_versions import Shelves, SimulatedVersions
 from backedge.engine.simulation.world.world_options import Parts, WorldOptions
 from backedge.engine.task.channel_ends import Arrivals
 from backedge.graphs.deployment import Deployment, Task
@@ -94,7 +94,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
       have the answer to a stop.
     - sleepers: supervisors that were taken for dead and have not noticed their successors yet.
     - opened: the runtimes in which users' classes may hold something open, of all attempts.
-    - versions: those that the tasks of the attempt may read.
+    - versions: those that the tasks of the attempt may read. shelves: what was published in each attempt.
     - siblings: the other pipelines of the job. They share its store and its supervisor's process.
     """
 
@@ -126,6 +126,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.calls = KeptCalls(self.hosts, parts.segments(), self.counts)
         self.opened: list[TaskRuntime] = []
         self.versions = parts.versions()
+        self.shelves: Shelves = {}
         self.unanswered: dict[str, Request] = {}
         self.rescales: dict[str, Request] = {}
         self.now_ms: int = BEGINNING_MS
@@ -343,8 +344,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         found: dict[tuple[str, int], bytes] = {}
         if cut is not None:
             for task, operator in kept_states(placed.restores.values()):
-                for version in cut.snapshots[task].operators[operator].versions:
-                    found[version.of, version.number] = self.store.read_version(version)
+                found |= self.store.versions_of(cut, task, operator)
         self.versions.begin(attempt, found)
         published = {} if cut is None else self.record.versions[cut.attempt]
         self.record.versions[attempt] = {name: published[name] for name in found}
@@ -352,7 +352,9 @@ class WorldPorts(RunObserver[SimulatedCut]):
     def use_versions(self, attempt: Attempt) -> None:
         """Have the user's functions see the versions that a task of this attempt may read."""
         if self.plan.versions:
-            use_versions(self.plan.name, SimulatedVersions(self.versions, attempt, self.record))
+            use_versions(
+                self.plan.name, SimulatedVersions(self.versions, self.shelves, self.parts.shelf, attempt, self.record)
+            )
 
     def _count_restore(self, manifest: Manifest) -> None:
         lists = manifest.states.values()
