@@ -235,7 +235,7 @@ class VersionsWorkload:
     workers: int = 4
     keep: int = 4
     seconds: float = 5.0
-    warm_up_rounds: int = 10
+    warm_up_rounds: int = 150
 
 
 @dataclass(frozen=True)
