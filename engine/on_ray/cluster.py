@@ -99,6 +99,13 @@ class ActorName(NamedTuple):
     space: str
 
 
+class RunSupervisor(NamedTuple):
+    """The supervisor of a run, and the random number of the run: the next run of the job may have one of that name."""
+
+    name: ActorName
+    run: str
+
+
 class Needs(NamedTuple):
     """The resources that an actor needs. Tasks need no CPU unless configured: a laptop can run wide graphs.
 

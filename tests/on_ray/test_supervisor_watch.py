@@ -12,8 +12,7 @@ import pytest
 
 from backedge.engine.on_ray.actor import supervisor_watch
 from backedge.engine.on_ray.actor.supervisor_watch import GONE_LOOKS, PARTS, SupervisorWatch, end_with, replace_silent
-from backedge.engine.on_ray.actor.task_actor import RunSupervisor
-from backedge.engine.on_ray.cluster import ActorName
+from backedge.engine.on_ray.cluster import ActorName, RunSupervisor
 from backedge.engine.on_ray.transport.control_messages import Leader
 from tests.gates import HANG_S
 

@@ -14,7 +14,6 @@ import time
 from threading import Event, Thread
 
 from backedge.engine.on_ray import cluster
-from backedge.engine.on_ray.actor.task_actor import RunSupervisor
 from backedge.engine.on_ray.transport.control_messages import Leader
 
 PARTS = 3
@@ -58,12 +57,12 @@ def replace_silent(leader: Leader) -> None:
         cluster.replace(leader.actor)
 
 
-def end_with(supervisor: RunSupervisor) -> None:
+def end_with(supervisor: cluster.RunSupervisor) -> None:
     """End the process of this actor when the supervisor is gone for good: it neither runs nor will be started again."""
     Thread(target=_end_with, args=(supervisor,), name="end with the supervisor", daemon=True).start()
 
 
-def _end_with(supervisor: RunSupervisor) -> None:
+def _end_with(supervisor: cluster.RunSupervisor) -> None:
     known: cluster.Actor | None = None
     others: list[cluster.Actor] = []
     looks_left = GONE_LOOKS

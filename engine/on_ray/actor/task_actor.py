@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from backedge.engine.on_ray import cluster
 
@@ -10,13 +10,6 @@ if TYPE_CHECKING:
     from backedge.engine.on_ray.supervisor.silence import Doing
     from backedge.engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Outcome
     from backedge.graphs.ids import Attempt
-
-
-class RunSupervisor(NamedTuple):
-    """The supervisor of a run, and the random number of the run: the next run of the job may have one of that name."""
-
-    name: cluster.ActorName
-    run: str
 
 
 class TaskActor:
@@ -29,7 +22,7 @@ class TaskActor:
         """Ray makes a subclass of each actor class, and a worker unpickles that before it reads the arguments."""
         cluster.skip_serializers(cls)
 
-    def __init__(self, label: str, supervisor: RunSupervisor | None) -> None:
+    def __init__(self, label: str, supervisor: cluster.RunSupervisor | None) -> None:
         from backedge.engine.on_ray.actor.task_host import TaskHost
 
         self._label = label

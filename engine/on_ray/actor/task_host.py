@@ -16,7 +16,6 @@ from backedge.engine.on_ray.actor.actor_loop import ActorLoop
 from backedge.engine.on_ray.actor.labelled_output import label_output
 from backedge.engine.on_ray.actor.shared_versions import SharedVersions
 from backedge.engine.on_ray.actor.supervisor_watch import SupervisorWatch, end_with
-from backedge.engine.on_ray.actor.task_actor import RunSupervisor
 from backedge.engine.on_ray.actor.task_memory import keep_freed_memory, prefer_huge_pages
 from backedge.engine.on_ray.job_store import TasksInFolder, open_services, open_store
 from backedge.engine.on_ray.supervisor.shared_constants import share_constants
@@ -79,7 +78,7 @@ class TaskHost:
     - _versions: what its tasks publish and read, in the last attempt whose flow has versions.
     """
 
-    def __init__(self, supervisor: RunSupervisor | None) -> None:
+    def __init__(self, supervisor: cluster.RunSupervisor | None) -> None:
         if supervisor is not None:
             end_with(supervisor)
         self._mailbox: Mailbox | None = None

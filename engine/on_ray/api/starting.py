@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.actor.broken_rule import core_of
-from backedge.engine.on_ray.actor.task_actor import RunSupervisor
 from backedge.engine.on_ray.api.detached_runs import SPACE, RunAliveError, check_cluster, check_detached, join
 from backedge.engine.on_ray.api.job_handle import Job, RunResult
 from backedge.engine.on_ray.api.kept_constants import digests_of, given_values, held, keep, values_of
@@ -252,7 +251,7 @@ def _start_actors(
     if not is_detached:
         name = ActorName(f"{job}/supervisor", f"{SPACE}-{os.getpid()}-{os.urandom(4).hex()}")
     needs = {name: needed for each in specs for name, needed in needs_of(each.deployment).items()}
-    of_run = RunSupervisor(name, spec.id)
+    of_run = cluster.RunSupervisor(name, spec.id)
     try:
         first, actors = start_first(job, spec.run.placement, needs, of_run, is_detached=is_detached)
     except ValueError as error:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from backedge.engine.on_ray import cluster
-from backedge.engine.on_ray.actor.task_actor import RunSupervisor, TaskActor
+from backedge.engine.on_ray.actor.task_actor import TaskActor
 from backedge.engine.on_ray.cluster import ActorName, Needs
 
 TASKS_SHOWN = 4
@@ -64,7 +64,7 @@ def _found(known: ActorName, until_s: float) -> cluster.Actor | None:
 
 
 def start_first(
-    job: str, strategy: str, needs: Mapping[str, Needs], supervisor: RunSupervisor, *, is_detached: bool
+    job: str, strategy: str, needs: Mapping[str, Needs], supervisor: cluster.RunSupervisor, *, is_detached: bool
 ) -> tuple[FirstActors, list[cluster.Actor]]:
     """Start the first actors of a run. They end when its supervisor is gone for good.
 
@@ -123,7 +123,7 @@ class ActorStarter:
         return self.start_named(name, needs, None, is_detached=False)[1]
 
     def start_named(
-        self, name: str, needs: Needs, supervisor: RunSupervisor | None, *, is_detached: bool
+        self, name: str, needs: Needs, supervisor: cluster.RunSupervisor | None, *, is_detached: bool
     ) -> tuple[ActorName, cluster.Actor]:
         """Start an actor that ends with this process unless it is detached, and with that supervisor, if any."""
         self.started += 1
