@@ -126,16 +126,16 @@ def make_folder(path: str) -> None:
         _make(path, FOLDER_MODE)
     except (FileExistsError, NotADirectoryError) as error:
         raise StoreError(
-            f"snapshots cannot be kept in {path}: {_no_folder(path)} is a file; give another folder"
+            f"files cannot be kept in {path}: {_no_folder(path)} is a file; give another folder"
         ) from error
     except OSError as error:
         raise StoreError(
-            f"snapshots cannot be kept in {path}: it cannot be created ({error.strerror}); create it, or give a folder "
+            f"files cannot be kept in {path}: it cannot be created ({error.strerror}); create it, or give a folder "
             "that this user may write to"
         ) from error
     if not os.path.isdir(path) or os.path.islink(path):
         found = "a symbolic link" if os.path.islink(path) else "a file"
-        raise StoreError(f"snapshots cannot be kept in {path}: it is {found}; remove it, or give another folder")
+        raise StoreError(f"files cannot be kept in {path}: it is {found}; remove it, or give another folder")
 
 
 def _make(path: str, mode: int = 0o777) -> None:

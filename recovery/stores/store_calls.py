@@ -61,7 +61,7 @@ def written_to(store: Store) -> Generator[None]:
         if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
             raise
         raise StoreError(
-            f"snapshots cannot be kept in {store.location}: this user may not write there ({error.strerror}); change "
+            f"files cannot be kept in {store.location}: this user may not write there ({error.strerror}); change "
             "its permissions, or give another place"
         ) from error
 
