@@ -142,6 +142,10 @@ def test_what_is_no_table_is_refused_when_it_is_described():
         lambda: IcebergTable("x", "rows"),
         lambda: IcebergTable("", "shop.rows"),
         lambda: IcebergTable("x", "shop..rows"),
+        lambda: IcebergTable("x", "shop.a/b"),
+        lambda: IcebergTable("x", "shop.%2e%2e%2fb"),
+        *(lambda place=place: DeltaTable(place) for place in ("a%20b", "a\\b", "a\nb")),
+        *(lambda place=place: IcebergTable(place, "shop.rows") for place in ("a%20b", "a#b", "a?b", "a\nb")),
     ]
     for describe in wrong:
         with pytest.raises(BadOptionError):

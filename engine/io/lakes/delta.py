@@ -21,6 +21,7 @@ from backedge.engine.io.lakes.lake_table import (
     LakeStore,
     LakeTable,
     absolute_path,
+    check_path,
     make_folder,
     order_of,
     package,
@@ -63,6 +64,7 @@ class DeltaTable(LakeTable):
             raise BadOptionError(
                 f"DeltaTable is given path={given!r}: give a folder, or a URI such as s3://bucket/table"
             )
+        check_path(given)
         super().__post_init__()
 
     @property

@@ -19,6 +19,7 @@ from backedge.engine.io.lakes.lake_table import (
     LakeStore,
     LakeTable,
     absolute_path,
+    check_path,
     make_folder,
     order_of,
     package,
@@ -64,6 +65,11 @@ class IcebergTable(LakeTable):
             raise BadOptionError(f"table {table!r} names no table: write NAMESPACE.TABLE")
         if not self.catalog or not isinstance(self.catalog, (str, Mapping)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise BadOptionError(f"table {table!r} is given no catalog: give a folder, or properties of a catalog")
+        if isinstance(self.catalog, str):
+            check_path(self.catalog)
+            check_path(table)
+            if "/" in table:
+                raise BadOptionError(f"table {table!r} has a slash in its name, which names its folder: leave it out")
         super().__post_init__()
 
     @property

@@ -226,6 +226,15 @@ class LakeStore(MarkedStore):
         """Nothing is open between commits."""
 
 
+def check_path(path: str) -> None:
+    """Raise if the packages would take a local path for another one: they make URIs of paths, and quote nothing."""
+    marks = [mark for mark in path if mark in "%?#\\" or ord(mark) < ord(" ")]
+    if marks and "://" not in path:
+        raise BadOptionError(
+            f"the path {path!r} of a table has {marks[0]!r}, which has a meaning in URIs: give one without that"
+        )
+
+
 def make_folder(folder: str, what: str) -> None:
     """Create a local folder, and see that files can be written there: the first commit comes too late to find out."""
     try:
