@@ -105,9 +105,10 @@ class Snapshotting:
         self._write_if_complete(epoch)
 
     def written(self, epoch: Epoch | None, files: Any) -> None:
-        """Record that a snapshot is written, and drop its capture."""
+        """Record that a snapshot is written, and drop its capture with all that is encoded."""
         self.files[epoch] = files
-        self.captures.pop(epoch, None)
+        if (capture := self.captures.pop(epoch, None)) is not None:
+            capture.discard()
         self.encoded.discard(epoch)
 
     def discard(self, epoch: Epoch) -> None:

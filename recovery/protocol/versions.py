@@ -87,10 +87,11 @@ class Shelf(Generic[AnyMemory]):
     def room(self, size: int) -> AnyMemory | None:
         """Memory of this size that nobody holds; None if there is none.
 
-        Some is left for the versions of a cut that is being written. What is of no use beyond that is given up.
+        What was filled last is best: it may still be in a cache. Some is left for the versions of a cut that is being
+        written. What is of no use beyond that is given up.
         """
         found = None
-        for memory in tuple(self._memory):
+        for memory in (*self._memory[: -self._keep][::-1], *self._memory[-self._keep :]):
             is_spare = memory.size != size or len(self._memory) > 2 * self._keep + 1
             if (found is None or is_spare) and self.may_take(memory):
                 self._memory.remove(memory)

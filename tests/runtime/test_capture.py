@@ -6,19 +6,22 @@ import pickle
 import random
 import threading
 from enum import IntEnum
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import backedge.engine.state.keyed_state as state_module
 from backedge import Collect, Flow, Items
-from backedge.engine.state.capture import Capture
+from backedge.engine.state.capture import Capture, OperatorCapture
 from backedge.engine.state.keyed_state import KeyedState, StateEncoder, WholeState
 from backedge.engine.state.typed_state import Layout
-from backedge.graphs.ids import Attempt, Epoch
+from backedge.engine.task.snapshotting import Snapshotting
+from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.routing import key_group
 from backedge.graphs.task_errors import StateSerializationError
 from backedge.recovery.cut.keyed_parts import Pickles, entries_of
+from backedge.recovery.protocol.effects import TaskRecord
 from tests.generated.every_seed import every_seed
 from tests.runtime.tasks import Tasks, encoded, flow_of, records_of
 
@@ -326,3 +329,16 @@ def test_a_class_whose_own_state_does_not_pickle_is_refused():
 
     with pytest.raises(StateSerializationError, match=r"operator 'op' holds state .*: TypeError"):
         capture_of(Tasks(flow_of(lambda s: s.process(Own, name="op"))))
+
+
+def test_what_is_encoded_is_dropped_when_it_is_written():
+    written: list[Any] = []
+    writer: Any = SimpleNamespace(write=lambda attempt, epoch, task, parts: written.append(parts()))
+    snapshots = Snapshotting(TaskId("task", 0), Attempt(1), writer)
+    capture = Capture({"op": OperatorCapture(pending=[(1, 0)])})
+    snapshots.captured(Epoch(1), capture)
+    assert snapshots.encode_piece(Epoch(1), 10)
+    snapshots.write(Epoch(1), TaskRecord((), (), False, None), Epoch(1))
+    assert written[0].operators["op"].pending and capture.states
+    snapshots.written(Epoch(1), "files")
+    assert not capture.states
