@@ -15,7 +15,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +106,14 @@ class SharedRay:
 
 def processes() -> dict[int, tuple[int, str]]:
     """The parent and the command of every process that runs."""
-    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,stat=,args="], capture_output=True, text=True, check=True)
-    rows = (line.split(None, 3) for line in listed.stdout.splitlines())
-    return {int(row[0]): (int(row[1]), row[3]) for row in rows if len(row) == 4 and not row[2].startswith("Z")}
+    found: dict[int, tuple[int, str]] = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        # Some end meanwhile.
+        with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as stat, open(f"/proc/{pid}/cmdline", "rb") as command:
+            state, parent = stat.read().rpartition(b")")[2].split()[:2]
+            if state != b"Z":
+                found[int(pid)] = int(parent), command.read().replace(b"\0", b" ").decode(errors="replace").strip()
+    return found
 
 
 def descendants(ancestor: int) -> list[int]:
