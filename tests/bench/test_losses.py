@@ -46,6 +46,7 @@ tell([0, 0])
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_is_started_again_until_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     model = Model(seed=0)
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -91,6 +91,7 @@ def test_a_step_that_looks_at_all_tasks_for_each_is_found(monkeypatch: pytest.Mo
     assert found["epoch"] > GROWTH_MAX
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", scale_of_keys.KINDS)
 def test_a_small_state_is_measured(kind: str, tmp_path: Any):
     found = scale_of_keys.Steps(scale_of_keys.KINDS[kind](), 5_000, str(tmp_path)).figures()

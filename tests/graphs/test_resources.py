@@ -62,6 +62,7 @@ def lines(flow: Flow) -> tuple[Resource[Line], list[Line]]:
     return flow.resource("line", open=lambda: made.append(Line()) or made[-1], close=Line.close), made
 
 
+@pytest.mark.slow
 def test_simulated_attempts_open_their_own_and_close_it():
     flow = Flow("asked")
     line, made = lines(flow)

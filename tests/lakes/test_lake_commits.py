@@ -188,6 +188,7 @@ def test_a_table_that_two_attempts_would_create_is_created_once(lake: Lake):
     assert not other and lake.ids() == [1] and lake.commits() == 1
 
 
+@pytest.mark.slow
 def test_of_two_processes_that_create_a_table_at_the_same_time_one_does(tmp_path: Path):
     for number in range(20):
         (tmp_path / str(number)).mkdir()

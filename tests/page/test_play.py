@@ -83,6 +83,7 @@ def test_a_run_that_is_too_long_to_look_at_is_refused():
         Recorder(flow, 0).run(with_log=True)
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_same_page_each_time_and_only_where_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

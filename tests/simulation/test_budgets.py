@@ -30,6 +30,7 @@ def asking(cost: Any = "tokens") -> Flow:
     return flow
 
 
+@pytest.mark.slow
 def test_no_key_spends_more_than_its_budget_however_often_the_run_crashes():
     seen: list[int] = []
 
