@@ -19,7 +19,6 @@ def job(tmp_path: Path) -> str:
     return write_large_cut(str(tmp_path), "job", ROWS, seed=1)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_the_cut_is_consistent_and_as_large_as_it_should_be(spark: Any, job: str):
     verdict = judge(spark, JobFolder.open(job))

@@ -135,7 +135,6 @@ def test_output_survives_a_power_cut_at_each_sync(tmp_path: Path, begin: Any):
     assert cut_at_each_sync(tmp_path, begin) > 8
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("begin", [at_once, joined, Kept, Replaced])
 def test_output_survives_a_power_cut_after_each_death(tmp_path: Path, begin: Any):

@@ -48,14 +48,12 @@ def test_a_drawn_flow_gives_what_the_plain_interpreter_gives(seed: int):
     simulated(seed)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("seed", LONG_SEEDS)
 def test_more_drawn_flows_give_what_the_plain_interpreter_gives(seed: int):
     simulated(seed)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("seed", BESIDE_SEEDS)
 def test_an_iteration_beside_loops_ends_with_savepoints_at_any_time(seed: int):

@@ -16,7 +16,6 @@ from tests.on_ray.flows import begin
 SEEDS = [seed for seed in range(40) if any(Drawn(seed).inputs.values())][:25]
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.usefixtures("on_ray")
 @pytest.mark.parametrize("seed", SEEDS)

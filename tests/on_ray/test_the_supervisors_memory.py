@@ -149,7 +149,6 @@ def test_the_memory_of_a_supervisor_is_flat_once_all_bounds_are_reached(
     check_memory(monkeypatch, tmp_path, 600, bound=64)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(7_200)
 def test_the_memory_of_a_supervisor_is_flat_over_fifty_thousand_cuts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

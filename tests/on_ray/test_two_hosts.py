@@ -17,7 +17,6 @@ from tests.on_ray.two_hosts import BREAKS, HERE, THERE, find_tools
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_loop_between_two_hosts_ends_exactly_though_connections_break(tmp_path: Path):
     find_tools()

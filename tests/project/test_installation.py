@@ -113,7 +113,6 @@ def test_the_readme_installs_from_a_clone_a_wheel_and_a_git_address():
     assert targets()["wheel"].startswith(f"backedge-{VERSION}-")
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_an_installed_clone_runs_a_flow(repository: Path, tmp_path: Path):
     """As the README says it: the clone lies beside the project."""
@@ -124,7 +123,6 @@ def test_an_installed_clone_runs_a_flow(repository: Path, tmp_path: Path):
     runs_a_flow(install(clone, tmp_path / "home"), project)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_an_installed_git_address_runs_a_flow(repository: Path, tmp_path: Path):
     target, replaced = re.subn(r"git\+https://\S+", f"git+file://{repository}", targets()["git"])

@@ -35,7 +35,6 @@ def pattern(line: str) -> str:
     return ".*".join(map(re.escape, line.split("...")))
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_every_command_of_the_tutorial_does_what_it_says(folder: Path):
     said: list[str] = []

@@ -81,7 +81,6 @@ def test_a_log_survives_a_power_cut_at_each_sync(tmp_path: Path):
     assert cut_at_each_sync(tmp_path, Log) > 20
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_log_survives_a_power_cut_after_each_death(tmp_path: Path):
     assert cut_after_each_death(tmp_path, Log) > 100

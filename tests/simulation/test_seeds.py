@@ -31,7 +31,6 @@ def test_no_schedule_violates_anything(summary):
     assert summary.failed == []
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_no_other_schedule_violates_anything():
     assert run_seeds(range(150), crashes=3).failed == []

@@ -232,7 +232,6 @@ def test_of_a_hundred_changes_each_is_found_or_read_as_it_is_judged(job: Path, t
     assert found["found"] > 20 and found["judged"] > 5
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_of_two_thousand_changes_each_is_found_or_read_as_it_is_judged(job: Path, tmp_path: Path):
     assert check_changes(job, tmp_path, range(100, 2_100)).total() == 2_000
@@ -355,7 +354,6 @@ def test_of_a_hundred_changed_documents_each_is_found_or_restored_as_before(live
     assert check_documents(lived, tmp_path, range(100))["found"] > 50
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_of_two_thousand_changed_documents_each_is_found_or_restored_as_before(lived: list[Path], tmp_path: Path):
     assert check_documents(lived, tmp_path, range(100, 2_100))["found"] > 1_000

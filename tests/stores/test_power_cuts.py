@@ -74,7 +74,6 @@ def test_cuts_and_answers_survive_a_power_cut_at_each_sync(tmp_path: Path):
     assert cut_at_each_sync(tmp_path, Cuts) > 30
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_cuts_and_answers_survive_a_power_cut_after_each_death(tmp_path: Path):
     assert cut_after_each_death(tmp_path, Cuts) > 300
