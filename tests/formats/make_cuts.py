@@ -1,7 +1,8 @@
 """Makes the cuts of this version that later ones must read: `python -m tests.formats.make_cuts FOLDER`.
 
-Run it once for a version whose format is new, and keep what it has made: `cuts_of_0_1` is of the commit before the one
-that added it, e0707738. It starts a Ray of its own. Ids, times and how far records have gone differ from run to run.
+Run it once for a version whose format is new, and keep what it has made: `cuts_of_0_1`, of layout 12, is of the commit
+before the one that added it, e0707738, and `cuts_of_layout_13` of 4e2157a2. It starts a Ray of its own. Ids, times and
+how far records have gone differ from run to run.
 """
 
 from __future__ import annotations
