@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import FrameType
+from itertools import pairwise
+from types import FrameType, SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
 
+from backedge.recovery.spark.audit.manifest_checks import check_back_edges
 from bench import scale, scale_of_graphs, scale_of_keys, scale_of_logs
 from bench.scale_of_graphs import SHAPES, Steps
 
@@ -89,6 +91,16 @@ def test_a_step_that_looks_at_all_tasks_for_each_is_found(monkeypatch: pytest.Mo
     monkeypatch.setattr(Steps, "report", slow)
     found = exponents([counted("operators", tasks, monkeypatch) for tasks in SIZES["operators"]])
     assert found["epoch"] > GROWTH_MAX
+
+
+def test_the_audit_looks_at_each_edge_of_a_chain_once():
+    counter = Counter()
+    for size in (20, 200):
+        names = [str(number) for number in range(size)]
+        edges = [{"sender": one, "receiver": next, "loop": None} for one, next in pairwise(names)]
+        cut: Any = SimpleNamespace(graph={"operators": [{"name": name} for name in reversed(names)], "edges": edges})
+        assert counter(str(size), lambda cut=cut: list(check_back_edges(cut))) == []
+    assert counter.found["200"][0] < 11 * counter.found["20"][0]
 
 
 @pytest.mark.slow

@@ -89,12 +89,19 @@ class CutDocuments:
 
 def check_back_edges(cut: CutDocuments) -> Iterator[Finding]:
     """4: without the back edges the graph has no cycle. Operators without inputs are removed until none is left."""
-    left = {operator["name"] for operator in cut.graph["operators"]}
-    forward = [(edge["sender"], edge["receiver"]) for edge in cut.graph["edges"] if edge["loop"] is None]
-    while free := left - {receiver for sender, receiver in forward if sender in left}:
-        left -= free
-    if left:
-        yield cut.wrong(4, f"a cycle without a named back edge goes through {', '.join(sorted(left))}")
+    following: dict[str, list[str]] = {operator["name"]: [] for operator in cut.graph["operators"]}
+    inputs = dict.fromkeys(following, 0)
+    for edge in (edge for edge in cut.graph["edges"] if edge["loop"] is None):
+        following[edge["sender"]].append(edge["receiver"])
+        inputs[edge["receiver"]] += 1
+    free = [name for name, count in inputs.items() if not count]
+    for name in free:
+        for receiver in following[name]:
+            inputs[receiver] -= 1
+            if not inputs[receiver]:
+                free.append(receiver)
+    if left := sorted(following.keys() - set(free)):
+        yield cut.wrong(4, f"a cycle without a named back edge goes through {', '.join(left)}")
 
 
 def check_completeness(cut: CutDocuments) -> Iterator[Finding]:
