@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from backedge.recovery.spark.audit.manifest_checks import check_back_edges
+from backedge.graphs.ids import TaskId
+from backedge.recovery.spark.audit.manifest_checks import check_back_edges, edges_between_tasks
 from bench import scale, scale_of_graphs, scale_of_keys, scale_of_logs
 from bench.scale_of_graphs import SHAPES, Steps
 
@@ -101,6 +102,24 @@ def test_the_audit_looks_at_each_edge_of_a_chain_once():
         cut: Any = SimpleNamespace(graph={"operators": [{"name": name} for name in reversed(names)], "edges": edges})
         assert counter(str(size), lambda cut=cut: list(check_back_edges(cut))) == []
     assert counter.found["200"][0] < 11 * counter.found["20"][0]
+
+
+def test_the_audit_collects_the_operators_once_and_not_for_each_edge():
+    asked = 0
+
+    class Widths(dict[str, int]):
+        def keys(self) -> Any:
+            nonlocal asked
+            asked += 1
+            return super().keys()
+
+    names = [str(number) for number in range(50)]
+    edges = [{"sender": one, "receiver": next, "loop": None, "routing": "forward"} for one, next in pairwise(names)]
+    placed = {TaskId(name, 0): {"operators": [name]} for name in names}
+    widths = Widths.fromkeys(names, 1)
+    cut: Any = SimpleNamespace(graph={"edges": edges}, placed=placed, manifest={"parallelism": widths})
+    assert len(list(edges_between_tasks(cut))) == 49
+    assert asked == 1
 
 
 @pytest.mark.slow

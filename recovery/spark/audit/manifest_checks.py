@@ -288,7 +288,7 @@ def _check_channels(cut: CutDocuments) -> Iterator[Finding]:
     if len(declared) != sum(len(table["senders"]) for table in cut.manifest["deployment"]["channels"]):
         yield cut.wrong(5, "the deployment names a channel twice")
     actors = {id: task["actor"] for id, task in cut.placed.items()}
-    edges = list(_edges_between_tasks(cut))
+    edges = list(edges_between_tasks(cut))
     count = sum(senders * (1 if is_straight else receivers) for _, senders, receivers, is_straight in edges)
     if count > len(declared) + EXPANDED_MAX:
         yield cut.wrong(5, f"the graph has {count:,} channels, the deployment lists {len(declared):,}")
@@ -336,11 +336,12 @@ _Width = tuple[Facts, int, int, bool]
 """An edge, its numbers of sending and receiving tasks, and whether task i sends to task i only."""
 
 
-def _edges_between_tasks(cut: CutDocuments) -> Iterator[_Width]:
+def edges_between_tasks(cut: CutDocuments) -> Iterator[_Width]:
     home, width = _homes(cut), cut.manifest["parallelism"]
+    known = home.keys() & width.keys()
     for edge in cut.graph["edges"]:
         sender, receiver = edge["sender"], edge["receiver"]
-        if not {sender, receiver} <= home.keys() & width.keys():
+        if not {sender, receiver} <= known:
             continue
         if home[receiver] != receiver and home[sender] == home[receiver]:
             continue  # an edge within a chain is a call, not a channel
