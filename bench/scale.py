@@ -41,7 +41,7 @@ SIZES: Mapping[str, tuple[str, Sequence[int]]] = {
     "wide": ("graphs wide", TASKS),
     "values": ("keys values", (1_000_000, 10_000_000, 50_000_000)),
     "columns": ("keys columns", (1_250_000, 12_500_000, 50_000_000)),
-    "log": ("logs", (100_000, 1_000_000, 10_000_000)),
+    "log": ("logs", (1_000_000, 5_000_000, 10_000_000)),
     "2 processes": ("runs 2", (200,)),
     "10 processes": ("runs 10", (50, 100, 200)),
     "40 processes": ("runs 40", (200,)),
