@@ -187,7 +187,8 @@ def _faults(faults: Sequence[dict[str, Any]]) -> str:
         (f"{fault['number']}: {fault['fault']}", *(_counted(fault["proof"][part]) for part in ("happened", "survived")))
         for fault in faults
     ]
-    return _table(("fault", "happened", "survived"), rows) if rows else ""
+    said = "Faults that `python -m tests.faults` made happen, what was counted of each, and what was checked after it:"
+    return f"{said}\n\n{_table(('fault', 'happened', 'survived'), rows)}" if rows else ""
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
