@@ -118,7 +118,8 @@ def figures(found: Evidence) -> str:
     """The part of the page with figures."""
     said = fill(
         f"Written on {datetime.now(UTC):%Y-%m-%d} for commit {_commit()}, with Python {platform.python_version()} on "
-        f"{os.cpu_count()} cores, in {found.seconds:,.0f} s without the faults. The same commit gives the same counts.",
+        f"{os.cpu_count()} cores, in {found.seconds:,.0f} s without the faults. The same seeds and graphs have "
+        "the same counts in another run of that commit.",
         COLUMNS,
     )
     parts = [said, _totals(found), _schedules(found.schedules), _explored(found.explored), _breaks(found.breaks)]
@@ -169,11 +170,7 @@ def _explored(explored: Mapping[str, Exploration]) -> str:
     ]
     left = ", ".join(f"*{name}*" for name in names() if name not in explored)
     columns = ("every schedule of", "with at most", "states", "steps", "crash points", "cuts", "ends")
-    return (
-        _table(columns, rows)
-        + "\n\n"
-        + fill(f"Left to `python -m proof explore`, because each takes minutes: {left}.", COLUMNS)
-    )
+    return _table(columns, rows) + "\n\n" + fill(f"Left to `python -m proof explore`: {left}.", COLUMNS)
 
 
 def _breaks(breaks: Mapping[str, str | None]) -> str:
