@@ -10,7 +10,7 @@ THREE_FILES_AT_A_TIME = -n 3 --dist loadfile --no-loadscope-reorder
 # What a run decides with. No code of the project has an assert (ruff's S101), so -O changes little: these would show it.
 PURE_CORE = tests/protocol tests/graphs/test_loop_errors.py tests/graphs/test_operator_errors.py
 
-.PHONY: setup demo examples map play docs check test-fast test test-all proof bench
+.PHONY: setup demo examples map play docs check test-fast test test-all proof soak bench
 
 setup:            ## .venv with the exact versions of constraints.txt
 	@bash scripts/setup.sh
@@ -59,6 +59,12 @@ proof: setup      ## the figures of docs/evidence.md again: ten minutes at most 
 	@mkdir -p build
 	@$(PYTHON_IN_VENV) -m tests.faults --json --only $(FAULTS) > build/faults.jsonl
 	@$(PYTHON_IN_VENV) -m proof evidence --faults build/faults.jsonl
+
+MINUTES ?= 60
+SEED ?= 7
+
+soak: setup       ## many flows at once under faults drawn from SEED, for MINUTES: verdict and plots in build/soak
+	$(PYTHON_IN_VENV) -m tests.soak --minutes $(MINUTES) --seed $(SEED) --json build/soak.json
 
 BENCHES = core loop watch hop count columns snapshot increments start recover calls received crawl rescale restore superstep versions audit pagerank components paths kmeans sgd scale
 

@@ -63,9 +63,13 @@ QUIET_RAY = {
 
 
 class SharedRay:
-    """A Ray of this process, with the environment in which it starts; after `end`, `start` starts another one."""
+    """A Ray of this process, with the environment in which it starts; after `end`, `start` starts another one.
 
-    def __init__(self) -> None:
+    Its Pythons find modules in `folders`.
+    """
+
+    def __init__(self, *folders: Path) -> None:
+        self._folders = (*folders, INSTALLED)
         self._workers: ForkedWorkers | None = None
 
     def start(self) -> None:
@@ -76,7 +80,7 @@ class SharedRay:
         folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
         with pytest.MonkeyPatch.context() as environment:
             # For the workers, too, the distribution of tests/extending/installed is one that is installed.
-            environment.setenv("PYTHONPATH", str(INSTALLED))
+            environment.setenv("PYTHONPATH", os.pathsep.join(map(str, self._folders)))
             self._workers = ForkedWorkers(folder)
             for variable, value in QUIET_RAY.items():
                 environment.setenv(variable, value)

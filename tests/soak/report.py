@@ -1,0 +1,160 @@
+"""What came of a soak: what was counted and measured while it ran, how much figures may grow, and the verdict."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from threading import Event, Lock
+
+from msgspec import Struct
+
+from tests.soak.trends import Point, Trend, trend_of
+
+TOLERANCES = {
+    "memory MB": 40.0,
+    "descriptors": 30.0,
+    "sockets": 25.0,
+    "threads": 12.0,
+    "processes": 15.0,
+    "connections to PostgreSQL": 10.0,
+    "temporary files": 60.0,
+    "entries of the chain": 600.0,
+    "other files of the job": 80.0,
+    "files of a job at its end": 60.0,
+    "start s": 2.0,
+    "restore s": 2.0,
+    "cut s": 0.5,
+    "GCS: memory MB": 200.0,
+    "raylet: memory MB": 80.0,
+}
+"""How much a figure may grow in the time that is judged, by its name or the end of that.
+
+A chain has 256 to 512 entries. The GCS of Ray remembers every actor that has died, up to 100,000.
+"""
+
+NOT_JUDGED = "Spark"
+"""The memory of a Java grows to its limit before it is collected."""
+
+MESSAGE_CHARACTERS_MAX = 2_000
+
+
+class Progress:
+    """A soak while it runs.
+
+    - folder: for jobs, removed at the end. kept: for the jobs that somebody has to look at.
+    - over: no fault happens any more, and lives end. interrupted: it is to end now.
+    - failures: what makes the verdict red, as it is noted.
+    - events: what explains a figure: the second, and a fault or a run that was resumed.
+    - happened, missed: fault -> how often, and how often it found nobody.
+    - points: figure -> its values over time.
+    """
+
+    def __init__(self, seconds: float, folder: Path, kept: Path) -> None:
+        self.seconds = seconds
+        self.folder, self.kept = folder, kept
+        self.over, self.interrupted = Event(), Event()
+        self.failures: list[str] = []
+        self.events: list[tuple[float, str]] = []
+        self.happened, self.missed, self.counted = Counter[str](), Counter[str](), Counter[str]()
+        self.points: dict[str, list[Point]] = defaultdict(list)
+        self.began_s = time.monotonic()
+        self._lock = Lock()
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the beginning."""
+        return round(time.monotonic() - self.began_s, 1)
+
+    def fail(self, where: str, what: object) -> None:
+        """Something is wrong that no fault excuses. After an interruption, everything is."""
+        if not self.interrupted.is_set():
+            self.failures.append(f"{self.now_s:.0f} s, {where}: {str(what)[-MESSAGE_CHARACTERS_MAX:]}")
+
+    def count(self, what: str, number: int = 1) -> None:
+        with self._lock:
+            self.counted[what] += number
+
+    def note_fault(self, fault: str, target: str, has_happened: bool, why: str = "") -> None:
+        """A fault has happened, or has found nobody."""
+        with self._lock:
+            (self.happened if has_happened else self.missed)[fault] += 1
+        self.events.append((self.now_s, f"{fault}: {target}{'' if has_happened else f', found nobody {why}'}"))
+
+    def measure(self, figure: str, value: float) -> None:
+        self.points[figure].append((self.now_s, round(value, 3)))
+
+    def line(self) -> str:
+        """How far it is."""
+        faults = f"{self.happened.total()} faults, {self.missed.total()} found nobody"
+        wrong = f"{len(self.failures)} WRONG: {self.failures[-1]}" if self.failures else "nothing wrong"
+        return f"{self.now_s / 60:.1f} of {self.seconds / 60:g} min: {faults}; {_listed(self.counted)}; {wrong}"
+
+
+class Figure(Struct):
+    """One figure, its points and its trend."""
+
+    name: str
+    points: list[Point]
+    tolerance: float
+    trend: Trend
+    is_bad: bool
+
+    @staticmethod
+    def of(name: str, points: Iterable[Point]) -> Figure:
+        """Judge a figure. Threads note values in no strict order."""
+        tolerance = TOLERANCES.get(name, TOLERANCES[name.rpartition(": ")[2]])
+        trend = trend_of(ordered := sorted(points), tolerance)
+        return Figure(name, ordered, tolerance, trend, trend.is_growing and not name.startswith(NOT_JUDGED))
+
+    def words(self) -> str:
+        """The trend in words."""
+        trend = self.trend
+        growth = f"{trend.slope_per_h:+.3g} an hour, {trend.growth:+.3g} in the time judged, {self.tolerance:g} allowed"
+        return f"{trend.first:.4g} to {trend.last:.4g}, {growth if trend.is_judged else 'too few points'}"
+
+
+class Report(Struct):
+    """The result of a soak, ready for JSON. It is green if there are no failures."""
+
+    seed: int
+    minutes: float
+    failures: list[str]
+    happened: dict[str, int]
+    missed: dict[str, int]
+    counted: dict[str, int]
+    events: list[tuple[float, str]]
+    figures: list[Figure]
+
+    @staticmethod
+    def of(progress: Progress, seed: int) -> Report:
+        """Judge what was found. A fault that was drawn several times and never happened is a failure, too."""
+        figures = sorted((Figure.of(*each) for each in sorted(progress.points.items())), key=lambda one: not one.is_bad)
+        failures = [
+            *progress.failures,
+            *(
+                f"never happened: {what}"
+                for what, n in progress.missed.items()
+                if n > 1 and not progress.happened[what]
+            ),
+            *(f"it grows: {figure.name}: {figure.words()}" for figure in figures if figure.is_bad),
+        ]
+        counts = map(dict, (progress.happened, progress.missed, progress.counted))
+        return Report(seed, progress.seconds / 60, failures, *counts, progress.events, figures)
+
+    def lines(self) -> list[str]:
+        """The report for a terminal."""
+        happened, missed, counted = map(_listed, (self.happened, self.missed, self.counted))
+        return [
+            f"faults: {happened}",
+            f"found nobody: {missed}",
+            f"counted: {counted}",
+            *(f"{figure.name}: {figure.words()}" for figure in self.figures),
+            *(f"WRONG: {failure}" for failure in self.failures),
+            f"{'RED' if self.failures else 'green'}: {self.minutes:g} minutes, seed {self.seed}",
+        ]
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number:,} {what}" for what, number in sorted(counts.items()))
