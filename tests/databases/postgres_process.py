@@ -41,7 +41,8 @@ class PostgresProcess:
 
     def __init__(self, **settings: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
-        self._as_user: dict[str, Any] = {"cwd": self.folder}
+        # Ctrl-C is meant for who has started it.
+        self._as_user: dict[str, Any] = {"cwd": self.folder, "start_new_session": True}
         if os.geteuid() == 0:
             account = pwd.getpwnam(USER)
             os.chown(self.folder, account.pw_uid, account.pw_gid)

@@ -69,7 +69,7 @@ def main() -> int:
     report = Report.of(progress, given.seed)
     (given.out / "soak.html").write_text(page_of(report), encoding="utf-8")
     if given.json is not None:
-        given.json.write_text(msgspec.json.encode(report).decode(), encoding="utf-8")
+        given.json.write_bytes(msgspec.json.encode(report))
     print("\n".join([*report.lines(), f"page: {given.out / 'soak.html'}"]))
     return RED if report.failures else GREEN
 
@@ -109,7 +109,7 @@ def soak(progress: Progress, seed: int) -> None:
     while (left := below(os.getpid())) and time.monotonic() < deadline_s:
         time.sleep(0.2)
     if left:
-        progress.fail("the end", f"processes are left: {left}")
+        raise AssertionError(f"processes are left: {left}")
 
 
 def _soak(progress: Progress, seed: int, stack: ExitStack) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -40,7 +39,7 @@ class Audits:
                     return self._note(name, path, verdict)
                 except (UnreadableError, OSError) as error:
                     if not left:
-                        self._progress.fail(f"audit of {name}", f"{error}; {self._kept(name, path)}")
+                        self._progress.fail(f"{name}, audit", error, path)
                     time.sleep(1.0)
 
     def newest_of(self, name: str, path: str) -> None:
@@ -64,11 +63,4 @@ class Audits:
     def _note(self, name: str, path: str, verdict: Any) -> None:
         self._progress.count("cuts audited", len(verdict.epochs))
         if not verdict.passed:
-            self._progress.fail(f"audit of {name}", f"{'; '.join(verdict.failures)}; {self._kept(name, path)}")
-
-    def _kept(self, name: str, path: str) -> str:
-        """Keep the folder of a job that is not right, to look at."""
-        if not os.path.isdir(path):
-            return path
-        kept = tempfile.mkdtemp(prefix=f"wrong-{name}-", dir=self._progress.kept)
-        return f"kept in {shutil.copytree(path, kept, dirs_exist_ok=True)}"
+            self._progress.fail(f"{name}, audit", "; ".join(verdict.failures), path)

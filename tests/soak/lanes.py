@@ -78,7 +78,7 @@ class Lane:
                 with ExitStack() as stack:
                     self._live(stack)
             except Exception:  # noqa: BLE001 - whatever it is, the other flows go on, and the verdict says it
-                self._progress.fail(self.name, traceback.format_exc())
+                self._progress.fail(self.name, traceback.format_exc(), self.path)
             if (job := self.job) is not None:
                 self.job = None
                 job.cancel()
@@ -184,7 +184,8 @@ class Lane:
         wanted = Counter(self._mixed.wanted(self.life))
         if found != wanted:
             lacking, surplus = ([*some.items()][:DIFFERENCES_MAX] for some in (wanted - found, found - wanted))
-            self._progress.fail(self.name, f"life {self.life.number}: lacking {lacking}, surplus {surplus}")
+            what = f"life {self.life.number}: lacking {lacking}, surplus {surplus}"
+            self._progress.fail(self.name, what, self.path)
         self._progress.count("records compared", wanted.total())
         self._progress.count("lives")
         self.audits.all_of(self.name, self.path)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock
 
@@ -67,10 +71,15 @@ class Progress:
         """Seconds since the beginning."""
         return round(time.monotonic() - self.began_s, 1)
 
-    def fail(self, where: str, what: object) -> None:
-        """Something is wrong that no fault excuses. After an interruption, everything is."""
+    def fail(self, where: str, what: object, folder: str = "") -> None:
+        """Something is wrong that no fault excuses; its folder is kept. After an interruption, everything is."""
         if not self.interrupted.is_set():
-            self.failures.append(f"{self.now_s:.0f} s, {where}: {str(what)[-MESSAGE_CHARACTERS_MAX:]}")
+            kept = tempfile.mkdtemp(prefix=f"{where.split()[0]}-", dir=self.kept) if os.path.isdir(folder) else ""
+            # Others may be writing and removing.
+            with suppress(shutil.Error, OSError):
+                shutil.copytree(folder, kept, dirs_exist_ok=True)
+            what = str(what)[-MESSAGE_CHARACTERS_MAX:].rstrip()
+            self.failures.append(f"{self.now_s:.0f} s, {where}: {what}{kept and f'; kept in {kept}'}")
 
     def count(self, what: str, number: int = 1) -> None:
         with self._lock:
