@@ -126,8 +126,9 @@ def _soak(progress: Progress, seed: int, stack: ExitStack) -> None:
     ray.start()
     cuts = {"disk": str(disk), "objects": f"s3://{BUCKET}"}
     lanes = {
-        name: Lane(name, mixed, progress, progress.seconds if name == STEADY else LIFE_S, cuts.get(name))
-        for name, mixed in mix(server, database.dsn).items()
+        # Lives of different lengths, so that they do not all begin at once.
+        name: Lane(name, mixed, progress, progress.seconds if name == STEADY else LIFE_S + 4 * place, cuts.get(name))
+        for place, (name, mixed) in enumerate(mix(server, database.dsn).items())
     }
     faults = Faults(World(lanes, machine, server, database, store.proxy, disk), progress)
     stack.callback(_end, progress, lanes, faults)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
 from backedge.engine.on_ray import cluster
-from tests.on_ray.leftovers import name_of, parent_of, processes
+from tests.on_ray.leftovers import folders, name_of, parent_of, processes
 from tests.soak.lanes import Lane, count_files, pid_of_supervisor
 from tests.soak.report import Progress
 from tests.soak.schedule import STEADY
@@ -49,7 +48,7 @@ class Watch:
                 self._progress.measure(f"{what}: {figure}", median(each[figure] for each in found[what]))
         self._progress.measure("processes", sum(map(len, found.values())))
         self._progress.measure("connections to PostgreSQL", len(found["PostgreSQL"]))
-        self._progress.measure("temporary files", count_files(tempfile.gettempdir()))
+        self._progress.measure("temporary folders", len(folders()))
         path = self._steady.path
         with suppress(OSError):
             self._progress.measure(f"{STEADY}: entries of the chain", len(os.listdir(f"{path}/chain")))
