@@ -34,6 +34,8 @@ from backedge.recovery.stores.store_protocol import Store
 from backedge.recovery.stores.store_schemes import store_at
 from backedge.recovery.stores.task_files import StoredFile, TaskFiles, VersionFile
 
+STORE_PATIENCE_S = 60.0
+STORE_PAUSE_S = 1.0
 LEFT_BYTES_MAX = 1_000_000
 RUN_LETTERS = 16
 SWEEP_PAUSE_S = 1.0
@@ -228,6 +230,20 @@ def open_chain(options: TaskOptions) -> JobStore:
     store = CutStore(options.root, options.job, options.key)
     store.keeps_inputs = bool(options.keep_inputs)
     return ChainInFolder(store, options.constants, dropped=options.dropped)
+
+
+def await_store(options: TaskOptions, patience_s: float = STORE_PATIENCE_S, pause_s: float = STORE_PAUSE_S) -> None:
+    """Wait until the store of a run answers, for a minute at most.
+
+    A successor that fails to open it is not started again: that would end the run.
+    """
+    deadline_s = time.monotonic() + patience_s
+    while time.monotonic() < deadline_s:
+        try:
+            open_chain(options)
+            return
+        except OSError:
+            time.sleep(pause_s)
 
 
 def open_services(

@@ -152,7 +152,7 @@ def mix(server: PostgresProcess, dsn: str) -> dict[str, Mixed]:
     return {
         "steady": looping("steady", files=True, options={"every": 0.5}),
         "disk": looping("disk", files=True, forgives="No space left"),
-        # A supervisor that begins while the store is away ends its run, and its error does not name the store.
+        # The first supervisor of a run fails if it begins while the store is away; its error does not name the store.
         "objects": looping("objects", forgives="s3://|error raised in its creation task"),
         "rescaled": looping("rescaled"),
         "rounds": Mixed(rounds, rounds_wanted),

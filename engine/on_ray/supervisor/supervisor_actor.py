@@ -58,6 +58,7 @@ class SupervisorActor:
         self._label = f"{first.job}/supervisor"
         survivors = Survivors(first) if cluster.is_restarted() else None
         # Not earlier, and the run is no argument by itself: survivors leave their attempt while this process loads it.
+        from backedge.engine.on_ray.job_store import await_store
         from backedge.engine.on_ray.supervisor.job_supervising import JobSupervising
         from backedge.engine.on_ray.supervisor.run_metrics import RunMetrics
         from backedge.engine.on_ray.tracing import NO_EXPORTER, RunSpans, flush, lacks_exporter, tracer
@@ -66,6 +67,8 @@ class SupervisorActor:
         cluster.adopt_script_classes()
         spec = specs[0]
         actors = first.find() if survivors is None else survivors.wait()
+        if survivors is not None:
+            await_store(spec.options)
         starter = ActorStarter(first.job, first.strategy, actors)
         self._supervising = JobSupervising(specs, starter, held, is_successor=survivors is not None)
         if spec.run.metrics == "on":
