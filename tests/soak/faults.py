@@ -30,7 +30,7 @@ from tests.soak.machine.sitecustomize import COUNT, FIGURES, SIZE
 from tests.soak.report import Progress
 from tests.soak.schedule import Planned
 
-FIND_S = 25.0
+FIND_S = 60.0
 HOUR_S = 3600.0
 SLOW_FSYNC_S = 0.3
 AT_ONCE = 32
