@@ -529,5 +529,6 @@ def kill(actor: Actor) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """Ray's message, without its advice."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """Ray's message, without its advice. Of an actor that failed to begin, the error that it raised."""
+    lines = (str(error).strip() or type(error).__name__).splitlines()
+    return lines[-1 if getattr(error, "actor_init_failed", False) else 0]

@@ -235,7 +235,7 @@ def open_chain(options: TaskOptions) -> JobStore:
 def await_store(options: TaskOptions, patience_s: float = STORE_PATIENCE_S, pause_s: float = STORE_PAUSE_S) -> None:
     """Wait until the store of a run answers, for a minute at most.
 
-    A successor that fails to open it is not started again: that would end the run.
+    A supervisor that fails to open it is not started again: that would end the run.
     """
     deadline_s = time.monotonic() + patience_s
     while time.monotonic() < deadline_s:

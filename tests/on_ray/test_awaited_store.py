@@ -1,4 +1,4 @@
-"""A supervisor that succeeds another waits for a store that is away: if it failed, the run would be over."""
+"""A supervisor waits for a store that is away: if it failed, the run would be over."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
-from backedge.engine.on_ray import job_store
+from backedge.engine.on_ray import cluster, job_store
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
 
 
@@ -41,3 +42,20 @@ def test_a_store_that_stays_away_is_not_awaited_for_ever(options: TaskOptions, m
     job_store.await_store(options, patience_s=0.01, pause_s=0.001)
     with pytest.raises(OSError, match="did not answer"):
         job_store.open_chain(options)
+
+
+class Failing:
+    def __init__(self) -> None:
+        raise OSError(5, "the object store did not answer as expected")
+
+    def lead(self) -> None:
+        """What it never does."""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_ray")
+def test_an_actor_that_fails_to_begin_says_why():
+    actor = ray.remote(Failing).options(num_cpus=0).remote()
+    with pytest.raises(cluster.ActorDiedError) as caught:
+        cluster.get(actor.lead.remote())
+    assert cluster.first_line(caught.value) == "OSError: [Errno 5] the object store did not answer as expected"

@@ -152,8 +152,7 @@ def mix(server: PostgresProcess, dsn: str) -> dict[str, Mixed]:
     return {
         "steady": looping("steady", files=True, options={"every": 0.5}),
         "disk": looping("disk", files=True, forgives="No space left"),
-        # The first supervisor of a run fails if it begins while the store is away; its error does not name the store.
-        "objects": looping("objects", forgives="s3://|error raised in its creation task"),
+        "objects": looping("objects", forgives="s3://"),
         "rescaled": looping("rescaled"),
         "rounds": Mixed(rounds, rounds_wanted),
         "columns": Mixed(lambda life: columns(life.gate, ""), lambda _: [tuple(row.values()) for row in COLUMNS]),

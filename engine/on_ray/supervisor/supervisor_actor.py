@@ -67,8 +67,7 @@ class SupervisorActor:
         cluster.adopt_script_classes()
         spec = specs[0]
         actors = first.find() if survivors is None else survivors.wait()
-        if survivors is not None:
-            await_store(spec.options)
+        await_store(spec.options)
         starter = ActorStarter(first.job, first.strategy, actors)
         self._supervising = JobSupervising(specs, starter, held, is_successor=survivors is not None)
         if spec.run.metrics == "on":
