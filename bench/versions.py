@@ -26,7 +26,7 @@ from bench.peers import peers, versions_segment
 from bench.session import session
 from bench.workloads import VersionsWorkload
 
-LIMITS = {"segment": 0.5}
+LIMITS = {"segment": 0.6}
 MORE_MB_MAX = 30.0
 
 Told = tuple[int, float, float]
