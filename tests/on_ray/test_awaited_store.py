@@ -55,7 +55,8 @@ class Failing:
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_ray")
 def test_an_actor_that_fails_to_begin_says_why():
-    actor = ray.remote(Failing).options(num_cpus=0).remote()
+    begin: Any = ray.remote(num_cpus=0)
+    actor = begin(Failing).remote()
     with pytest.raises(cluster.ActorDiedError) as caught:
         cluster.get(actor.lead.remote())
     assert cluster.first_line(caught.value) == "OSError: [Errno 5] the object store did not answer as expected"
