@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
 from backedge.engine.on_ray import cluster, job_store
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
@@ -55,8 +54,7 @@ class Failing:
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_ray")
 def test_an_actor_that_fails_to_begin_says_why():
-    begin: Any = ray.remote(num_cpus=0)
-    actor = begin(Failing).remote()
+    actor = cluster.start_actor(Failing, name="failing", space="failing", needs=cluster.Needs(), threads=1)
     with pytest.raises(cluster.ActorDiedError) as caught:
         cluster.get(actor.lead.remote())
     assert cluster.first_line(caught.value) == "OSError: [Errno 5] the object store did not answer as expected"
