@@ -232,7 +232,8 @@ def needed(gone: Sequence[L], rest: Iterable[InChain], there: Collection[Epoch])
     - the starts of the attempts of all these, and of those whose files the cuts name: what another pipeline has written
       is not removed;
     - the starts that restored a cut that exists: inputs that are kept may follow it;
-    - the last start of each run: one that has lost the job finds that out, whenever its supervisor is replaced.
+    - the last start of each supervisor: one that wakes up when its successor has the job finds that out, even if it
+      never heard that its own claim is in the chain, and so does a run that has lost the job.
     """
     links = {gone[-1].number: gone[-1]} if gone else {}
     last: dict[str | None, L] = {}
@@ -243,14 +244,13 @@ def needed(gone: Sequence[L], rest: Iterable[InChain], there: Collection[Epoch])
         before = last.get(entry.pipeline, link)
         last[entry.pipeline] = link
         if isinstance(entry, AttemptStart):
-            starts[run_of(entry.claimant)] = link
+            starts[entry.claimant] = link
             if entry.restored in there:
                 links[link.number] = link
         else:
             gives_up |= dict.fromkeys(entry.given_up, link)
             if entry.epoch in there:
                 links |= {before.number: before, link.number: link}
-    starts.pop("", None)  # no other supervisor belongs to such a run
     links |= {link.number: link for link in (*last.values(), *gives_up.values(), *starts.values())}
     attempts = {link.entry.attempt for link in links.values()}
     existing = (link.entry for link in (*gone, *rest) if isinstance(link.entry, Manifest) and link.entry.epoch in there)

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt, Epoch, TaskId
+from backedge.recovery.protocol.chain_view import needed
 from backedge.recovery.protocol.orders import AppendEntry, AttemptStart, Entry, Fenced, FileId, Numbered, Sweep, Trigger
 from backedge.recovery.protocol.pipelines import Pipeline
 from backedge.recovery.protocol.snapshot_options import SnapshotOptions
@@ -35,6 +36,14 @@ def running(pipeline: Pipeline, *chain: Entry) -> tuple[Supervisor, Any]:
 def appended(supervisor: Supervisor, entry: Entry) -> Any:
     (append,) = supervisor.append(entry)
     return append
+
+
+def test_a_supervisor_that_never_heard_of_its_claim_finds_its_successor_in_a_short_chain():
+    chain = numbered(
+        start(PRICES, 1, claimant=OURS), start(PRICES, 2, claimant=SUCCESSOR), start(ORDERS, 3, None, SUCCESSOR)
+    )
+    supervisor = Supervisor(OURS, pipeline=ORDERS)
+    assert supervisor.begin(needed(chain, (), ())) == [Fenced(2)]
 
 
 def test_each_pipeline_continues_from_its_own_last_entry():
