@@ -153,8 +153,8 @@ def test_of_the_past_no_more_is_needed_after_a_thousand_restarts():
     lengths: list[int] = []
     for epoch in range(1, 3_001):
         if epoch % 3 == 0:
-            # Each tenth is another run.
-            start = AttemptStart(Attempt(epoch), kept[-1], claimant=f"{min(epoch // 30, 5)}.{epoch}")
+            # Each tenth of the first is by another supervisor, of another run.
+            start = AttemptStart(Attempt(epoch), kept[-1], claimant=f"{min(epoch // 30, 5)}.a")
             links.append(link(links[-1].number + 1, start))
         attempt = links[-1].entry.attempt
         links.append(link(links[-1].number + 1, Manifest(Epoch(epoch), attempt, Mode.ALIGNED, {}, {})))
