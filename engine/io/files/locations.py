@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from backedge.engine.batches.arrow import filesystems
 from backedge.engine.io.files.file_errors import InputChangedError, NoInputError
 from backedge.graphs.wording import counted
+from backedge.recovery.stores.folder import is_empty
 
 
 class Stamp(NamedTuple):
@@ -152,7 +153,7 @@ class FolderLocation(Location):
     def removed(self, paths: Collection[str]) -> Collection[str]:
         # A disk that is not mounted for a while leaves an empty folder, and its files come back.
         folders = {path.rpartition("/")[0] for path in paths} if self.is_local else ()
-        empty = {folder for folder in folders if _is_empty(os.path.join(self._path, folder))}
+        empty = {folder for folder in folders if is_empty(_existing(os.path.join(self._path, folder)))}
         return {path for path in paths if path.rpartition("/")[0] not in empty}
 
     def _check_exists(self) -> None:
@@ -235,12 +236,11 @@ def _walk(folder: str, below: str, above: tuple[str, ...]) -> Iterator[tuple[str
         yield name, Stamp(found.st_size, found.st_mtime_ns)
 
 
-def _is_empty(folder: str) -> bool:
-    """Whether this folder is empty, or, if there is none, the next one above it that there is."""
+def _existing(folder: str) -> str:
+    """This folder, or, if there is none, the next one above it that there is."""
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder)
-    with os.scandir(folder) as entries:
-        return next(entries, None) is None
+    return folder
 
 
 def _stamp(found: Any) -> Stamp:
