@@ -1,11 +1,10 @@
-"""Servers of objects that the tests start: S3 by moto, in this process, and Azure by Azurite, as a process of Node."""
+"""Servers of objects that the tests start: S3 by moto, and Azure by Azurite, which runs on Node."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import hmac
-import logging
 import socket
 import subprocess
 import sys
@@ -39,21 +38,23 @@ class ObjectServer:
 
 @contextmanager
 def s3_server() -> Iterator[ObjectServer]:
-    # Not when tests are collected: most runs need no server.
-    from moto.server import ThreadedMotoServer
-
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it reports each request
-    host, port = moto.get_host_and_port()
+    """In a process of its own, because moto keeps every object that there ever was."""
+    port = _free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,  # it reports each request
+    )
     try:
-        _put(f"http://{host}:{port}/{BUCKET}")
-        proxy = FaultyServer(host, port)
+        _await_port(process, port)
+        _put(f"http://127.0.0.1:{port}/{BUCKET}")
+        proxy = FaultyServer("127.0.0.1", port)
         keys = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_REGION": "us-east-1"}
         yield ObjectServer("s3", proxy, {"AWS_ENDPOINT_URL": proxy.url, **keys})
         proxy.close()
     finally:
-        moto.stop()
+        process.kill()
+        process.wait()
 
 
 @contextmanager
@@ -110,10 +111,10 @@ def _free_port() -> int:
 def _await_port(process: subprocess.Popen[bytes], port: int) -> None:
     def answers() -> bool:
         if process.poll() is not None:
-            raise RuntimeError(f"Azurite did not start: exit code {process.poll()}")
+            raise RuntimeError(f"{process.args} did not start: exit code {process.poll()}")
         with suppress(OSError):
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
             return True
         return False
 
-    wait_for(answers, "Azurite starts")
+    wait_for(answers, "a server of objects starts")

@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -62,7 +63,10 @@ def main() -> int:
     given.out.mkdir(parents=True, exist_ok=True)
     with own_places() as folder:
         progress = Progress(60 * given.minutes, folder, given.out.absolute())
-        soak(progress, given.seed)
+        try:
+            soak(progress, given.seed)
+        except Exception:  # noqa: BLE001 - what was found until then is reported
+            progress.fail("the soak itself", traceback.format_exc())
     if progress.interrupted.is_set():
         print("interrupted; nothing is left running", file=sys.stderr)
         return INTERRUPTED

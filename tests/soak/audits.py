@@ -49,12 +49,17 @@ class Audits:
         held = tempfile.mkdtemp(prefix="held-", dir=self._progress.folder)
         began_s = time.monotonic()
         try:
-            epoch = JobFolder.open(path).latest()
-            hold_cut(path, held, epoch)
+            try:
+                epoch = JobFolder.open(path).latest()
+                hold_cut(path, held, epoch)
+            except (UnreadableError, OSError):
+                return  # there is none yet, or it was removed meanwhile
+            if epoch not in JobFolder.open(held).cuts():
+                return  # the chain was shortened meanwhile
             # The journal of answers stays where it is.
             self._note(name, held, audit(self._spark, JobFolder.open(held), [epoch], has_journal=False))
-        except (UnreadableError, OSError):
-            return  # there is none yet, or it was removed meanwhile
+        except UnreadableError as error:
+            self._progress.fail(f"{name}, audit", error, held)
         finally:
             shutil.rmtree(held, ignore_errors=True)
             self._next_s = time.monotonic() + RESTS * (time.monotonic() - began_s)

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from backedge import Job, RequestFailedError
+from backedge import Job, RequestFailedError, RunFailedError
 from backedge.engine.on_ray import cluster
 from tests.databases.fault_proxy import FaultProxy, Strike, only_cut
 from tests.databases.postgres_process import PostgresProcess
@@ -87,6 +87,7 @@ class Faults:
         self._threads = ThreadPoolExecutor(AT_ONCE, "fault")
         self._of_store = Lock()
         self._of_disk = Lock()
+        self._of_database = Lock()
 
     def begin(self, planned: Sequence[Planned]) -> None:
         self._threads.submit(self._strike_all, planned)
@@ -105,7 +106,15 @@ class Faults:
         has_happened, why = False, ""
         try:
             has_happened = self._acts()[planned.fault](planned)
-        except (NobodyError, RequestFailedError, cluster.RayError, TimeoutError, ProcessLookupError) as error:
+        # A run that fails while it is stopped is judged by its lane.
+        except (
+            NobodyError,
+            RequestFailedError,
+            RunFailedError,
+            cluster.RayError,
+            TimeoutError,
+            ProcessLookupError,
+        ) as error:
             why = f"{type(error).__name__}: {str(error).splitlines()[0][:150] if str(error) else ''}"
         except Exception as error:  # noqa: BLE001 - in a thread, where nobody would hear of it
             self._progress.fail(planned.fault, repr(error))
@@ -120,7 +129,7 @@ class Faults:
             "supervisor stands still": lambda planned: self._stand_still(planned, self._supervisor(planned)),
             "connections reset": lambda planned: reset_connections(self._task(planned)) > 0,
             "stopped and resumed": lambda planned: self._job(planned).stop().state == "stopped",
-            "rescaled": lambda planned: self._job(planned).rescale(1 + int(3 * planned.chance)) >= 0,
+            "rescaled": lambda planned: self._job(planned).rescale(1 + int(3 * planned.chance)) > 0,
             "disk full": self._fill_disk,
             "disk slow": self._slow_disk,
             "clock jumps": self._set_clock,
@@ -150,7 +159,8 @@ class Faults:
 
     def _task(self, planned: Planned) -> int:
         def alive(lane: Lane) -> int | None:
-            pids = [] if lane.job is None else [pid for _, pid in sorted(lane.job.status().pids.items())]
+            job = lane.job
+            pids = [] if job is None else [pid for _, pid in sorted(job.status().pids.items())]
             pids = [pid for pid in pids if name_of(pid).startswith("ray::")]
             return pids[int(planned.chance * len(pids))] if pids else None
 
@@ -158,7 +168,8 @@ class Faults:
 
     def _supervisor(self, planned: Planned) -> int:
         def alive(lane: Lane) -> int | None:
-            return None if lane.job is None else pid_of_supervisor(lane.job)
+            job = lane.job
+            return None if job is None else pid_of_supervisor(job)
 
         return self._find(alive, self._world.lanes[planned.target])
 
@@ -226,8 +237,9 @@ class Faults:
         return True
 
     def _restart_database(self, client: int) -> None:
-        self._world.server.kill()
-        self._world.server.start()
+        with self._of_database:
+            self._world.server.kill()
+            self._world.server.start()
 
 
 def _kill(pid: int) -> bool:
@@ -238,7 +250,8 @@ def _kill(pid: int) -> bool:
 def _kill_client(client: int) -> None:
     """Not the driver, which looks at the table before it starts: its connection is cut."""
     if client != os.getpid():
-        _kill(client)
+        with suppress(ProcessLookupError):  # another fault has killed it, and its connection is cut
+            _kill(client)
 
 
 def reset_connections(pid: int) -> int:

@@ -150,14 +150,19 @@ def mix(server: PostgresProcess, dsn: str) -> dict[str, Mixed]:
         return [*rows, *server.prepared()]
 
     return {
-        "steady": looping("steady", files=True, options={"every": 0.5}),
+        "steady": looping("steady", files=True, options={"every": 0.5, "silence_timeout": 60.0}),
         "disk": looping("disk", files=True, forgives="No space left"),
         "objects": looping("objects", forgives="s3://"),
         "rescaled": looping("rescaled"),
         "rounds": Mixed(rounds, rounds_wanted),
         "columns": Mixed(lambda life: columns(life.gate, ""), lambda _: [tuple(row.values()) for row in COLUMNS]),
         "calls": Mixed(calls, lambda life: [(n, TURNS) for n in range(life.count)], per_s=5.0),
-        "postgres": Mixed(into_table, lambda life: [(n,) for n in range(life.count)], in_table, forgives="database"),
+        "postgres": Mixed(
+            into_table,
+            lambda life: [(n,) for n in range(life.count)],
+            in_table,
+            forgives="database|connection to server",
+        ),
         # Its driver does not begin while Ray has no answer for it, on a machine that is very busy.
         "detached": Mixed(
             lambda life: long_trips(life.folder),

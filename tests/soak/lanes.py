@@ -8,7 +8,7 @@ import shutil
 import time
 import traceback
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from subprocess import Popen
 from threading import Thread
@@ -16,11 +16,15 @@ from typing import Any
 
 from backedge import Job, RunResult, attach, start
 from backedge.engine.on_ray import cluster
+from backedge.recovery.stores.store_calls import remove_below
+from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_schemes import store_at
 from tests.gates import HANG_S
 from tests.on_ray.drivers import driver, next_line
 from tests.soak.audits import Audits
 from tests.soak.flows import Life, Mixed
 from tests.soak.report import Progress
+from tests.soak.schedule import STEADY
 
 LIFE_S = 45.0
 LOOK_S = 0.25
@@ -83,8 +87,15 @@ class Lane:
             if (job := self.job) is not None:
                 self.job = None
                 job.cancel()
-            for folder in (str(self.life.folder), self._location):
-                shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(self.life.folder, ignore_errors=True)
+            self._remove_cuts()
+
+    def _remove_cuts(self) -> None:
+        """Remove the job, unless its store is away."""
+        shutil.rmtree(self._location, ignore_errors=True)
+        if "://" in self._location:
+            with suppress(StoreError, OSError):
+                remove_below(store_at(self._location), "")
 
     def _live(self, stack: ExitStack) -> None:
         gate, began_s, result = self.life.gate, time.monotonic(), None
@@ -163,7 +174,8 @@ class Lane:
         for epoch in status.epochs:
             if epoch.state == "complete" and epoch.seconds is not None and self._is_new(epoch.attempt, epoch.epoch):
                 self._progress.count("cuts")
-                self._progress.measure("cut s", epoch.seconds)
+                # Only the run of the steady flow lasts: those of the others begin anew before they could slow down.
+                self._progress.measure(f"{STEADY}: cut s" if self.name == STEADY else "cut s", epoch.seconds)
         if not self._progress.over.is_set():
             self.audits.newest_of(self.name, self.path)
 

@@ -24,7 +24,7 @@ TOLERANCES = {
     "processes": 50.0,
     "connections to PostgreSQL": 10.0,
     "temporary folders": 30.0,
-    "entries of the chain": 600.0,
+    "entries of the chain": 150.0,
     "other files of the job": 80.0,
     "files of a job at its end": 60.0,
     "start s": 2.0,
@@ -39,7 +39,7 @@ TOLERANCES = {
 }
 """How much a figure may grow in the time that is judged, by its name or the end of that.
 
-A chain has 256 to 512 entries. Processes, and what Ray's hold open for them, swing with the number of runs that are
+A chain has 64 to 128 entries. Processes, and what Ray's hold open for them, swing with the number of runs that are
 alive. The GCS of Ray remembers every actor that has died, up to 100,000.
 """
 
