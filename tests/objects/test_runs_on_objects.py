@@ -190,6 +190,11 @@ def test_kills_and_failing_requests_lose_nothing_and_double_nothing(
 
     store = store_at(job.path)
     name = next(file["name"] for task in job.manifest(job.latest())["tasks"] for file in task["files"])
+    refused = s3.proxy.plan("GET", name, 403)
+    with pytest.raises(UnreadableError, match=name):
+        audit(spark_with_credentials, job)
+    assert refused.happened == 1
+
     store.write({name: store.read(name)[:-1] + b"?"})
     with pytest.raises(UnreadableError, match=f"{job.path}/{name}"):
         audit(spark_with_credentials, job)

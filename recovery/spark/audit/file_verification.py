@@ -62,7 +62,8 @@ def verify_files(spark: SparkSession, folder: JobFolder, cuts: Iterable[CutDocum
         return {}
     columns = ("folder string", "name string", "size bigint", "digest string", "first_group int", "last_group int")
     frame = local_frame(spark, rows, ", ".join((*columns, "said string")))
-    fault = _arrow_udf(faults, "string")(*frame.columns)
+    # A file that could not be read may be read the second time: Spark is to call this once for each.
+    fault = _arrow_udf(faults, "string").asNondeterministic()(*frame.columns)
     wrong: list[Any] = frame.withColumn("fault", fault).where(F.col("fault").isNotNull()).collect()
     found: dict[Listed, list[Fault]] = {}
     for _, *listed, told in wrong:
