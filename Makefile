@@ -68,7 +68,7 @@ soak: setup       ## many flows at once under faults drawn from SEED, for MINUTE
 
 BENCHES = core loop watch hop count columns snapshot increments start recover calls received crawl rescale restore superstep versions audit pagerank components paths kmeans sgd scale
 
-bench: setup      ## every figure beside its peers: half an hour on an idle machine
+bench: setup      ## every figure beside its peers: an hour and a half on an idle machine
 	@$(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--no-build-isolation --editable ".[bench]" || echo "bench: goes on without the peers that are optional"
 	@missed=; for name in $(BENCHES); do $(PYTHON_IN_VENV) -m bench $$name || missed="$$missed $$name"; done; \
