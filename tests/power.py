@@ -1,8 +1,8 @@
 """A disk whose power is cut: what was not synced is gone, by the strictest reading of what a sync promises.
 
 - The content of a file is what it was when it was synced last; of one that never was, nothing.
-- A folder has the names that it had when it was synced last. A name that was made since is gone, one that was removed
-  since is back.
+- A folder has the names that it had when it was synced last: a name that was made since is gone, one that was removed
+  since is back. Or it has all names as they are now: then a file that was renamed too early is there, and empty.
 
 File systems keep more than that, each in its own way. Only `os.fsync` is watched, so it does not matter how files are
 written, renamed, linked and removed.
@@ -35,7 +35,7 @@ class Power:
         self.syncs = 0
         self.dies_at: int | None = None
         self.is_after = False
-        self._top = top.stat().st_ino
+        self._place = top
         self._files: dict[Inode, bytes] = {}
         self._folders: dict[Inode, dict[str, Inode]] = {}
         # An inode that is held open is not used again.
@@ -61,7 +61,17 @@ class Power:
 
     def cut(self, to: Path) -> Path:
         """Make a folder with what is there when the power is back."""
-        self._restore(self._top, to)
+        self._restore(self._place.stat().st_ino, to)
+        return to
+
+    def cut_but_for_names(self, to: Path) -> Path:
+        """The same of a file system that has kept all names, and of no file more than was synced."""
+        to.mkdir(0o700)
+        for path in self._place.rglob("*"):  # a folder before what is in it
+            if path.is_dir():
+                (to / path.relative_to(self._place)).mkdir(0o700)
+            else:
+                (to / path.relative_to(self._place)).write_bytes(self._files.get(path.stat().st_ino, b""))
         return to
 
     def _restore(self, inode: Inode, to: Path) -> None:
@@ -99,7 +109,10 @@ class Life(Protocol):
         """Begin, or go on where a process has died."""
 
     def check(self, folder: Path) -> None:
-        """What is known to be durable is in this folder, in which the power was cut, and a process goes on in it."""
+        """What is known to be durable is in this folder, in which the power was cut, and a process goes on in it.
+
+        It is called once for each of the two outcomes.
+        """
 
 
 def cut_at_each_sync(place: Path, begin: Callable[[Path], Life]) -> int:
@@ -148,8 +161,9 @@ class _Runs:
                 has_died = _dies(life.go_on)
             else:
                 has_died = False
-            left = power.cut(folder / "left")
-        life.check(left)
+            left = power.cut(folder / "left"), power.cut_but_for_names(folder / "named")
+        for each in left:
+            life.check(each)
         shutil.rmtree(folder)
         return has_died
 
