@@ -64,6 +64,8 @@ class Evidence:
             more = " --pipelines" * failed.of_pipelines + f" --break {self.rule}" * (self.rule is not None)
             call = f"python -m proof run --seed {failed.seed} --crashes {CRASHES}{more}"
             yield f"seed {failed.seed}: {failed.violations[0]}\n  its story: {call}"
+        if self.rule is not None and not self.schedules.failed:
+            yield f"break {self.rule} was planted, and no seed has shown it: figures of a broken rule are no evidence"
         for name, found in self.explored.items():
             yield from found.violations
             if not found.complete and not found.violations:

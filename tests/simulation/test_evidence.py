@@ -75,6 +75,8 @@ def plant(name: str, found: Evidence) -> None:
         found.explored["nested loops"].complete = False
     elif name == "a break that nothing finds":
         found.breaks["no-loop-log"] = None
+    elif name == "a planted break that no seed shows":
+        found.rule = "later-error-settles-unknown"
     elif name == "a fault that did not happen":
         found.faults[0] |= {"happened": False, "survived": False}
     else:
@@ -88,6 +90,7 @@ def plant(name: str, found: Evidence) -> None:
         ("a violation in a walk", "two places"),
         ("a walk that was cut short", "nested loops: not every schedule"),
         ("a break that nothing finds", "no-loop-log: nothing finds it"),
+        ("a planted break that no seed shows", "later-error-settles-unknown was planted"),
         ("a fault that did not happen", "fault 1 (a death) did not happen"),
         ("a fault that was not survived", "fault 1 (a death) was not survived"),
     ],
