@@ -28,13 +28,17 @@ NODE = Size(190, 82, across=130)
 def write_play(options: argparse.Namespace) -> int:
     """Record the flow that the command line names, and write the page."""
     flow = flow_at(options.flow, settings_in(options.settings))
-    if not (folder := Path(options.page).parent).is_dir():
-        return refuse("play", FileNotFoundError(f"there is no folder {folder}: create it, or write elsewhere"))
+    path = Path(options.page)
+    # Before the run is recorded, which may take minutes.
+    if not path.parent.is_dir():
+        return refuse("play", FileNotFoundError(f"there is no folder {path.parent}: create it, or write elsewhere"))
+    if path.is_dir():
+        return refuse("play", IsADirectoryError(f"{path} is a folder: name a file in it"))
     try:
         page = page_of(flow, options.seed)
     except (SimulationError, TaskError) as error:
         return refuse("play", error)
-    Path(options.page).write_text(page, encoding="utf-8")
+    path.write_text(page, encoding="utf-8")
     return 0
 
 

@@ -22,7 +22,9 @@ from tests.page.browser import SCREENSHOTS, Visit, started
 from tests.page.recorded import FLOWS, FOLDER, data_in, flow_of, frames, page
 
 KILLS = 10
-KILLS_CLICKED = 3
+KILLS_CLICKED = 5
+"""With the loop log, and as many without."""
+
 PAGE_BYTES_MAX = 1_000_000
 AGAIN = "the core, a flow or the page has changed: run make play"
 LOG = "2: a log is exactly what was in its channel"
@@ -97,6 +99,8 @@ def test_the_command_writes_the_same_page_each_time_and_only_where_it_can(
         assert main(["play", "shop_to_play:flow", file]) == 0
     assert main(["play", "shop_to_play:flow", "pages/one.html"]) == 2
     assert "there is no folder pages: create it" in capsys.readouterr().err
+    assert main(["play", "shop_to_play:flow", "."]) == 2
+    assert ". is a folder: name a file in it" in capsys.readouterr().err
     assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
     assert (tmp_path / "one.html").read_text().count("</script>") == 2
     assert [["'</script><b>'"], []] in data_in((tmp_path / "one.html").read_text())["values"]
