@@ -15,9 +15,10 @@ from threading import Thread
 from typing import Any
 
 from backedge import Job, RunResult, attach, start
+from backedge.engine.io.files.file_errors import DamagedOutputError, UncommittedOutputError, UnknownTransactionError
 from backedge.engine.on_ray import cluster
 from backedge.recovery.stores.store_calls import remove_below
-from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_errors import SnapshotCorruptError, StoreError
 from backedge.recovery.stores.store_schemes import store_at
 from tests.gates import HANG_S
 from tests.on_ray.drivers import driver, next_line
@@ -43,6 +44,9 @@ OPTIONS: dict[str, Any] = {
     "cut_timeout": 20.0,
     "progress": False,
 }
+
+LOSSES = (DamagedOutputError, SnapshotCorruptError, UncommittedOutputError, UnknownTransactionError)
+"""What is gone or changed. No fault excuses it, though its message names the store or the database."""
 
 
 class Lane:
@@ -150,7 +154,7 @@ class Lane:
 
     def _is_forgiven(self, error: Exception) -> bool:
         """Whether this is what a fault of its store or its sink does to a run: then a user would resume it."""
-        is_forgiven = re.search(self._mixed.forgives, str(error)) is not None
+        is_forgiven = not isinstance(error, LOSSES) and re.search(self._mixed.forgives, str(error)) is not None
         if is_forgiven:
             self._progress.count("runs resumed after an error")
             what = f"{self.name}: {type(error).__name__}: {str(error)[:300]}"

@@ -9,15 +9,22 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from backedge import Flow
-from tests.soak.flows import Mixed
+from backedge import Flow, RunFailedError
+from backedge.engine.io.files.file_errors import UnknownTransactionError
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.store_errors import SnapshotCorruptError
+from tests.formats.test_stored_cuts import VERSIONS
+from tests.soak import audits, lanes
+from tests.soak.audits import Audits
+from tests.soak.flows import Mixed, mix
 from tests.soak.lanes import Lane
 from tests.soak.page import page_of
 from tests.soak.report import TOLERANCES, Progress, Report
-from tests.soak.schedule import FAULTS, STEADY, schedule
+from tests.soak.schedule import FAULTS, LASTS_S, STEADY, schedule
 from tests.soak.trends import Point, trend_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,6 +95,11 @@ def test_a_seed_draws_all_faults_each_time_the_same():
     assert all(each.target in FAULTS[each.fault] for each in planned)
     deadly = {each.fault for each in schedule(7, 3600) if each.target == STEADY}
     assert deadly == {"task stands still"}, "the steady flow loses no process"
+    # Its supervisor would kill a process that is silent for so long.
+    assert mix(NO_SERVER, "")[STEADY].options["silence_timeout"] > LASTS_S[1]
+
+
+NO_SERVER: Any = None
 
 
 class NoAudits:
@@ -114,6 +126,41 @@ def test_a_record_that_is_lost_or_doubled_turns_the_verdict_red(
     lane._check(SimpleNamespace(outputs={"done": done}))  # type: ignore[arg-type]
     assert [failure.partition("life 0: ")[2] for failure in progress.failures] == wrong
     assert progress.counted["lives"] == 1
+
+
+@pytest.mark.parametrize(
+    ("flow", "error", "is_forgiven"),
+    [
+        ("objects", RunFailedError("s3://cuts/objects-1 does not answer"), True),
+        ("objects", SnapshotCorruptError("s3://cuts/objects-1/job.json was changed"), False),
+        ("objects", RunFailedError("a record was processed twice"), False),
+        ("postgres", RunFailedError("database 'postgres' has not answered"), True),
+        ("postgres", UnknownTransactionError("it is neither prepared in database 'postgres' nor marked"), False),
+    ],
+)
+def test_a_store_that_is_away_is_forgiven_and_no_loss(
+    flow: str, error: Exception, is_forgiven: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(lanes, "LOOK_S", 0.0)
+    lane = Lane(flow, mix(NO_SERVER, "")[flow], Progress(HOUR_S, tmp_path, tmp_path), 1.0, None)
+    assert lane._is_forgiven(error) == is_forgiven
+
+
+def test_a_cut_of_a_living_run_that_cannot_be_read_turns_the_verdict_red(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def torn(spark: Any, folder: Any, *_: Any, **__: Any) -> None:
+        raise UnreadableError(f"a file of {folder.path} is torn")
+
+    monkeypatch.setattr(audits, "audit", torn)
+    progress = Progress(HOUR_S, tmp_path, tmp_path)
+    of_runs = Audits(None, progress)
+    of_runs.newest_of(STEADY, str(tmp_path / "removed meanwhile"))
+    assert progress.failures == []
+    of_runs._next_s = 0.0
+    of_runs.newest_of(STEADY, str(VERSIONS["0.1, layout 13"] / "plain"))
+    assert len(progress.failures) == 1 and "is torn" in progress.failures[0]
+    assert list(tmp_path.glob("held-*")) == []
 
 
 @pytest.mark.slow
