@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
-from backedge.engine.simulation.checker.plain import reference
 from bench.measuring import Case
 from proof.generated_flows import IN_ROUNDS, NAMES, generate
+from proof.plain.interpreter import reference
 from proof.runner import run_case
 
 SMALL = tuple(name for name in NAMES if name not in IN_ROUNDS)

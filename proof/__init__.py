@@ -7,5 +7,7 @@ builds flows of every topology from the user code in `generated_steps.py`, and `
 of what graphs have in common: pipelines (`explored_pipelines.py`) and answers that are kept (`explored_answers.py`).
 Start reading with `explorer.py`.
 
+`plain/` judges these runs by what their flows mean.
+
 `python -m proof transcript NAME` prints a short run in which one thing happens (`transcripts.py`).
 """

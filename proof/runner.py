@@ -13,10 +13,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from backedge.engine.simulation.breaks import BREAKS
-from backedge.engine.simulation.checker.checker import check, check_protocol
-from backedge.engine.simulation.checker.output_checks import check_output
-from backedge.engine.simulation.checker.plain import Result, reference
-from backedge.engine.simulation.checker.plain_task import COLUMNS
+from backedge.engine.simulation.checker.checker import check_protocol
+from backedge.engine.simulation.checker.payloads import COLUMNS
 from backedge.engine.simulation.checker.record import Aborted, Captured, Completed, Record, Started, Violation
 from backedge.engine.simulation.world.schedule import FaultPlan, Outcome, Schedule
 from backedge.engine.simulation.world.world import World
@@ -27,6 +25,9 @@ from backedge.recovery.cut.cut import Cut
 from backedge.recovery.protocol.messages import Mode
 from proof.column_flows import ON_COLUMNS
 from proof.generated_flows import ARRIVING, MIXED, Case
+from proof.plain.interpreter import Result, reference
+from proof.plain.judge import check
+from proof.plain.plain_output import check_output
 from proof.seeded_worlds import STEPS_EXPECTED, STEPS_LIVE, STEPS_SAFE, case_of, compacts, world_of
 from proof.two_pipelines import Ran, apart, run_pipelines
 

@@ -13,7 +13,6 @@ from functools import partial
 from typing import NamedTuple
 
 from backedge.engine.simulation.breaks import BREAKS
-from backedge.engine.simulation.checker.checker import check
 from backedge.engine.simulation.checker.record import Violation
 from backedge.engine.simulation.world.fault_plan import FaultPlan, Outcome
 from backedge.engine.simulation.world.schedule import Schedule
@@ -24,6 +23,7 @@ from backedge.graphs.task_errors import TaskError
 from backedge.recovery.protocol.orders import AttemptStart, Manifest, Numbered
 from backedge.recovery.protocol.pipelines import Pipeline
 from proof.generated_flows import Case
+from proof.plain.judge import check
 from proof.seeded_worlds import STEPS_EXPECTED, STEPS_LIVE, STEPS_SAFE, case_of, world_of
 
 COUNT = 2

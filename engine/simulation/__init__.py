@@ -3,9 +3,8 @@
 In `world/`, `world.py` lists what can happen next and carries it out, `world_ports.py` is what the drivers see of it,
 and `host.py` is one process in it. `schedule.py` chooses with a seeded generator, `fault_injection.py` lets things go
 wrong. In `checker/`, `checker.py` judges what a run leaves behind (`record.py`), and shares no code with what it
-judges: `plain.py` and its neighbours interpret a flow without parallelism, batches or snapshots. `breaks/` breaks the
-rules one by one.
+judges. `breaks/` breaks the rules one by one.
 
 `simulate.py` and `narrate.py` are for users. The package `proof`, which is not installed, runs the same world with
-generated flows, and with every schedule of small graphs.
+generated flows, whose output it knows (`proof/plain/`), and with every schedule of small graphs.
 """

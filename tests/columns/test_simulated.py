@@ -10,7 +10,7 @@ import pytest
 from backedge import Collect, CutView, Flow, Items, Stream, simulate
 from backedge.engine.batches.arrow import arrow
 from backedge.engine.batches.batch import Batch, encode
-from backedge.engine.simulation.checker.plain_task import hops_in
+from backedge.engine.simulation.checker.payloads import hops_in
 from backedge.engine.simulation.checker.record import Started
 from backedge.engine.simulation.checker.trail import same_payload
 from backedge.engine.simulation.simulation import Simulation

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from backedge import simulate
-from backedge.engine.simulation.checker.plain import reference
-from backedge.engine.simulation.checker.plain_operator import frozen
+from backedge.engine.simulation.checker.payloads import frozen
+from proof.plain.interpreter import reference
 from tests.generated.flows import Drawn
 
 FEW_SEEDS = (0, 5, 8, 10, 43, 56, 160, 238, 296)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from backedge.engine.simulation.checker.checker import check, check_protocol
+from backedge.engine.simulation.checker.checker import check_protocol
 from backedge.engine.simulation.checker.counts import COUNTED, check_counts
 from backedge.engine.simulation.checker.cut_checks import (
     COVERED,
@@ -22,15 +22,7 @@ from backedge.engine.simulation.checker.cut_checks import (
     check_cover,
     check_cut,
 )
-from backedge.engine.simulation.checker.output_checks import (
-    CONSERVED,
-    KEPT,
-    LISTED,
-    OUTPUT,
-    check_conservation,
-    check_output,
-)
-from backedge.engine.simulation.checker.plain import reference
+from backedge.engine.simulation.checker.output_checks import LISTED
 from backedge.engine.simulation.checker.record import (
     Aborted,
     Barriered,
@@ -45,7 +37,6 @@ from backedge.engine.simulation.checker.record import (
     Sent,
     Took,
 )
-from backedge.engine.simulation.checker.theorem import CHANNELS, LEGAL, PLAIN, PREPARED, STATE, check_theorem
 from backedge.engine.simulation.checker.trail import (
     BARRIERS,
     COUNTS,
@@ -65,6 +56,10 @@ from backedge.graphs.routing import key_group
 from backedge.recovery.cut.cut import Cut, OperatorState, TaskSnapshot, Transaction
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.rounds import Phase, RoundsSnapshot
+from proof.plain.interpreter import reference
+from proof.plain.judge import check
+from proof.plain.plain_output import CONSERVED, KEPT, OUTPUT, check_conservation, check_output
+from proof.plain.theorem import CHANNELS, LEGAL, PLAIN, PREPARED, STATE, check_theorem
 from tests.simulation.handmade import (
     BACK,
     DEPLOYMENT,

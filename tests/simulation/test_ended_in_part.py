@@ -9,8 +9,6 @@ import pytest
 
 from backedge.engine.simulation.breaks import BREAKS
 from backedge.engine.simulation.checker.checker import check_protocol
-from backedge.engine.simulation.checker.output_checks import check_output
-from backedge.engine.simulation.checker.plain import Result, reference
 from backedge.engine.simulation.world.world import Happening, World
 from backedge.engine.simulation.world.world_options import Parts, WorldOptions
 from backedge.graphs.ids import TaskId
@@ -19,6 +17,8 @@ from backedge.recovery.protocol.protocol_errors import ChannelIntegrityError
 from backedge.recovery.protocol.requests import Request, RequestKind
 from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from proof.column_flows import on_columns, on_records
+from proof.plain.interpreter import Result, reference
+from proof.plain.plain_output import check_output
 from tests.simulation.driven import STEPS_MAX
 
 TOPOLOGY = "columns_free_vertices"

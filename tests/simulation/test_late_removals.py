@@ -9,11 +9,11 @@ import pytest
 
 from backedge.engine.io.files.file_errors import OutputError
 from backedge.engine.simulation.breaks import BREAKS
-from backedge.engine.simulation.checker.checker import check
 from backedge.engine.simulation.world.world import World
 from backedge.graphs.ids import Epoch
 from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.protocol.supervisor import Stage
+from proof.plain.judge import check
 from tests.simulation.driven import go_on, world_of
 
 

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from backedge.engine.simulation.checker.checker import check
 from backedge.engine.simulation.world.world import World
 from backedge.graphs.ids import Attempt
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.protocol.requests import Request, RequestKind
 from backedge.recovery.protocol.supervisor import Stage
+from proof.plain.judge import check
 from tests.simulation.driven import STEPS_MAX, go_on, world_of
 
 ASKED_AT = 60

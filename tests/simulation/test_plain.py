@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Items, Stream
-from backedge.engine.simulation.checker import plain
-from backedge.engine.simulation.checker.plain import Result, reference
-from backedge.engine.simulation.checker.plain_operator import frozen
-from backedge.engine.simulation.checker.plain_rounds import PlainRounds
+from backedge.engine.simulation.checker.payloads import frozen
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import ChannelId, TaskId
 from backedge.recovery.protocol.messages import Marker, encode_marker
 from backedge.recovery.protocol.rounds import Phase, RoundsSnapshot
+from proof.plain import interpreter
+from proof.plain.interpreter import Result, reference
+from proof.plain.plain_rounds import PlainRounds
 from tests.simulation.handmade import Down, batch
 
 
@@ -95,7 +95,7 @@ def test_a_call_that_raises_goes_to_the_dead_letters_with_what_it_was_called_wit
 
 
 def test_a_flow_that_never_runs_dry_has_no_plain_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "STEPS_MAX", 100)
+    monkeypatch.setattr(interpreter, "STEPS_MAX", 100)
     flow = Flow()
     again = flow.loop("again", of=int, endless=True)
     looping = read(flow).merge(again).map(lambda n: n + 1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from backedge.engine.simulation.checker.checker import check
 from backedge.engine.simulation.world.world import World
 from backedge.recovery.protocol.chain_view import run_of
 from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.protocol.supervisor import Stage
+from proof.plain.judge import check
 from tests.simulation.driven import STEPS_MAX, go_on, world_of
 
 SLOW_SUCCESSOR = ("append", "read_chain")

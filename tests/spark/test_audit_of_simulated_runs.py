@@ -13,7 +13,7 @@ import pytest
 
 from backedge.engine.batches.arrow import arrow
 from backedge.engine.batches.columns import Columns, decode_columns, encode_columns
-from backedge.engine.simulation.checker.plain_task import COLUMNS
+from backedge.engine.simulation.checker.payloads import COLUMNS
 from backedge.recovery.cut.cut import Cut
 from backedge.recovery.spark.audit.audit_job import audit
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder

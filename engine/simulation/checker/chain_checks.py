@@ -5,14 +5,11 @@
 - 9. A start restores what the last entry of its pipeline names, unless its supervisor was asked for another cut: a
   manifest names its own cut, a start the cut that it restored. Those of a claimant of which no task ever ran do not
   count for the next one.
-
-Also finds the output that belongs to the last cut: a run that went back to an older cut has published other output,
-too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from backedge.engine.simulation.checker.record import Record, Violation
 from backedge.graphs.ids import Attempt, Epoch
@@ -58,13 +55,6 @@ def check_chain(record: Record) -> Iterator[Violation]:
             continues = entry.epoch
 
 
-def belongs_to_the_last_cut(record: Record) -> Callable[[str], bool]:
-    """Whether a cut on the way to the last one lists a transaction; always true if the run never went back."""
-    if not record.asked or not record.cuts:
-        return lambda name: True
-    return _listed_until(record, max(record.cuts)).__contains__
-
-
 def should_be_replaced(record: Record) -> set[str]:
     """The transactions that no run that replaced output may have left."""
     dead: set[str] = set()
@@ -73,11 +63,11 @@ def should_be_replaced(record: Record) -> set[str]:
             continue
         if any(isinstance(entry, Manifest) for _, entry in record.chain[place:]):
             later = (c for c in record.cuts.values() if c.epoch > start.replaces and c.attempt < start.attempt)
-            dead |= set[str]().union(*map(listed_by, later)) - _listed_until(record, start.replaces)
+            dead |= set[str]().union(*map(listed_by, later)) - listed_until(record, start.replaces)
     return dead
 
 
-def _listed_until(record: Record, epoch: Epoch | None) -> set[str]:
+def listed_until(record: Record, epoch: Epoch | None) -> set[str]:
     """What the cuts on the way to this one list."""
     restored = {entry.attempt: entry.restored for _, entry in record.chain if isinstance(entry, AttemptStart)}
     listed: set[str] = set()

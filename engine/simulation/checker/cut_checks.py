@@ -11,8 +11,8 @@ For a channel from p to q: n batches were sent before p captured, m consumed bef
 5. Every task, operator and channel is there once, of one epoch, one attempt and one graph.
 8. From one cut to the next, positions never go back.
 
-The other statements need more than the cut: see `trail.py`, `theorem.py`, `output_checks.py`. This file shares nothing
-with the code that takes cuts, except the data classes.
+The other statements need more than the cut: see `trail.py`, `output_checks.py` and `proof/plain/`. This file shares
+nothing with the code that takes cuts, except the data classes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from backedge.engine.simulation.checker.counts import is_in_order
-from backedge.engine.simulation.checker.plain_task import hops_in
+from backedge.engine.simulation.checker.payloads import hops_in
 from backedge.engine.simulation.checker.record import Violation
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import ChannelId, TaskId

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backedge.engine.simulation.checker.cut_checks import LOGGED, ONCE
-from backedge.engine.simulation.checker.plain_operator import frozen
-from backedge.engine.simulation.checker.plain_task import COLUMNS, hops_in, rest_of
+from backedge.engine.simulation.checker.payloads import COLUMNS, frozen, hops_in, rest_of
 from backedge.engine.simulation.checker.record import (
     Aborted,
     Barriered,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from backedge.engine.simulation.checker.plain_operator import copied, frozen
+from backedge.engine.simulation.checker.payloads import frozen
 from backedge.graphs.versions import Versions
+from proof.plain.plain_operator import copied
 
 
 class PlainVersions:

@@ -17,10 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from backedge.engine.simulation.checker.plain_operator import Wires, frozen
-from backedge.engine.simulation.checker.plain_rounds import PlainRounds
-from backedge.engine.simulation.checker.plain_task import Outputs, PlainTask, decoded, hops_in, outputs_in, rest_of
-from backedge.engine.simulation.checker.plain_versions import PlainVersions
+from backedge.engine.simulation.checker.payloads import frozen, hops_in, rest_of
 from backedge.engine.simulation.checker.record import (
     Captured,
     Event,
@@ -37,6 +34,10 @@ from backedge.graphs.routing import key_group, task_of_group
 from backedge.graphs.versions import use_versions
 from backedge.recovery.cut.cut import Cut, OperatorState, TaskSnapshot, layers
 from backedge.recovery.protocol.messages import Marker, marker_in
+from proof.plain.plain_operator import Wires
+from proof.plain.plain_rounds import PlainRounds
+from proof.plain.plain_task import Outputs, PlainTask, decoded, outputs_in
+from proof.plain.plain_versions import PlainVersions
 
 LEGAL = "theorem: moved ahead of the captures, every event is legal"
 PLAIN = "theorem: user code sends what a plain interpreter sends"

@@ -1,8 +1,7 @@
 """One operator, interpreted as simply as possible: no batches, channels or captures. Output is copied at once.
 
 The operator's kind defines what it does with a record (`OperatorKind.mean`). The engine is compared with the
-interpreters
-(`plain.py`, `plain_task.py`), so they share nothing with it.
+interpreters (`interpreter.py`, `plain_task.py`), so they share nothing with it.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
+from backedge.engine.simulation.checker.payloads import Hop
 from backedge.graphs.kinds import Iterate, rows_of
 from backedge.graphs.plan import Edge, Operator, Plan, Routing
 from backedge.graphs.versions import Versions, source_of
@@ -23,31 +23,8 @@ NO_KEY = ("(no key)",)
 """The key of what belongs to the operator as a whole."""
 
 
-class Hop(NamedTuple):
-    """A record and the number of times it has gone round a loop."""
-
-    record: Any
-    hops: int
-
-
 def copied(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value, 5))
-
-
-def frozen(value: Any) -> Any:
-    """A value that can be counted, equal for equal records.
-
-    >>> frozen({"a": [1, 2]}) == frozen({"a": [1, 2]})
-    True
-    """
-    kind = cast("type[Any]", type(value))
-    if kind is dict:
-        return frozenset((key, frozen(item)) for key, item in value.items())
-    if kind is list or kind is tuple:
-        return tuple(map(frozen, value))
-    if kind is set:
-        return frozenset(value)
-    return value if kind.__hash__ is not None else repr(value)
 
 
 def one_nan(key: Any) -> Any:

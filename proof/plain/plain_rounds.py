@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from backedge.engine.simulation.checker.plain_task import hops_in, rest_of
+from backedge.engine.simulation.checker.payloads import hops_in, rest_of
 from backedge.engine.simulation.checker.trail import frozen_hops, same_payload
 from backedge.graphs.deployment import Task
 from backedge.graphs.ids import RESTORED_SENDER, ChannelId, TaskId

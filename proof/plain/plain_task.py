@@ -9,20 +9,11 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from backedge.engine.io.memory import numbered_splits
-from backedge.engine.simulation.checker.plain_operator import (
-    NO_KEY,
-    Hop,
-    PlainOperator,
-    Wires,
-    frozen,
-    one_nan,
-    rule_of,
-)
+from backedge.engine.simulation.checker.payloads import Hop, frozen, hops_in
 from backedge.engine.simulation.checker.record import Ran
 from backedge.graphs.deployment import Deployment, Task
 from backedge.graphs.discovery import FindSplits, ReadSplits
@@ -31,10 +22,9 @@ from backedge.graphs.plan import Edge, Routing
 from backedge.graphs.routing import key_group, task_of_group
 from backedge.recovery.cut.cut import OperatorState, layers
 from backedge.recovery.cut.keyed_parts import entries_of
+from proof.plain.plain_operator import NO_KEY, PlainOperator, Wires, one_nan, rule_of
 
 ANY_TARGET = -1
-COLUMNS = b"A"
-"""The first byte of encoded columns."""
 
 Outputs = Counter[tuple[str, int, Any, int]]
 """The output of one entry point: edge, target index, frozen record, hops. Batching does not count."""
@@ -241,32 +231,6 @@ def outputs_in(channel: ChannelId, edge: Edge, payload: bytes) -> Outputs:
     """The content of a sent batch, for comparison with the expected output."""
     target = ANY_TARGET if edge.routing is Routing.REBALANCE else channel.receiver.index
     return Counter((edge.name, target, frozen(one.record), one.hops) for one in hops_in(payload))
-
-
-def rest_of(payload: bytes, skip: int) -> bytes:
-    """An encoded batch without its first `skip` records."""
-    if not skip:
-        return payload
-    rest = hops_in(payload)[skip:]
-    return pickle.dumps(([one.record for one in rest], [one.hops for one in rest]), 5)
-
-
-def hops_in(payload: bytes) -> list[Hop]:
-    """The records of an encoded batch, each with its hops."""
-    records, hops = _rows(payload) if payload[:1] == COLUMNS else pickle.loads(payload)
-    each: list[int] = [hops] * len(records) if isinstance(hops, int) else hops
-    return [Hop(record, hop) for record, hop in zip(records, each, strict=True)]
-
-
-def _rows(payload: bytes) -> tuple[list[Any], int]:
-    """The rows of columns, and their hops: behind 16 bytes, the last 8 of which are the hops, is an Arrow stream."""
-    pyarrow: Any = import_module("pyarrow")
-    batch = pyarrow.ipc.open_stream(payload[16:]).read_next_batch()
-    columns = [list(c.to_numpy_ndarray()) if hasattr(c, "to_numpy_ndarray") else c.to_pylist() for c in batch.columns]
-    names = batch.schema.names
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)], int.from_bytes(
-        payload[8:16], "little"
-    )
 
 
 def decoded(state: OperatorState, keeps_answers: bool = False) -> PlainState:

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from backedge.engine.simulation.checker.plain_operator import NO_KEY, Hop, PlainOperator, Wires, frozen, rule_of
-from backedge.engine.simulation.checker.plain_versions import PlainVersions
+from backedge.engine.simulation.checker.payloads import Hop, frozen
 from backedge.graphs.cycles import find_cycles
 from backedge.graphs.digraph import upstream_first
 from backedge.graphs.kinds import Iterate
 from backedge.graphs.plan import Edge, Plan
 from backedge.graphs.versions import use_versions
+from proof.plain.plain_operator import NO_KEY, PlainOperator, Wires, rule_of
+from proof.plain.plain_versions import PlainVersions
 
 STEPS_MAX = 1_000_000
 
