@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple, cast
 
+from msgspec.structs import replace
+
 from backedge.engine.simulation.world.host import Host
+from backedge.engine.simulation.world.simulated_store import SimulatedStore
 from backedge.engine.simulation.world.world import Happening, World
-from backedge.graphs.ids import Epoch, TaskId
+from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.cut.cut import Cut
 from backedge.recovery.protocol.effects import Decline
-from backedge.recovery.protocol.orders import Manifest, Order
+from backedge.recovery.protocol.orders import FileId, Manifest, Numbered, Order
 from backedge.recovery.protocol.protocol_errors import ProtocolError
 from backedge.recovery.protocol.supervisor import Stage
 from proof.cloning import dump, essence, load
@@ -149,10 +152,10 @@ class Centres:
         match event:
             case ("crash",):
                 world.apply(("crash", (*world.hosts, *world.unrestored)))
-                world.store.forget_incomplete()
+                _forget_incomplete(world.store)
                 world.apply(("notice",))
             case ("forget",):
-                world.store.forget_complete(world.supervisor.attempt, may_be_base=self.graph.files_max > 1)
+                _forget_complete(world.store, world.supervisor.attempt, may_be_base=self.graph.files_max > 1)
                 kept = world.supervisor.chain.kept
                 world.supervisor.chain.kept = {e: cut._replace(transactions=frozenset()) for e, cut in kept.items()}
             case ("epoch",):
@@ -177,4 +180,37 @@ def _parts_of(world: World) -> tuple[Any, ...]:
         (world.driver.step, world.store.chain),
         world.supervisor,
         (world.is_finished, world.failure),
+    )
+
+
+def _forget_incomplete(store: SimulatedStore) -> None:
+    """Remove the files that no manifest names."""
+    named = store.named()
+    store.files = {name: file for name, file in store.files.items() if name in named}
+
+
+def _forget_complete(store: SimulatedStore, attempt: Attempt, *, may_be_base: bool) -> None:
+    """Remove what no restore will need, because none will come before the next cut of this attempt.
+
+    If cuts may be bases, the files with the keyed state of the latest one stay, and of those that it keeps.
+    """
+    named = {name for name in store.named() if name.epoch is not None}
+    listed = _listed(store) if may_be_base else frozenset[FileId]()
+    store.files = {n: f for n, f in store.files.items() if n in listed or (n.attempt == attempt and n not in named)}
+    forgotten: dict[str, Any] = {"files": {}, "transactions": {}, **({} if may_be_base else {"states": {}})}
+    store.history = [
+        Numbered(n, replace(e, **forgotten)) if isinstance(e, Manifest) else Numbered(n, e) for n, e in store.history
+    ]
+
+
+def _listed(store: SimulatedStore) -> frozenset[FileId]:
+    """The files with the keyed state of the cuts that the latest one keeps."""
+    manifests = store.manifests()
+    kept = manifests[-1].kept
+    return frozenset(
+        FileId(file.attempt, file.epoch, task)
+        for manifest in manifests
+        if kept is None or manifest.epoch in kept
+        for task, files in manifest.states.items()
+        for file in files
     )

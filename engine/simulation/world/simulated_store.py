@@ -8,9 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
-
-from msgspec.structs import replace
 
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
@@ -88,7 +85,7 @@ class SimulatedStore:
             self.unreadable_chains -= 1
             self.failed["unreadable_chain"] += 1
             raise _disk_error(errno.EIO)
-        there = {entry.epoch for entry in self._manifests()}
+        there = {entry.epoch for entry in self.manifests()}
         return list(needed(self.history, (), there))
 
     def read_cut(self, epoch: Epoch) -> SimulatedCut:
@@ -159,7 +156,7 @@ class SimulatedStore:
                 raise LookupError(f"the manifest of the complete cut {entry.epoch} has been removed")
 
     def manifest(self, epoch: Epoch) -> Manifest:
-        for entry in reversed(self._manifests()):
+        for entry in reversed(self.manifests()):
             if entry.epoch == epoch:
                 return entry
         raise LookupError(f"the chain keeps no cut of epoch {epoch}")
@@ -204,7 +201,7 @@ class SimulatedStore:
     def drop(self, epoch: Epoch) -> None:
         """Remove the entry of a cut, and the files that no other cut names. Later cuts name last states, too."""
         self.dropped.add(epoch)
-        named = self._named()
+        named = self.named()
         for name in [name for name in self.files if name.epoch == epoch and name not in named]:
             del self.files[name]
 
@@ -212,44 +209,13 @@ class SimulatedStore:
         """Remove the files that a sweep removes."""
         self.files = {name: file for name, file in self.files.items() if not sweep.removes_file(name)}
 
-    def forget_incomplete(self) -> None:
-        """Remove the files that no manifest names."""
-        named = self._named()
-        self.files = {name: file for name, file in self.files.items() if name in named}
+    def named(self) -> frozenset[FileId]:
+        """The files that manifests name."""
+        return frozenset[FileId]().union(*(manifest.named for manifest in self.manifests()))
 
-    def forget_complete(self, attempt: Attempt, *, may_be_base: bool) -> None:
-        """Remove what no restore will need, because none will come before the next cut of this attempt.
-
-        If cuts may be bases, the files with the keyed state of the latest one stay, and of those that it keeps.
-        """
-        named = {name for name in self._named() if name.epoch is not None}
-        listed = self._listed() if may_be_base else frozenset[FileId]()
-        self.files = {n: f for n, f in self.files.items() if n in listed or (n.attempt == attempt and n not in named)}
-        forgotten: dict[str, Any] = {"files": {}, "transactions": {}, **({} if may_be_base else {"states": {}})}
-        self.history = [
-            Numbered(n, replace(e, **forgotten)) if isinstance(e, Manifest) else Numbered(n, e) for n, e in self.history
-        ]
-
-    def _listed(self) -> frozenset[FileId]:
-        """The files with the keyed state of the cuts that the latest one keeps."""
-        manifests = self._manifests()
-        kept = manifests[-1].kept
-        return frozenset(
-            FileId(file.attempt, file.epoch, task)
-            for manifest in manifests
-            if kept is None or manifest.epoch in kept
-            for task, files in manifest.states.items()
-            for file in files
-        )
-
-    def _named(self) -> frozenset[FileId]:
-        return frozenset[FileId]().union(*(manifest.named for manifest in self._manifests()))
-
-    def _manifests(self) -> list[Manifest]:
+    def manifests(self) -> list[Manifest]:
+        """Those of the cuts that can be read."""
         return [entry for _, entry in self.chain if isinstance(entry, Manifest)]
-
-    def note_deployment(self, attempt: Attempt, deployment: Deployment) -> None:
-        self.deployments[attempt] = deployment
 
 
 def _disk_error(code: int) -> OSError:

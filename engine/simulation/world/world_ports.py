@@ -331,7 +331,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.unrestored = dict(placed.restores)
         for task in self.hosts.keys() - placed.deployment.tasks.keys():
             del self.hosts[task]
-        self.store.note_deployment(attempt, placed.deployment)
+        self.store.deployments[attempt] = placed.deployment
         self.record.deployments[attempt] = placed.deployment
         if self.restored_cut is not None and self.restored_cut.epoch not in self.watched:
             # The reply was lost, and only the chain shows that it is complete. The next cut may stop the run.
