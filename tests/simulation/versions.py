@@ -96,7 +96,7 @@ class ChangedWorld(ToldWorld):
         former, later, dropped = self.plans
         if cut is None or self.plan is former or cut.outline.graph_hash == later.hash:
             return super().place(cut, sizes)
-        self.count("changed_again" if self.counts["changed"] else "changed")
+        self.counts["changed_again" if self.counts["changed"] else "changed"] += 1
         outline = fitted(cut.outline, later, change_from(former.hash, describe_plan(former), {}, dropped))
         self.counts["changed_with_logs"] += any(task.logs for task in outline.tasks.values())
         deployment = fitting(outline, self.placement.deployment(self.options.parallelism))

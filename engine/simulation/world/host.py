@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -11,18 +11,8 @@ from typing import Any, Protocol
 from backedge.engine.batches.batch import Batch, encode
 from backedge.engine.operators.async_calls import Answer, Call
 from backedge.engine.operators.runtime import KeptAnswer
-from backedge.engine.simulation.checker.record import (
-    Barriered,
-    Captured,
-    EndSent,
-    Event,
-    Ran,
-    Sent,
-    Took,
-)
-from backedge.engine.simulation.checker.record import (
-    Committed as CommittedEvent,
-)
+from backedge.engine.simulation.checker.record import Barriered, Captured, Committed, EndSent, Event, Ran, Sent, Took
+from backedge.engine.simulation.world.simulated_store import SimulatedStore
 from backedge.engine.task.channel_ends import Arrivals, SendCredit, SendItem
 from backedge.engine.task.driver import TaskDriver
 from backedge.engine.task.ports import FlowLimits, Observer, Ports
@@ -56,6 +46,8 @@ class Surroundings(Protocol):
 
     now_ms: int
     traces: bool
+    counts: Counter[str]
+    store: SimulatedStore
 
     @property
     def calls(self) -> CallsAround: ...
@@ -72,11 +64,7 @@ class Surroundings(Protocol):
 
     def store_file(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> None: ...
 
-    def drop_file(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None: ...
-
     def note(self, event: Event) -> None: ...
-
-    def count(self, what: str) -> None: ...
 
 
 class SpilledInMemory(Stored):
@@ -254,7 +242,7 @@ class Host(Observer):
     def discard(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
         """Remove the file of an aborted epoch, or do not write it."""
         self.writes.pop(epoch, None)
-        self.around.drop_file(attempt, epoch, task)
+        self.around.store.discard(attempt, epoch, task)
 
     def report(self, task: TaskId, effect: Effect, files: Any = None) -> None:
         self.around.report(self.attempt, task, effect)
@@ -276,7 +264,7 @@ class Host(Observer):
         return found
 
     def store(self, payload: bytes) -> Stored:
-        self.around.count("spilled")
+        self.around.counts["spilled"] += 1
         return SpilledInMemory(payload)
 
     # -- the trace -----------------------------------------------------------------------------------------------
@@ -295,7 +283,7 @@ class Host(Observer):
             self.on_taken(task, channel)
         if what == "batch":
             if detail > 1:
-                self.around.count("taken_together")
+                self.around.counts["taken_together"] += 1
             detail = None
         if what == "answer" and self.runtime.question(detail) is not None:
             self.around.calls.on_sent(self, detail)
@@ -319,10 +307,10 @@ class Host(Observer):
             self.around.note(EndSent(self.attempt, task, channel))
 
     def on_split(self, task: TaskId, channel: ChannelId) -> None:
-        self.around.count("split_batches")
+        self.around.counts["split_batches"] += 1
 
     def on_captured(self, task: TaskId, epoch: Epoch | None) -> None:
         self.around.note(Captured(self.attempt, task, epoch))
 
     def on_committed(self, task: TaskId, names: tuple[str, ...]) -> None:
-        self.around.note(CommittedEvent(self.attempt, task, names))
+        self.around.note(Committed(self.attempt, task, names))

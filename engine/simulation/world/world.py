@@ -346,9 +346,9 @@ class World(WorldPorts):
         """Compact at any later time: the attempt may be over, or the files may be gone."""
         attempt, order = self.compactions.pop(index)
         keys = self._compact(attempt, order)
-        self.count("compactions" if keys is not None else "compactions_failed")
+        self.counts["compactions" if keys is not None else "compactions_failed"] += 1
         if keys is not None and order.left:
-            self.count("compactions_of_deltas")
+            self.counts["compactions_of_deltas"] += 1
         self.compaction_reports.append((attempt, order, keys))
 
     def _do_compacted(self, index: int) -> None:
@@ -358,7 +358,7 @@ class World(WorldPorts):
         self.driver.on_compacted(order.task, attempt, order.epoch, keys)
 
     def _do_fail_compaction(self, index: int) -> None:
-        self.count("compactions_failed")
+        self.counts["compactions_failed"] += 1
         self.compaction_reports.append((*self.compactions.pop(index), None))
 
     def _do_lose_compaction(self, index: int) -> None:
@@ -381,11 +381,11 @@ class World(WorldPorts):
     def _count_delta(self, coordinator: Coordinator, epoch: Epoch, report: Report) -> None:
         cut = coordinator.open.get(epoch)
         if report.base is not None:
-            self.count("deltas")
+            self.counts["deltas"] += 1
             if cut is not None and cut.base is not None and report.base < cut.base:
-                self.count("superseding")
+                self.counts["superseding"] += 1
         elif cut is not None and cut.base is not None and report.keys:
-            self.count("full_again")
+            self.counts["full_again"] += 1
 
     def _do_go_back(self, epoch: Epoch) -> None:
         """Another run takes over, and is asked to continue from an older cut."""

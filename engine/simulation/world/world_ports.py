@@ -205,10 +205,6 @@ class WorldPorts(RunObserver[SimulatedCut]):
             if channel.is_back and channel.within_actor
         )
 
-    def count(self, what: str) -> None:
-        """Count what a schedule has exercised."""
-        self.counts[what] += 1
-
     def report(self, attempt: Attempt, task: TaskId, effect: Effect) -> None:
         self.reports.append((attempt, task, effect))
 
@@ -216,9 +212,6 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.store.write(attempt, epoch, snapshot)
         if self.traces:
             self.bases[FileId(attempt, epoch, snapshot.task)] = snapshot.base
-
-    def drop_file(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
-        self.store.discard(attempt, epoch, task)
 
     def note(self, event: Event) -> None:
         """Keep the trace of an attempt until the chain starts the next one.
@@ -472,7 +465,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
                     self.answered_stops.add(run_of(self.supervisor.chain.claimant))
                     if self.dies_after_stop:
                         self.dies_after_stop = False
-                        self.count("deaths_after_stops")
+                        self.counts["deaths_after_stops"] += 1
                         self.take_over()
                         continue
                     self.driver.clean_up()
@@ -523,7 +516,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
             self.sleepers.append(SleepingSupervisor(self, self.driver))
         else:
             self.reports.clear()
-        self.count("takeovers")
+        self.counts["takeovers"] += 1
         self._hand_over()
 
     def forget_fenced(self) -> None:
