@@ -12,11 +12,12 @@ import pytest
 from backedge import Collect, Flow, Generate, Items, Range
 from backedge.engine.batches.batch import Batch, decode, encode
 from backedge.engine.on_ray.planned_faults import Kill
-from backedge.engine.on_ray.transport.control_messages import FaultReached, Limits, Progress
+from backedge.engine.on_ray.transport.control_messages import FaultReached, Progress
 from backedge.engine.on_ray.transport.frames import Kind, Message, pack_item, pack_note, unpack_header
 from backedge.engine.on_ray.transport.mailbox import Mailbox
 from backedge.engine.task.driver import TaskDriver
 from backedge.engine.task.load import TaskLoad
+from backedge.engine.task.ports import FlowLimits
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.cut.cut import TaskSnapshot
 from backedge.recovery.protocol.effects import Committed, Decline
@@ -359,7 +360,7 @@ def test_a_fault_by_records_strikes_at_exactly_that_record_of_the_run(is_slow: b
 
 @pytest.mark.slow
 def test_a_source_stops_reading_when_the_channel_is_full_and_barriers_pass_all_the_same():
-    limits = Limits(credit_bytes=1_000)
+    limits = FlowLimits(credit_bytes=1_000)
     with Attending(pipe(), options=options(limits=limits)) as run:
         run.until(lambda: len(run.restored()) == 2, "both are restored")
         run.start("numbers/0")
@@ -389,7 +390,7 @@ def test_credit_that_is_lost_for_a_while_does_not_stop_the_flow():
         return []
 
     disturb = {("kept/0", "numbers/0"): lose_credit}
-    with Attending(pipe(), options=options(limits=Limits(credit_bytes=1_000)), disturb=disturb) as run:
+    with Attending(pipe(), options=options(limits=FlowLimits(credit_bytes=1_000)), disturb=disturb) as run:
         run.begin()
         run.until(lambda: source_of(run).bounded[0].is_full(), "the sender is out of credit")
         run.until(lambda: len(lost) > 1, "credit was lost, and its repetition too")

@@ -114,7 +114,7 @@ class ActorLoop:
         supervisor = mailbox.links({SUPERVISOR: begin.addresses[SUPERVISOR]}, silence_ms=silence_ms)
         self.reports = Reports(begin, supervisor[SUPERVISOR])
         self.faults = EpochFaults(begin.kills, has_cut=any(begin.restores.values()))
-        self.space = SpillSpace(begin.options.limits.spill_bytes_max)
+        self.space = SpillSpace(begin.options.spill_bytes_max)
         self.missing = set(peers)
         self.connected_by_s = time.monotonic() + CONNECT_TIMEOUT_S
         self.lost_at_s: float | None = None

@@ -18,7 +18,7 @@ from backedge.engine.operators.services import Services
 from backedge.engine.state.keyed_state import KeyedState, WholeState
 from backedge.engine.task.driver import TaskDriver
 from backedge.engine.task.kept_inputs import Journal, KeepingRuntime, KeepingServices
-from backedge.engine.task.ports import FlowLimits, Ports
+from backedge.engine.task.ports import Ports
 from backedge.graphs.deployment import Task
 from backedge.graphs.ids import Epoch, TaskId
 from backedge.recovery.protocol.answers import Known
@@ -65,7 +65,7 @@ class TaskMaker(Struct, frozen=True):
     def make(self, task: Task, ports: Ports) -> TaskDriver:
         """Make a task; restore its state, and publish what it had prepared."""
         begin = self.begin
-        plan, limits = begin.restores.get(task.id), begin.options.limits
+        plan = begin.restores.get(task.id)
         restored = None if plan is None else self.take_back(plan)
         core = core_of(begin.options.broken_rule)(task, begin.attempt, encode, restored)
         runtime = self._runtime(task)
@@ -82,10 +82,7 @@ class TaskMaker(Struct, frozen=True):
             first = self.answers.segments.at_start(begin.begun, begin.restored)
             former: Mapping[str, str] = {} if plan is None else plan.operator_names
             runtime.load_answers(partial(self._answers_of, self.answers, former), first)
-        flow_limits = FlowLimits(
-            limits.credit_bytes, loop_bytes_max=limits.loop_bytes_max, log_budget_bytes=limits.log_budget_bytes
-        )
-        return TaskDriver(core, runtime, ports, flow_limits, begin.deployment.plan)
+        return TaskDriver(core, runtime, ports, begin.options.limits, begin.deployment.plan)
 
     def _answers_of(
         self, journal: AnswerJournal, former: Mapping[str, str], operator: str

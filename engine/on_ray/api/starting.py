@@ -35,8 +35,9 @@ from backedge.engine.on_ray.supervisor.actor_starter import start_first
 from backedge.engine.on_ray.supervisor.audit_process import start_auditor
 from backedge.engine.on_ray.supervisor.crew import needs_of
 from backedge.engine.on_ray.supervisor.supervisor_actor import FOLLOWERS, FOLLOWERS_MAX, SupervisorActor
-from backedge.engine.on_ray.transport.control_messages import Limits, TaskOptions
+from backedge.engine.on_ray.transport.control_messages import TaskOptions
 from backedge.engine.operators.check_picklable import check_pickles
+from backedge.engine.task.ports import FlowLimits
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand
 from backedge.graphs.flow import Flow
@@ -105,13 +106,13 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
     whole, cpus = _deploy(plan, options, faults.planned, what)
     if root is not None:
         root = storage_location(root, cluster.hosts())
-    limits = Limits(options.credit_bytes, options.loop_bytes, options.loop_disk_bytes, options.log_bytes)
     tasks = TaskOptions(
         seed=options.seed,
         root=root,
         job=plan.name,
         splits=splits,
-        limits=limits,
+        limits=FlowLimits(options.credit_bytes, loop_bytes_max=options.loop_bytes, log_budget_bytes=options.log_bytes),
+        spill_bytes_max=options.loop_disk_bytes,
         broken_rule=faults.broken_rule,
         key=key,
         keep_inputs=frozenset(options.keep_inputs),

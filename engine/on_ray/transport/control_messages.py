@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from backedge.engine.on_ray.planned_faults import Kill
 from backedge.engine.on_ray.transport.mailbox import Address, Keys
 from backedge.engine.task.load import TaskLoad
+from backedge.engine.task.ports import FlowLimits
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.rate import Rate
@@ -24,35 +25,25 @@ from backedge.recovery.stores.task_files import StoredFile, TaskFiles
 SUPERVISOR = "(supervisor)"
 # The time until all actors must have heard from each other, including the time to load the user's modules.
 CONNECT_TIMEOUT_S = 180.0
-
-
-class Limits(Struct, frozen=True):
-    """Limits on what may wait where, in bytes.
-
-    In transit in a regular channel; in memory at either end of a back edge; on disk, in one process; in the logs of one
-    task in one epoch, where None means no limit.
-    """
-
-    credit_bytes: int = 4_000_000
-    loop_bytes_max: int = 64_000_000
-    spill_bytes_max: int = 10_000_000_000
-    log_budget_bytes: int | None = None
+LIMITS = FlowLimits(4_000_000, loop_bytes_max=64_000_000)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskOptions:
     """How tasks run, where they write, and how much they take at a time.
 
-    `key` signs what they write; None means unsigned. `run` is part of the names of published files: the store's name,
-    or a random one for a run that cannot be resumed. `keep_inputs`: the operators whose inputs are kept for a replay.
-    `constants`: the files of the flow's constants, which cuts name; none of a run without cuts. `dropped`: the names
-    whose state the run gave up when it began, which its cuts note.
+    `spill_bytes_max`: what the loops of one process may have on disk. `key` signs what tasks write; None means
+    unsigned. `run` is part of the names of published files: the store's name, or a random one for a run that cannot be
+    resumed. `keep_inputs`: the operators whose inputs are kept for a replay. `constants`: the files of the flow's
+    constants, which cuts name; none of a run without cuts. `dropped`: the names whose state the run gave up when it
+    began, which its cuts note.
     """
 
     seed: int = 0
     read_records_max: int = 4_096
     take_records_max: int = 8_192
-    limits: Limits = dataclasses.field(default_factory=Limits)
+    limits: FlowLimits = LIMITS
+    spill_bytes_max: int = 10_000_000_000
     root: str | None = None
     job: str = "flow"
     splits: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict[str, tuple[str, ...]])
