@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from backedge.engine.on_ray.run_spec import RunSpec
 from backedge.engine.on_ray.supervisor import supervising
 from backedge.engine.on_ray.supervisor.supervising import Supervising
 from backedge.engine.on_ray.transport.control_messages import (
+    Begin,
     Counts,
     Outcome,
     Progress,
@@ -35,9 +36,8 @@ from backedge.engine.on_ray.transport.control_messages import (
     TaskReport,
 )
 from backedge.engine.operators.runtime import TaskRuntime
-from backedge.engine.run.ports import Placed
 from backedge.graphs.expansion import expand
-from backedge.graphs.ids import Attempt, TaskId
+from backedge.graphs.ids import Attempt
 from backedge.recovery.cut.cut import TaskSnapshot
 from backedge.recovery.protocol.effects import Acknowledge, Committed, Report
 from backedge.recovery.protocol.orders import Complete, Trigger
@@ -91,16 +91,14 @@ class Actors:
         self.waiting: deque[tuple[str, Any]] = deque()
         self.restored_ms = 0.0
 
-    def begin(
-        self, attempt: Attempt, placed: Placed, files: Mapping[TaskId, Any], options: TaskOptions, *_: Any
-    ) -> None:
+    def begin(self, to_all: Begin) -> None:
         began_s = time.process_time()
-        deployment, self._attempt = placed.deployment, attempt
-        ((self._task, plan),) = placed.restores.items()
+        deployment, options, self._attempt = to_all.deployment, to_all.options, to_all.attempt
+        ((self._task, plan),) = to_all.restores.items()
         self._store: Any = open_store(options, deployment.plan, is_beside=True)
-        services = open_services(options, _deliver, attempt)
+        services = open_services(options, _deliver, self._attempt)
         self._runtime: Any = TaskRuntime(deployment.tasks[self._task], deployment, services)
-        restored = None if plan is None else self._store.take_back(plan, files, deployment)
+        restored = None if plan is None else self._store.take_back(plan, to_all.files, deployment)
         self._runtime.open(None if restored is None else restored.operators)
         self._runtime.commit(() if restored is None else restored.transactions)
         self.restored_ms = (time.process_time() - began_s) * 1e3

@@ -18,8 +18,7 @@ from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter
 from backedge.engine.on_ray.supervisor.job_supervising import JobSupervising
 from backedge.engine.on_ray.supervisor.silence import Doing
 from backedge.engine.on_ray.supervisor.supervising import Supervising
-from backedge.engine.on_ray.transport.control_messages import Outcome, Restored, TaskOptions, TaskReport
-from backedge.engine.run.ports import Placed
+from backedge.engine.on_ray.transport.control_messages import Begin, Outcome, Restored, TaskOptions, TaskReport
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.graphs.pipelines import pipelines_of
@@ -79,9 +78,9 @@ class Actors:
         self.attempts: list[tuple[Attempt, Mapping[TaskId, Any]]] = []
         self.waiting: deque[tuple[str, Any]] = deque()
 
-    def begin(self, attempt: Attempt, placed: Placed, *_: Any) -> None:
-        self.attempts.append((attempt, placed.restores))
-        self.waiting.append(("actor", Restored(tuple(placed.deployment.tasks))))
+    def begin(self, to_all: Begin) -> None:
+        self.attempts.append((to_all.attempt, to_all.restores))
+        self.waiting.append(("actor", Restored(tuple(to_all.deployment.tasks))))
 
     def reports(self, timeout_ms: int = 0) -> Iterator[tuple[str, Any]]:
         while self.waiting:

@@ -36,6 +36,7 @@ from backedge.engine.on_ray.supervisor.silence import Doing, Silences
 from backedge.engine.on_ray.supervisor.switchboard import STOP_TIMEOUT_S, Switchboard
 from backedge.engine.on_ray.supervisor.version_directories import VersionDirectories
 from backedge.engine.on_ray.transport.control_messages import (
+    Begin,
     Compacted,
     FaultReached,
     Leader,
@@ -77,7 +78,6 @@ from backedge.recovery.stores.names import constant_file, path_of
 from backedge.recovery.stores.older_cuts import with_divisible_cut, with_older_cut
 from backedge.recovery.stores.run_status import RunStatus
 from backedge.recovery.stores.store_errors import SnapshotCorruptError, StoreError
-from backedge.recovery.stores.task_files import TaskFiles
 
 TICK_MS = 10
 LONG_TURN_MS = 2_000
@@ -526,16 +526,28 @@ class Supervising(RunObserver[CutDescription]):
 
     def restore(self, attempt: Attempt, placed: Placed, cut: CutDescription | None) -> None:
         self.wait_told_at_s = WAIT_TOLD_S
-        files: Mapping[TaskId, TaskFiles] = {} if cut is None else cut.tasks
-        kills, processed = tuple(self.kills.left), self.story.by_task()
+        plan, common = placed.deployment.plan, self.common
         try:
-            self.store.describe(placed.deployment.plan)
-            epoch, leader = NO_CUT if cut is None else cut.epoch, self._leader()
-            options, constants = self.spec.options, self.common.constants.references()
-            self.common.versions.begin(self.spec.pipeline.place, attempt, placed, cut)
-            asked = cluster.own_actor() if placed.deployment.plan.versions else None
-            rates = self.common.rates
-            self.actors.begin(attempt, placed, files, options, kills, processed, epoch, leader, constants, asked, rates)
+            self.store.describe(plan)
+            begin = Begin(
+                attempt,
+                "",
+                placed.deployment,
+                placed.restores,
+                {},
+                self.spec.options,
+                {} if cut is None else cut.tasks,
+                kills=tuple(self.kills.left),
+                processed=self.story.by_task(),
+                restored=NO_CUT if cut is None else cut.epoch,
+                begun=placed.begun,
+                leader=self._leader(),
+                constants=common.constants.references(),
+                versions=cluster.own_actor() if plan.versions else None,
+                rates=dict(common.rates),
+            )
+            common.versions.begin(self.spec.pipeline.place, attempt, placed, cut)
+            self.actors.begin(begin)
             self.silences.begin(self.actors.actors(), self.now_ms)
         except CancelledError:
             return  # the next turn ends the run

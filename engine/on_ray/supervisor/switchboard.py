@@ -9,32 +9,22 @@ from __future__ import annotations
 import pickle
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from backedge.engine.on_ray import cluster
-from backedge.engine.on_ray.planned_faults import Kill
 from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter
 from backedge.engine.on_ray.supervisor.crew import Crew, OnWait, needs_of
-from backedge.engine.on_ray.transport.control_messages import (
-    CONNECT_TIMEOUT_S,
-    SUPERVISOR,
-    Begin,
-    Leader,
-    Outcome,
-    Stop,
-    TaskOptions,
-)
+from backedge.engine.on_ray.transport.control_messages import CONNECT_TIMEOUT_S, SUPERVISOR, Begin, Outcome, Stop
 from backedge.engine.on_ray.transport.frames import Kind, pack_note, unpack_header
 from backedge.engine.on_ray.transport.mailbox import Keys, Link, Mailbox
 from backedge.engine.on_ray.transport.socket_folder import SocketFolder
-from backedge.engine.run.ports import Placed
 from backedge.graphs.deployment import Deployment
-from backedge.graphs.ids import Attempt, Epoch, TaskId
-from backedge.graphs.rate import Rate
+from backedge.graphs.ids import Attempt, TaskId
 from backedge.recovery.protocol.reliable_line import LineEnd, Said
 from backedge.recovery.restore.plan import RestorePlan
-from backedge.recovery.stores.task_files import TaskFiles
 
 MESSAGES_MAX = 512
 STOP_TIMEOUT_S = 5.0
@@ -72,22 +62,12 @@ class Switchboard:
         self._unheard: set[str] = set()
         self._heard_by_s = 0.0
 
-    def begin(
-        self,
-        attempt: Attempt,
-        placed: Placed,
-        files: Mapping[TaskId, TaskFiles],
-        options: TaskOptions,
-        kills: tuple[Kill, ...],
-        processed: Mapping[TaskId, int],
-        restored: Epoch,
-        leader: Leader | None,
-        constants: Mapping[str, Any],
-        versions: cluster.Actor | None,
-        rates: Mapping[str, Rate | None],
-    ) -> None:
-        """Let all actors of a deployment take part in an attempt. `CrewError` if one cannot."""
-        deployment, parts = placed.deployment, placed.restores
+    def begin(self, to_all: Begin) -> None:
+        """Let all actors of a deployment take part in an attempt. `CrewError` if one cannot.
+
+        Each gets `to_all` with its own name and the addresses of its peers, and with what its own tasks restore.
+        """
+        attempt, deployment = to_all.attempt, to_all.deployment
         self.attempt = attempt
         self._links = {}
         self._orders = {}
@@ -107,31 +87,15 @@ class Switchboard:
         self._lines = {name: LineEnd() for name in arrivals}
         peers = _peers(deployment)
         of_actors: dict[str, dict[TaskId, RestorePlan | None]] = {}
-        for task, part in parts.items():
+        for task, part in to_all.restores.items():
             of_actors.setdefault(deployment.tasks[task].actor, {})[task] = part
         for name in arrivals:
             addresses = {SUPERVISOR: self._mailbox.address}
             addresses |= {peer: arrivals[peer].address for peer in peers.get(name, ())}
             restores = of_actors.get(name, {})
             read = {task for part in restores.values() if part is not None for task in part.tasks}
-            needed = {task: files[task] for task in read}
-            begin = Begin(
-                attempt,
-                name,
-                deployment,
-                restores,
-                addresses,
-                options,
-                needed,
-                kills,
-                processed,
-                restored,
-                placed.begun,
-                leader,
-                constants,
-                versions,
-                dict(rates),
-            )
+            files = {task: to_all.files[task] for task in read}
+            begin = replace(to_all, actor=name, restores=restores, addresses=addresses, files=files)
             self.crew.begin(name, begin)
         self._unheard = set(arrivals)
         self._heard_by_s = time.monotonic() + CONNECT_TIMEOUT_S
