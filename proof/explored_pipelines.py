@@ -108,7 +108,7 @@ class Ports(RunObserver[Any]):
     def _ignore(self, *_: Any) -> None:
         """Nothing happens here."""
 
-    drop = sweep = roll_back = restore = start = tell = compact = stop = _ignore
+    drop = sweep = roll_back = restore = start = tell = stop = _ignore
 
     def holds(self, manifest: Manifest) -> bool:
         """The runs never stop."""

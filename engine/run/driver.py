@@ -287,10 +287,8 @@ class RunDriver:
     def _carry_out(self, order: Order) -> Sequence[Order]:
         """Carry out one order. Returns the orders that follow from it."""
         match order:
-            case Trigger() | TellToEnd() | Complete() | Abort():
+            case Trigger() | TellToEnd() | Complete() | Abort() | Compact():
                 self.ports.actors.tell(order)
-            case Compact():
-                self.ports.actors.compact(order)
             case GivenUp(epoch, reason):
                 self.files = {name: kept for name, kept in self.files.items() if name[1] != epoch}
                 self.ports.observer.on_given_up(epoch, reason)

@@ -134,12 +134,8 @@ class ActorPool(Protocol[C_contra]):
         """Start all tasks of the attempt."""
         ...
 
-    def tell(self, order: Trigger | Abort | TellToEnd | Complete) -> None:
-        """Give an order to its task."""
-        ...
-
-    def compact(self, order: Compact) -> None:
-        """Compact the files of a task into one; then the driver's `on_compacted`."""
+    def tell(self, order: Trigger | Abort | TellToEnd | Complete | Compact) -> None:
+        """Give an order to its task. After `Compact`, call the driver's `on_compacted`."""
         ...
 
     def stop(self) -> None:

@@ -573,13 +573,9 @@ class Supervising(RunObserver[CutDescription]):
         for actor in self.actors.actors():
             self.actors.tell(actor, order)
 
-    def tell(self, order: Trigger | Abort | TellToEnd | Complete) -> None:
+    def tell(self, order: Trigger | Abort | TellToEnd | Complete | Compact) -> None:
         if isinstance(order, Trigger):
             self.figures.on_trigger(order, time.monotonic())
-        self.actors.tell(self.driver.deployment.tasks[order.task].actor, order)
-
-    def compact(self, order: Compact) -> None:
-        """Have the task's actor compact its files beside its other work."""
         self.actors.tell(self.driver.deployment.tasks[order.task].actor, order)
 
     def stop(self) -> None:

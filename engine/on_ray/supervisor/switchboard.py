@@ -156,10 +156,6 @@ class Switchboard:
         """The actors that have had time to report in this attempt but have not."""
         return sorted(self._unheard) if self._unheard and time.monotonic() > self._heard_by_s else []
 
-    def wake(self) -> None:
-        """End a `wait`, from any thread."""
-        self._mailbox.wake()
-
     def _on_over(self, actor: str, attempt: Any, outcome: Outcome) -> None:
         # Called from Ray's thread.
         self.overs.append((actor, attempt, outcome))

@@ -267,9 +267,6 @@ class WorldPorts(RunObserver[SimulatedCut]):
     def manifest(self, epoch: Epoch) -> SimulatedCut:
         return self.store.read_cut(epoch)
 
-    def compact(self, order: Compact) -> None:
-        self.compactions.append((self.supervisor.attempt, order))
-
     def drop(self, epoch: Epoch) -> None:
         """Remove a cut when the schedule says so."""
         self.removals.append(Removal(self.supervisor.attempt, DropCut(epoch)))
@@ -363,9 +360,11 @@ class WorldPorts(RunObserver[SimulatedCut]):
         for host in self.hosts.values():
             self.give(host, order)
 
-    def tell(self, order: Trigger | Abort | TellToEnd | Complete) -> None:
-        """Send an order to its task, if its process is there."""
-        if isinstance(order, Abort):
+    def tell(self, order: Trigger | Abort | TellToEnd | Complete | Compact) -> None:
+        """Send an order to its task, if its process is there. It compacts when the schedule says so."""
+        if isinstance(order, Compact):
+            self.compactions.append((self.supervisor.attempt, order))
+        elif isinstance(order, Abort):
             self.note(Aborted(self.supervisor.attempt, order.epoch))
             if order.task in self.hosts:
                 self.give(self.hosts[order.task], order, is_abort=True)
@@ -600,17 +599,17 @@ class SleepingSupervisor(RunObserver[SimulatedCut]):
     def start(self, order: StartTasks) -> None:
         """No task of its attempt starts: the processes are not there."""
 
-    def tell(self, order: Trigger | Abort | TellToEnd | Complete) -> None:
+    def tell(self, order: Trigger | Abort | TellToEnd | Complete | Compact) -> None:
         """Send an order to its task, if that is still of its attempt."""
+        if isinstance(order, Compact):
+            self.world.compactions.append((self.driver.supervisor.attempt, order))
+            return
         is_abort = isinstance(order, Abort)
         if is_abort:
             self.world.note(Aborted(self.driver.supervisor.attempt, order.epoch))
         host = self.world.hosts.get(order.task)
         if host is not None and host.attempt == self.attempt:
             self.world.give(host, order, is_abort=is_abort)
-
-    def compact(self, order: Compact) -> None:
-        self.world.compactions.append((self.driver.supervisor.attempt, order))
 
     def stop(self) -> None:
         """Its tasks may go on, as zombies do."""
