@@ -86,7 +86,7 @@ def test_output_that_no_attempt_can_remove_fails_the_run(monkeypatch: pytest.Mon
     def refuse(*_: object) -> int:
         raise OutputError("a record is damaged")
 
-    monkeypatch.setattr(world.services, "replace", refuse)
+    monkeypatch.setattr(world.services.store, "replace", refuse)
     world.apply(("replace", older, False))
     world.apply(("append",))
     assert "a record is damaged" in world.why_ended and starts(world)[1:] == [older]

@@ -19,7 +19,7 @@ from backedge.recovery.protocol.task import TaskCore
 from backedge.recovery.protocol.versions import Found, Name, Shelf, VersionDirectory
 from backedge.recovery.restore.outline import CutOutline
 from backedge.recovery.restore.plan import KeptState, MovedState, RestorePlan, RestorePlanning, plan_restore
-from backedge.recovery.restore.restore_task import CutFiles, MoveWhole, Reroute, take_back
+from backedge.recovery.restore.restore_task import CutFiles, take_back
 
 
 class LogNotReplayed(TaskCore):
@@ -32,11 +32,9 @@ class ReplayLostInNewSnapshot(TaskCore):
         return super()._is_logged(inbox, mode) and not inbox.id.restored
 
 
-def rest_behind_live_log(
-    plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
-) -> TaskRestore:
+def rest_behind_live_log(plan: RestorePlan, files: CutFiles, *others: Any) -> TaskRestore:
     """In a restored run a log is the restored rest, then the live part. Here it is read in the opposite order."""
-    restored = take_back(plan, files, deployment, reroute, move_whole)
+    restored = take_back(plan, files, *others)
     rests = {channel: len(log) for channel, log in files.logs(plan.task).items()} if plan.kept_logs else {}
     return replace(restored, logs=tuple(_turned(log, rests.get(log.channel, 0)) for log in restored.logs))
 
@@ -85,18 +83,14 @@ class _UnfilteredFiles:
         return self._files.state(task, operator)
 
 
-def restores_another_tasks_key_groups(
-    plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
-) -> TaskRestore:
+def restores_another_tasks_key_groups(plan: RestorePlan, files: CutFiles, *others: Any) -> TaskRestore:
     """Under another parallelism each task restores all key groups of the files that it reads."""
-    return take_back(plan, _UnfilteredFiles(files), deployment, reroute, move_whole)
+    return take_back(plan, _UnfilteredFiles(files), *others)
 
 
-def source_skips_a_record(
-    plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
-) -> TaskRestore:
+def source_skips_a_record(*given: Any) -> TaskRestore:
     """A source resumes after the record that it should send next."""
-    restored = take_back(plan, files, deployment, reroute, move_whole)
+    restored = take_back(*given)
     return replace(restored, operators=_shifted(restored.operators))
 
 

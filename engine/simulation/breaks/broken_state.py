@@ -23,7 +23,7 @@ from backedge.recovery.protocol.restored import TaskRestore
 from backedge.recovery.protocol.state_files import StateFiles
 from backedge.recovery.restore.outline import CutOutline
 from backedge.recovery.restore.plan import RestorePlan, plan_restore
-from backedge.recovery.restore.restore_task import CutFiles, MoveWhole, Reroute, take_back
+from backedge.recovery.restore.restore_task import take_back
 
 
 class SharedWhileEncoding(KeyedState):
@@ -36,11 +36,9 @@ class SharedWithTheReceiver(KeyedState):
         return record
 
 
-def delta_applied_twice(
-    plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
-) -> TaskRestore:
+def delta_applied_twice(*given: Any) -> TaskRestore:
     """The first delta is applied again behind the last one, and brings old values back."""
-    restored = take_back(plan, files, deployment, reroute, move_whole)
+    restored = take_back(*given)
     twice = {name: replace(s, deltas=(*s.deltas, *s.deltas[:1])) for name, s in restored.operators.items()}
     return replace(restored, operators=twice)
 

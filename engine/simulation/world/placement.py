@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from backedge.engine.run.ports import Placed
 from backedge.graphs.deployment import Deployment
@@ -11,24 +11,11 @@ from backedge.graphs.ids import TaskId
 from backedge.graphs.plan import Plan
 from backedge.recovery.protocol.protocol_errors import RescaleError
 from backedge.recovery.protocol.requests import Sizes
-from backedge.recovery.protocol.restored import TaskRestore
 from backedge.recovery.restore.outline import CutOutline
 from backedge.recovery.restore.plan import RestorePlan, fitting
-from backedge.recovery.restore.restore_task import CutFiles, MoveWhole, Reroute
 
-
-class PlanRestore(Protocol):
-    """Plans what each task restores from a cut, and from which files."""
-
-    def __call__(self, cut: CutOutline, deployment: Deployment, /) -> dict[TaskId, RestorePlan]: ...
-
-
-class TakeBack(Protocol):
-    """Reads what a task restores."""
-
-    def __call__(
-        self, plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole, /
-    ) -> TaskRestore: ...
+PlanRestore = Callable[[CutOutline, Deployment], dict[TaskId, RestorePlan]]
+"""Plans what each task restores from a cut, and from which files."""
 
 
 class Placement:

@@ -15,7 +15,6 @@ from backedge.engine.batches.differences import differences
 from backedge.engine.io.files.file_errors import OutputError
 from backedge.engine.io.files.kept_output import KeptInMemory
 from backedge.engine.io.files.names import path_name
-from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.io.memory import ListStore, ListWriter, MemoryServices
 from backedge.engine.operators.services import commit_all
 from backedge.graphs.ids import Attempt, TaskId
@@ -87,10 +86,6 @@ class SimulatedServices(MemoryServices):
         for name, sink in self._rehearsed.items():
             if sink is not None:
                 sink.roll_back(self._place(name), sweep)
-
-    def replace(self, later: LaterOutput, transactions_max: int | None = None) -> int:
-        """Remove what was prepared or published after a cut, or the first of it; return how many transactions."""
-        return self.store.replace(later, transactions_max)
 
     def wrongly_published(self) -> str | None:
         """Records that a rehearsed sink has published without a commit, or has not published despite one."""

@@ -287,8 +287,7 @@ class World(WorldPorts):
     def _do_append(self) -> None:
         self.driver.advance()
 
-    def _do_read_chain(self) -> None:
-        self.driver.advance()
+    _do_read_chain = _do_append
 
     def _do_fail_append(self) -> None:
         self._advance_with(CreateFault.FAILS)

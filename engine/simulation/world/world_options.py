@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from backedge.engine.operators.runtime import TaskRuntime
 from backedge.engine.run.driver import RunDriver, StoreRetries
-from backedge.engine.simulation.world.placement import PlanRestore, TakeBack
+from backedge.engine.simulation.world.placement import PlanRestore
 from backedge.engine.simulation.world.simulated_store import SimulatedStore
 from backedge.engine.simulation.world.simulated_versions import SimulatedDirectory, SimulatedShelf
 from backedge.engine.state.compaction import put_together
@@ -23,20 +23,13 @@ from backedge.recovery.protocol.coordinator import Coordinator
 from backedge.recovery.protocol.pipelines import THE_JOB, Pipeline
 from backedge.recovery.protocol.reliable_line import LineEnd
 from backedge.recovery.protocol.restarts import RestartOptions
+from backedge.recovery.protocol.restored import TaskRestore
 from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from backedge.recovery.protocol.supervisor import Supervisor
 from backedge.recovery.protocol.task import TaskCore
 from backedge.recovery.protocol.versions import Shelf, VersionDirectory
 from backedge.recovery.restore.plan import plan_restore
 from backedge.recovery.restore.restore_task import take_back
-
-
-class PutTogether(Protocol):
-    """Puts the layers of a state into one."""
-
-    def __call__(
-        self, states: Mapping[str, OperatorState], *, is_delta: bool = False
-    ) -> tuple[dict[str, OperatorState], int]: ...
 
 
 @dataclass
@@ -52,8 +45,8 @@ class Parts:
     runtime: Callable[..., Any] = TaskRuntime
     driver: type[TaskDriver] = TaskDriver
     plan_restore: PlanRestore = plan_restore
-    take_back: TakeBack = take_back
-    put_together: PutTogether = put_together
+    take_back: Callable[..., TaskRestore] = take_back
+    put_together: Callable[..., tuple[dict[str, OperatorState], int]] = put_together
     supervisor: type[Supervisor] = Supervisor
     run_driver: type[RunDriver] = RunDriver
     line_end: type[LineEnd] = LineEnd

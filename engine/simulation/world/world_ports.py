@@ -282,7 +282,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
     def replace(self, later: LaterOutput) -> None:
         """Remove output that was published after a cut. It may fail in the middle."""
         fails, self.replacing_fails = self.replacing_fails, False
-        self.counts["replaced_transactions"] += self.services.replace(later, 1 if fails else None)
+        self.counts["replaced_transactions"] += self.services.store.replace(later, 1 if fails else None)
         if fails:
             self.counts["replacing_failed"] += 1
             raise OSError(errno.EIO, "the disk has failed")
