@@ -284,7 +284,7 @@ class Places:
     def _apply(self, host: Host, event: Happening) -> None:
         match event:
             case ("credit", channel, credit):
-                self.scene.counts["late_credit"] += not host.driver.on_credit(channel, credit)
+                self.scene.counts["late_credit"] += not host.driver.outputs[channel].on_credit(credit)
                 return
             case ("repeat_credit", channel):
                 host.driver.arrivals[channel].repeat_credit(self.scene.now_ms)

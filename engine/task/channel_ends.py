@@ -66,11 +66,14 @@ class LocalChannel:
     - send: puts an item into the queue. records: the number sent in this attempt.
     """
 
-    __slots__ = ("_arrivals", "id", "is_local", "records", "send")
+    __slots__ = ("_arrivals", "id", "records", "send")
+
+    is_local = True
+    bytes_waiting = 0
+    """Nothing waits at this end."""
 
     def __init__(self, channel: Channel, send: SendItem, arrivals: Arrivals) -> None:
         self.id = channel.id
-        self.is_local = True
         self.records = 0
         self.send = send
         self._arrivals = arrivals
@@ -97,16 +100,9 @@ class LocalChannel:
 
     @property
     def window(self) -> int:
-        """The window, which is the receiver's."""
         return self._arrivals.window
 
-    @property
-    def bytes_waiting(self) -> int:
-        """Nothing waits at this end."""
-        return 0
-
     def records_waiting(self) -> int:
-        """Nothing waits at this end."""
         return 0
 
     def on_credit(self, credit: Credit) -> bool:
@@ -121,12 +117,13 @@ class RemoteChannel(Allowance):
     - bytes_waiting: the size of what waits at this end; only a back edge has any.
     """
 
-    __slots__ = ("_send", "bytes_waiting", "half_window", "id", "is_local", "records")
+    __slots__ = ("_send", "bytes_waiting", "half_window", "id", "records")
+
+    is_local = False
 
     def __init__(self, channel: Channel, send: SendItem, window: int, half_window: int = FIRST_RECORDS_MAX) -> None:
         super().__init__(window)
         self.id = channel.id
-        self.is_local = False
         self.records = 0
         self.bytes_waiting = 0
         self.half_window = half_window
@@ -293,8 +290,7 @@ class Arrivals(Grant):
         self.bytes_waiting += size
         if self._consumption is None and self._tell is not None:
             self.consumed += size
-            if self.is_due():
-                self._tell(self.say())
+            self.tell_if_due()
 
     def on_consumed(self, seq: int, now_ns: int, free_ns: int) -> None:
         """All batches up to number `seq` have been taken; until `free_ns` none could be taken."""

@@ -44,7 +44,7 @@ from backedge.graphs.ids import Attempt, ChannelId, Epoch
 from backedge.graphs.plan import Plan
 from backedge.recovery.protocol import effects as core_effects
 from backedge.recovery.protocol.channels import Stored
-from backedge.recovery.protocol.credit import Credit, Room
+from backedge.recovery.protocol.credit import Room
 from backedge.recovery.protocol.effects import Effect, Remaining, Stage
 from backedge.recovery.protocol.messages import Barrier, Data, Item
 from backedge.recovery.protocol.orders import Abort, Complete, Order, TellToEnd, Trigger
@@ -181,10 +181,6 @@ class TaskDriver:
         # A window starts with one record; the receiver reports how much more it has time for.
         return self.remote_class(channel, send, window=1)
 
-    def on_credit(self, channel: ChannelId, credit: Credit) -> bool:
-        """The receiver of an output channel has sent credit; return whether it was new."""
-        return self.outputs[channel].on_credit(credit)
-
     def repeat_credit(self, now_ms: int) -> None:
         """Send credit to the senders again, in case it was lost."""
         for arrivals in self.arrivals.values():
@@ -204,14 +200,14 @@ class TaskDriver:
             arrivals = self.arrivals.get(channel)
             if arrivals is None:
                 raise ProtocolError(f"task {self.id} has no input channel {channel}")
-            kept = self._stored(item.payload) if arrivals.is_to_spill() else None
+            kept = None
+            if arrivals.is_to_spill():
+                payload = item.payload
+                kept = self.ports.spill.store(payload if isinstance(payload, bytes) else encode(payload))
             effects = core.receive(channel, attempt, item, kept)
             arrivals.on_received(item.payload, clock.turn_ns)
             if effects:
                 self.carry_out(effects)
-
-    def _stored(self, payload: Any) -> Stored:
-        return self.ports.spill.store(payload if isinstance(payload, bytes) else encode(payload))
 
     # -- a turn --------------------------------------------------------------------------------------------------
 
@@ -456,16 +452,10 @@ class TaskDriver:
     def readable(self) -> int:
         """How many records may be read until a channel is full, if the same share of them goes there as before."""
         read = self.runtime.records_read - self._read_before
-        return (
-            min(
-                (out.room_records() * read // out.records if out.records else read for out in self.bounded),
-                default=UNBOUNDED,
-            )
-            or 1
-        )
+        room = (out.room_records() * read // out.records if out.records else read for out in self.bounded)
+        return min(room, default=UNBOUNDED) or 1
 
     def fire_timers(self) -> None:
-        """Fire the timers that are due."""
         now_ms = self.ports.clock.now_ms
         self.ports.observer.on_run(self.id, "timer", None, None, now_ms)
         emitted = self.runtime.fire_timers(now_ms)
@@ -541,7 +531,7 @@ class TaskDriver:
                 self.outputs[channel].send(item)
             case core_effects.Capture(epoch, base):
                 capture = self.runtime.capture(epoch or LAST_STATE, core.attempt, base)
-                self.snapshots.captured(epoch, capture)
+                self.snapshots.captures[epoch] = capture
                 ports.observer.on_captured(self.id, epoch)
                 names = tuple(t.name for t in self.runtime.transactions)
                 core.on_captured(epoch, names, capture.base, capture.keys)

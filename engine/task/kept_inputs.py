@@ -209,69 +209,53 @@ class KeepingRuntime(TaskRuntime):
         super().__init__(*arguments, **options)
         self._journal = journal
 
-    def _emits(self, run: Callable[[], Emitted], what: str, *arguments: Any) -> Emitted:
+    def _kept(self, run: Callable[[], Any], what: str, *arguments: Any, emits: bool = True) -> Any:
         self._journal.begin(what, arguments)
         try:
-            emitted = run()
+            came = run()
         except TaskError as error:
             self._journal.fail(error)
             raise
-        self._journal.end(emitted)
-        return emitted
-
-    def _returns(self, run: Callable[[], Any], what: str, *arguments: Any) -> Any:
-        self._journal.begin(what, arguments)
-        try:
-            result = run()
-        except TaskError as error:
-            self._journal.fail(error)
-            raise
-        self._journal.end([], result)
-        return result
+        if emits:
+            self._journal.end(came)
+        else:
+            self._journal.end([], came)
+        return came
 
     def produce(self, records_max: int, now_ms: int) -> Emitted:
-        """Read, and run the operators chained to the source."""
-        return self._emits(partial(super().produce, records_max, now_ms), "produce", records_max, now_ms)
+        return self._kept(partial(super().produce, records_max, now_ms), "produce", records_max, now_ms)
 
     def process(self, channel: Channel, batch: Batch, now_ms: int) -> Emitted:
-        """Run the chain on a batch."""
         run = partial(super().process, channel, batch, now_ms)
-        return self._emits(run, "process", channel.id.edge, batch, now_ms)
+        return self._kept(run, "process", channel.id.edge, batch, now_ms)
 
     def fire_timers(self, now_ms: int) -> Emitted:
-        """Call the hooks that are due."""
-        return self._emits(partial(super().fire_timers, now_ms), "timers", now_ms)
+        return self._kept(partial(super().fire_timers, now_ms), "timers", now_ms)
 
     def on_answer(self, call_id: int, result: Any, error: BaseException | None = None) -> Emitted:
         """A call has an answer. Of an error only the text is kept, because it need not pickle."""
         operator, place = self.place_of_call(call_id)
         run = partial(super().on_answer, call_id, result, error)
-        return self._emits(run, "answer", operator, place, result, None if error is None else describe(error))
+        return self._kept(run, "answer", operator, place, result, None if error is None else describe(error))
 
     def on_round_end(self, path: tuple[int, ...], now_ms: int) -> Emitted:
-        """Run the hooks at the end of a round."""
-        return self._emits(partial(super().on_round_end, path, now_ms), "round_end", path, now_ms)
+        return self._kept(partial(super().on_round_end, path, now_ms), "round_end", path, now_ms)
 
     def take_contributions(self, iteration: str) -> Any | None:
-        """The measure of what was sent back."""
-        return self._returns(partial(super().take_contributions, iteration), "contributions", iteration)
+        return self._kept(partial(super().take_contributions, iteration), "contributions", iteration, emits=False)
 
     def decide(self, path: tuple[int, ...], contributions: Mapping[TaskId, Any]) -> bool:
-        """Whether there is another round."""
         plain = {tuple(task): value for task, value in contributions.items()}
-        return self._returns(partial(super().decide, path, contributions), "decide", path, plain)
+        return self._kept(partial(super().decide, path, contributions), "decide", path, plain, emits=False)
 
     def release_round(self) -> Emitted:
-        """Send what was gathered into the body."""
-        return self._emits(super().release_round, "release_round")
+        return self._kept(super().release_round, "release_round")
 
     def release_result(self) -> Emitted:
-        """Send what was gathered out of the iteration."""
-        return self._emits(super().release_result, "release_result")
+        return self._kept(super().release_result, "release_result")
 
     def end(self, now_ms: int) -> Emitted:
-        """Run the end hooks."""
-        return self._emits(partial(super().end, now_ms), "end", now_ms)
+        return self._kept(partial(super().end, now_ms), "end", now_ms)
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> Capture:
         """Capture the state: a replay may begin here."""
@@ -294,15 +278,12 @@ class KeepingServices(Services):
         self._journal = journal
 
     def reader(self, operator: Operator, index: int, parallelism: int, positions: Mapping[str, Any] | None) -> Reader:
-        """The reader of a source task."""
         return _KeepingReader(self._services.reader(operator, index, parallelism, positions), self._journal)
 
     def finder(self, operator: Operator, readers: str) -> Finder:
-        """What finds the splits of a source."""
         return self._services.finder(operator, readers)
 
     def writer(self, operator: Operator, task: TaskId) -> SinkWriter:
-        """The writer of a sink task."""
         return _KeepingWriter(self._services.writer(operator, task), operator.name, self._journal)
 
 

@@ -120,7 +120,6 @@ class RoundsSeen:
         self._counts: dict[int, int] = {}
 
     def note(self, batch: Batch) -> None:
-        """Count a batch."""
         hops = batch.hops
         if isinstance(hops, int):
             self._add(hops, len(batch))

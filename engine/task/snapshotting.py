@@ -52,7 +52,7 @@ class SnapshotParts(Struct, frozen=True):
 class Snapshotting:
     """Open captures of one task, by epoch. The key None stands for the task's last state.
 
-    - captures: captures that are not written yet. encoded: the epochs of those that are encoded.
+    - captures: those that are not written yet. encoded: the epochs of those that are encoded.
     - records: the core's part of each snapshot and the task's last epoch, from the sealing of the log until the
       snapshot goes to the writer.
     - files: the writer's result for each snapshot that is written but not acknowledged; that of the last state stays.
@@ -69,16 +69,11 @@ class Snapshotting:
         self.files: dict[Epoch | None, Any] = {}
         self.pieces = 0
 
-    def captured(self, epoch: Epoch | None, capture: Capture) -> None:
-        """Add a capture."""
-        self.captures[epoch] = capture
-
     def to_encode(self) -> list[Epoch | None]:
         """Epochs of the captures that are not encoded yet, oldest first."""
         return [epoch for epoch in self.captures if epoch not in self.encoded]
 
     def has_to_encode(self) -> bool:
-        """Whether any capture is not encoded yet."""
         return len(self.captures) > len(self.encoded)
 
     def encode_piece(self, epoch: Epoch | None, entries_max: int) -> bool:
@@ -133,11 +128,5 @@ class Snapshotting:
 
 def _loaded(record: InputRecord) -> InputRecord:
     """Load the batches of a log into memory."""
-    if not any(isinstance(entry.payload, Stored) for entry in record.log):
-        return record
-    log = (entry._replace(payload=_bytes(entry.payload)) for entry in record.log)
+    log = (e._replace(payload=e.payload.load()) if isinstance(e.payload, Stored) else e for e in record.log)
     return replace(record, log=tuple(log))
-
-
-def _bytes(payload: bytes | Stored) -> bytes:
-    return payload.load() if isinstance(payload, Stored) else payload

@@ -336,7 +336,7 @@ def test_what_is_encoded_is_dropped_when_it_is_written():
     writer: Any = SimpleNamespace(write=lambda attempt, epoch, task, parts: written.append(parts()))
     snapshots = Snapshotting(TaskId("task", 0), Attempt(1), writer)
     capture = Capture({"op": OperatorCapture(pending=[(1, 0)])})
-    snapshots.captured(Epoch(1), capture)
+    snapshots.captures[Epoch(1)] = capture
     assert snapshots.encode_piece(Epoch(1), 10)
     snapshots.write(Epoch(1), TaskRecord((), (), False, None), Epoch(1))
     assert written[0].operators["op"].pending and capture.states

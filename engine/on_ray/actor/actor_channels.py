@@ -85,7 +85,7 @@ class ActorChannels:
 
     def on_credit(self, index: int, number: int, payload: bytes) -> None:
         channel = self._channels[index].id
-        self._drivers[channel.sender].on_credit(channel, unpack_credit(number, payload))
+        self._drivers[channel.sender].outputs[channel].on_credit(unpack_credit(number, payload))
 
     def deliver(self) -> None:
         """Let the tasks of this actor receive each other's messages."""

@@ -47,7 +47,7 @@ class WindowedWorld(LinedWorld):
         credit, host = self.credits[channel].pop(place), self.hosts.get(channel.sender)
         if host is None or not host.is_started or host.attempt != self.credits_of:
             return
-        self.counts["late_credit"] += not host.driver.on_credit(channel, credit)
+        self.counts["late_credit"] += not host.driver.outputs[channel].on_credit(credit)
         host.offers = None
 
     def windows(self) -> dict[ChannelId, Arrivals]:
