@@ -136,11 +136,6 @@ class RunSpec:
         )
 
     @property
-    def anew(self) -> bool:
-        """Whether an existing run of this name is refused instead of resumed."""
-        return self.run.resume == "never"
-
-    @property
     def silence_ms(self) -> int:
         """Milliseconds without a report after which an actor counts as silent."""
         return int(self.run.silence_timeout * 1000)

@@ -97,7 +97,7 @@ class Background:
         self.done: deque[Done] = deque()
         journal = None if store is None else store.answers
         self._job = secrets.token_hex(JOB_BYTES) if journal is None else journal.job_id
-        self._journal = JournalWriter(journal, attempt, self._finish)
+        self._journal = JournalWriter(journal, attempt, self.on_done)
         self._store = store
         self._wake = wake
         self._writer = ThreadPoolExecutor(1, "snapshots")
@@ -112,13 +112,13 @@ class Background:
     def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
         """Write a snapshot: in the loop with `write_due`, if the task's last one was quick."""
         if self._store is None:
-            self._finish(Written(task, epoch, None, None))
+            self.on_done(Written(task, epoch, None, None))
             return
         write = partial(self._write, self._store, attempt, epoch, task, snapshot)
         if epoch is not None and task in self._quick:
             self._due.append(write)
         else:
-            self._writer.submit(lambda: self._finish(write()))
+            self._writer.submit(lambda: self.on_done(write()))
 
     def write_due(self) -> None:
         """Write the snapshots that the loop writes itself. It looks at `done` afterwards, so nothing need wake it."""
@@ -166,7 +166,7 @@ class Background:
             pass  # retention may have dropped the files, or the disk may be full: a later cut tries again
         except Exception as error:  # noqa: BLE001  # a run does not need it
             compacted = Compacted(order.task, order.epoch, None, failure=describe(error))
-        self._finish(compacted)
+        self.on_done(compacted)
 
     def call(self, task: TaskId, call_id: int, call: Call) -> bool:
         """Make an external call; the answer arrives in `done`. A call that takes too long goes on, but is ignored.
@@ -200,15 +200,12 @@ class Background:
         answer = begin(call)
         return lambda: outcome.set_result(answer)
 
-    def on_answer(self, answer: Answered | Outlived) -> None:
-        """A call of this attempt, or of an earlier one, has its answer."""
-        self._finish(answer)
-
     def keep(self, task: TaskId, answers: Sequence[KeptAnswer]) -> None:
         """Write answers to the journal; `done` says when it has them."""
         self._journal.keep(Kept(task, answers))
 
-    def _finish(self, what: Done) -> None:
+    def on_done(self, what: Done) -> None:
+        """Something is done, in any thread: wake the loop, which looks at it."""
         if self._spans is not None and isinstance(what, Answered):
             self._spans.on_answer(what.task, what.call_id, what.error)
         if not self._is_closed:
@@ -249,7 +246,7 @@ async def _await(awaited: Awaited, call: Call, caller: Caller, answering: Corout
 
 def _pass_on(call: Call, caller: Caller, answer: Answer) -> None:
     if call.question is None:
-        caller.background.on_answer(Answered(caller.task, caller.call_id, *answer))
+        caller.background.on_done(Answered(caller.task, caller.call_id, *answer))
     else:
         _lasting.end(call, answer)
 
@@ -285,7 +282,7 @@ class LastingCalls:
             self._attempt = attempt
             unclaimed, self._unclaimed = self._unclaimed, []
         for answer in unclaimed:
-            attempt.on_answer(answer)
+            attempt.on_done(answer)
 
     def detach(self, attempt: Background) -> None:
         """An attempt is over."""
@@ -316,7 +313,7 @@ class LastingCalls:
             for done in list(caller.background.done):
                 if isinstance(done, Outlived) and done[:2] == asked:
                     # It may have failed, and is not kept then.
-                    caller.background.on_answer(Answered(caller.task, caller.call_id, done.result, done.error, asked))
+                    caller.background.on_done(Answered(caller.task, caller.call_id, done.result, done.error, asked))
                     return False
             is_new = asked not in self._running
             self._running[asked] = caller
@@ -341,9 +338,9 @@ class LastingCalls:
             # Not after this: `detach` looks for answers that an attempt has and has not looked at.
             caller = self._running.pop(asked, None)
             if caller is not None:
-                caller.background.on_answer(Answered(caller.task, caller.call_id, *answer, asked))
+                caller.background.on_done(Answered(caller.task, caller.call_id, *answer, asked))
             elif self._attempt is not None:
-                self._attempt.on_answer(Outlived(*asked, *answer))
+                self._attempt.on_done(Outlived(*asked, *answer))
             else:
                 self._unclaimed.append(Outlived(*asked, *answer))
         self._close_unused(asked)

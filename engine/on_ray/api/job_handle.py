@@ -445,7 +445,9 @@ class Job:
             if self.is_detached and not self._has_ended:
                 self._progress.say("the run is detached: Ctrl-C leaves it alone")
             while not self._is_over(LOOK_S):
-                self._show(self._look(all_lines=False))
+                story = self._look(all_lines=False)
+                self._tell(story)
+                self._progress.show(story)
                 for line in () if self._auditor is None else self._auditor.news():
                     self._progress.say(line)
             story = cast(Story, cluster.get(self._over))
@@ -453,7 +455,11 @@ class Job:
             if self._detached_as is None:
                 self.cancel()
             else:
-                self._progress.say(_left_alone(self._detached_as))
+                job = self._detached_as
+                self._progress.say(
+                    f"the run goes on without this process: follow it with `backedge attach {job}`, end it with a cut "
+                    f"by `backedge stop {job}`, or at once by `backedge cancel {job}`"
+                )
             raise
         except AuditFailedError:
             self.cancel()
@@ -486,10 +492,6 @@ class Job:
     def _note_audit(self, state: str) -> None:
         if self.result is not None and self._auditor is not None:
             self.result = replace(self.result, state=state, audit=self._auditor.summary())
-
-    def _show(self, story: Story) -> None:
-        self._tell(story)
-        self._progress.show(story)
 
     def _close(self, story: Story) -> RunResult:
         self._note(story)
@@ -528,13 +530,6 @@ def _epoch_of(reply: Reply) -> int:
     if reply.epoch is None:
         raise RuntimeError("the supervisor has answered a request for a cut without an epoch; please report this")
     return reply.epoch
-
-
-def _left_alone(job: str) -> str:
-    return (
-        f"the run goes on without this process: follow it with `backedge attach {job}`, end it with a cut by "
-        f"`backedge stop {job}`, or at once by `backedge cancel {job}`"
-    )
 
 
 def _continued(story: Story, earlier: Story) -> Story:

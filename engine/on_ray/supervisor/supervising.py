@@ -209,7 +209,7 @@ class Supervising(RunObserver[CutDescription]):
                 self._tell_end_of(self.earlier)
             else:
                 run = self.spec.run
-                driver.begin(Beginning(self.spec.resume_from, self.spec.anew, run.replace_output))
+                driver.begin(Beginning(self.spec.resume_from, run.resume == "never", run.replace_output))
                 while not driver.is_over:
                     self._turn()
         except REFUSALS as refusal:
@@ -674,16 +674,15 @@ class Supervising(RunObserver[CutDescription]):
             case RunEnding.FAILED:
                 self.story.finish("failed", RunFailedError(reason))
             case RunEnding.FENCED:
-                self.story.finish("failed", FencedError(self._fenced(reason)))
+                job, root = self.spec.options.job, self.spec.options.root
+                told = (
+                    f"job {job!r} is lost: {reason} in {root}: let that run finish, or end it and start this one again "
+                    'with resume="latest" (--resume latest); to run both, give each its own folders for its cuts and '
+                    "output"
+                )
+                self.story.finish("failed", FencedError(told))
             case _:
                 self.story.finish(ending.value)
-
-    def _fenced(self, reason: str) -> str:
-        job, root = self.spec.options.job, self.spec.options.root
-        return (
-            f"job {job!r} is lost: {reason} in {root}: let that run finish, or end it and start this one again with "
-            'resume="latest" (--resume latest); to run both, give each its own folders for its cuts and output'
-        )
 
 
 def _now_ms() -> int:

@@ -342,8 +342,10 @@ class Mailbox:
         """Note which frame of which link this is; return the number of its sender."""
         sender, number = unpack_link(data, start)
         if sender:
-            if number != self._heard.get(sender, 0) + 1:
-                self._on_gap(sender, number)
+            before = self._heard.get(sender, 0)
+            if number != before + 1:
+                story = f"frame {number} of actor number {sender} arrived after frame {before}"
+                self.lost.append(f"{story}: those between are lost")
             self._heard[sender] = number
         return sender
 
@@ -363,12 +365,6 @@ class Mailbox:
         else:
             message = data[header_start:payload_start], data[payload_start:end]
             found.append(_whole(message, self._rings[sender]) if kind == SHARED else message)
-
-    def _on_gap(self, sender: int, number: int) -> None:
-        before = self._heard.get(sender, 0)
-        self.lost.append(
-            f"frame {number} of actor number {sender} arrived after frame {before}: those between are lost"
-        )
 
     def flush(self) -> None:
         """Send what was posted on the links of this mailbox."""

@@ -468,7 +468,9 @@ class WorldPorts(RunObserver[SimulatedCut]):
                         self.take_over()
                         continue
                     self.driver.clean_up()
-                    self._go_on_after_stop()
+                    # Every process has ended, and another run continues from the last cut.
+                    self.counts["stops"] += 1
+                    self._begin_after_all_ended()
                 case RunEnding.FENCED:
                     self.is_fenced = True
                 case _:
@@ -479,18 +481,14 @@ class WorldPorts(RunObserver[SimulatedCut]):
         claimant = self.supervisor.chain.claimant
         if claimant in self.record.in_vain:
             self.driver.clean_up()
-            self.hosts.clear()
-            self.reports.clear()
-            self._begin_again()
+            self._begin_after_all_ended()
         elif claimant in self.record.asked and all(entry.claimant != claimant for _, entry in self.store.history):
             del self.record.asked[claimant]
             self._begin_again()
         else:
             self.failure = self.why_ended
 
-    def _go_on_after_stop(self) -> None:
-        """The run was stopped and every process has ended: another run continues from its last cut."""
-        self.counts["stops"] += 1
+    def _begin_after_all_ended(self) -> None:
         self.hosts.clear()
         self.reports.clear()
         self._begin_again()
