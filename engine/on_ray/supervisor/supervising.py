@@ -136,7 +136,6 @@ class Supervising(RunObserver[CutDescription]):
     - asking: lock of `asked` and `has_ended`, because requests come from any thread.
     - has_ended: whether the loop has ended, so that requests are answered at once.
     - earlier: the status that a former supervisor of this run has kept.
-    - heard_ms: time of each actor's last progress report in this attempt.
     - looks: open questions to silent actors about what they are doing.
     - status_kept_at_ms: when the status was kept last.
     - watchers, watched_at_ms: what passes the status on, and when it got the status last.
@@ -173,7 +172,6 @@ class Supervising(RunObserver[CutDescription]):
         self.asked: deque[Request | Limit] = deque()
         self.asking = threading.Lock()
         self.is_cancelled = False
-        self.heard_ms: dict[str, int] = {}
         self.silences = Silences(spec.silence_ms)
         self.looks: dict[str, Look] = {}
         self.earlier = self._earlier()
@@ -299,9 +297,14 @@ class Supervising(RunObserver[CutDescription]):
             driver.end(RunEnding.CANCELLED, "it was cancelled")
         while self.asked and not driver.is_over:
             self._accept(self.asked.popleft())
-        self._look_at_rescales()
-        if self._is_in_a_long_turn():
-            driver.on_records()
+        for request, error in self.rescaling.prepared(self.now_ms):
+            if error is None:
+                driver.ask(request)
+            else:
+                self._refuse(request, error, is_for_good=False)
+        self.rescaling.tidy(is_awaited=driver.requests.awaits_rescale)
+        if self.silences.longest_ms(self.now_ms) > LONG_TURN_MS:
+            driver.on_records()  # an actor must be busy with a single record
         driver.on_tick()
         if driver.runs:
             self.kills.strike_at_random(self.now_ms)
@@ -327,15 +330,6 @@ class Supervising(RunObserver[CutDescription]):
                 self._refuse(request, crowd, is_for_good=True)
         else:
             self.driver.ask(request)
-
-    def _look_at_rescales(self) -> None:
-        """Hand on the rescales whose processes are there, and refuse those without room."""
-        for request, error in self.rescaling.prepared(self.now_ms):
-            if error is None:
-                self.driver.ask(request)
-            else:
-                self._refuse(request, error, is_for_good=False)
-        self.rescaling.tidy(is_awaited=self.driver.requests.awaits_rescale)
 
     def _refuse(self, rescale: Request, error: str, *, is_for_good: bool) -> None:
         self.driver.requests.refuse(rescale, error, is_for_good=is_for_good)
@@ -365,11 +359,6 @@ class Supervising(RunObserver[CutDescription]):
                 self.driver.on_failure(self.driver.attempt, told)
                 return
             self.say(told)
-
-    def _is_in_a_long_turn(self) -> bool:
-        """Whether an actor's last progress report is so old that it must be busy with a single record."""
-        until_ms = self.now_ms - LONG_TURN_MS
-        return any(self.heard_ms.get(actor, until_ms) < until_ms for actor in self.actors.actors())
 
     # -- reports, outcomes, requests -----------------------------------------------------------------------------
 
@@ -409,7 +398,6 @@ class Supervising(RunObserver[CutDescription]):
                 self.story.stale += 1
 
     def _on_progress(self, actor: str, report: Progress | Outcome) -> None:
-        self.heard_ms[actor] = self.now_ms
         self.silences.on_heard(actor, self.now_ms)
         driver, attempt = self.driver, self.driver.attempt
         before = self.story.counts.get((attempt, actor))
@@ -629,7 +617,6 @@ class Supervising(RunObserver[CutDescription]):
 
     def on_running(self) -> None:
         """Record that all tasks have started; from now on strike planned faults."""
-        self.heard_ms = {}
         self.silences.begin(self.actors.actors(), self.now_ms)
         self.actors.crew.fill_spares()
         self.kills.recurring.on_running(self.now_ms)
