@@ -273,12 +273,12 @@ class Places:
                 for attempt, item in wire
             )
             reported = tuple(map(self._report, scene.reports))
-            credited = tuple((self.number_of_channel[channel], credit) for channel, credit in scene.credits)
+            credited = tuple((self.number_of_channel[channel], credit) for channel, credit in scene.sent_credits)
             files = tuple(sorted(scene.store.files.items(), key=_file_order))
         finally:
             scene.hosts.clear()
             scene.wires, scene.reports, scene.store.files = {}, [], {}
-            scene.credits = []
+            scene.sent_credits = []
         return Outcome(self.number(host, files), sent, reported, credited)
 
     def _apply(self, host: Host, event: Happening) -> None:
@@ -288,7 +288,7 @@ class Places:
                 return
             case ("repeat_credit", channel):
                 host.driver.arrivals[channel].repeat_credit(self.scene.now_ms)
-                self.scene.counts["credit_sent_again"] += bool(self.scene.credits)
+                self.scene.counts["credit_sent_again"] += bool(self.scene.sent_credits)
                 return
             case _:
                 pass

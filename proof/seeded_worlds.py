@@ -8,7 +8,6 @@ from dataclasses import replace
 from msgspec import structs
 
 from backedge.engine.run.driver import StoreRetries
-from backedge.engine.simulation.world.windows import WindowedWorld
 from backedge.engine.simulation.world.world import World
 from backedge.engine.simulation.world.world_options import Parts, WorldOptions
 from backedge.engine.state.keyed_state import KeyedState
@@ -20,6 +19,7 @@ from backedge.recovery.protocol.restarts import RestartOptions
 from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from backedge.recovery.protocol.state_files import COMPACTED_KEYS_MAX
 from proof.generated_flows import NAMES, Case, generate
+from proof.windows import WindowedWorld
 
 STEPS_SAFE = 3_000
 STEPS_LIVE = 20_000

@@ -85,16 +85,16 @@ def keep(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
 
 
 class ExploredWorld(World):
-    """A world whose tasks' credit waits in `credits` for the explorer to deliver it."""
+    """A world whose tasks' credit waits in `sent_credits` for the explorer to deliver it."""
 
     def __init__(self, *arguments: Any) -> None:
-        self.credits: list[tuple[ChannelId, Credit]] = []
+        self.sent_credits: list[tuple[ChannelId, Credit]] = []
         super().__init__(*arguments)
 
     def send_credit(self, attempt: Attempt, channel: ChannelId, credit: Credit) -> None:
         """Keep it, unless channels have no bounds."""
         if self.options.flow.credit_bytes is not None:
-            self.credits.append((channel, credit))
+            self.sent_credits.append((channel, credit))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from backedge.engine.simulation.world.fault_plan import FaultPlan, Outcome
 from backedge.engine.simulation.world.lossy_lines import LinedWorld
 from backedge.engine.simulation.world.requested_cuts import RequestedCuts
 from backedge.engine.simulation.world.simulated_store import CreateFault
-from backedge.engine.simulation.world.windows import WindowedWorld
 from backedge.engine.simulation.world.world import Happening, World
 from backedge.graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from backedge.recovery.protocol.chain_view import ChainView
@@ -382,8 +381,7 @@ class Faults:
         return True
 
     def _inject_lose_credit(self) -> bool:
-        world = self.world
-        waiting = [] if not isinstance(world, WindowedWorld) else [(c, w) for c, w in world.credits.items() if w]
+        waiting = [(channel, credits) for channel, credits in self.world.credits.items() if credits]
         if not waiting:
             return False
         channel, credits = self.rng.choice(waiting)
@@ -391,8 +389,7 @@ class Faults:
         return True
 
     def _inject_window(self) -> bool:
-        world = self.world
-        windows = world.windows() if isinstance(world, WindowedWorld) else {}
+        windows = self.world.windows()
         if not windows:
             return False
         self.apply(("window", self.rng.choice(sorted(windows)), self.rng.choice((1, 1, 300, 1_000))))

@@ -83,7 +83,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
     - hosts: the processes of the attempt. zombies: processes that were presumed dead and go on. dead: tasks whose death
       nobody has noticed yet. unrestored: tasks that are not restored yet.
     - begun: the numbers of tasks that the options of the run give it.
-    - wires, reports: items in transit, by channel, and reports in transit.
+    - wires, reports, credits: items in transit, by channel, reports, and credit, if channels have bounds.
     - removals, compactions: those that are ordered and not carried out yet. compaction_reports: those that are carried
       out and not reported yet. compacted: the list in which each compacted file takes a place.
     - bases: the cut since which each file holds what changed; None if it holds everything.
@@ -116,6 +116,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.dead: set[TaskId] = set()
         self.wires: dict[ChannelId, deque[tuple[Attempt, Item]]] = {}
         self.reports: list[tuple[Attempt, TaskId, Any]] = []
+        self.credits: dict[ChannelId, list[Credit]] = {}
         self.removals: list[Removal] = []
         self.compactions: list[tuple[Attempt, Compact]] = []
         self.compaction_reports: list[tuple[Attempt, Compact, int | None]] = []
@@ -189,6 +190,10 @@ class WorldPorts(RunObserver[SimulatedCut]):
 
     def send_credit(self, attempt: Attempt, channel: ChannelId, credit: Credit) -> None:
         """Ignore it: channels have no bounds here."""
+
+    def windows(self) -> dict[ChannelId, Arrivals]:
+        """The receiving ends whose windows a schedule may change."""
+        return {}
 
     def receiving_end(self, attempt: Attempt, channel: ChannelId) -> Arrivals | None:
         """The receiving end of a channel within an actor, if its receiver is there."""

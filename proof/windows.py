@@ -21,7 +21,6 @@ class WindowedWorld(LinedWorld):
 
     def __init__(self, *arguments: Any) -> None:
         self.credits_of: Attempt | None = None
-        self.credits: dict[ChannelId, list[Credit]] = {}
         super().__init__(*arguments)
 
     def restore(self, attempt: Attempt, placed: Placed, cut: SimulatedCut | None) -> None:
