@@ -124,7 +124,6 @@ class RunDriver:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended."""
         return self.ending is not None
 
     @property
@@ -134,7 +133,6 @@ class RunDriver:
 
     @property
     def restored_from(self) -> Epoch | None:
-        """The cut that the attempt restores."""
         return self.supervisor.restored_from
 
     @property
@@ -149,7 +147,6 @@ class RunDriver:
 
     @property
     def requests(self) -> Requests:
-        """The requests to the run."""
         return self.supervisor.requests
 
     def begin(self, asked: Beginning = AS_IT_ENDS) -> None:
@@ -217,7 +214,6 @@ class RunDriver:
             self.coordinator.on_hops(self.ports.clock.now_ms)
 
     def on_tick(self) -> None:
-        """Time has passed."""
         now_ms = self.ports.clock.now_ms
         if self.coordinator is not None:
             self.obey(self.coordinator.on_tick(now_ms))

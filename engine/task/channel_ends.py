@@ -282,7 +282,6 @@ class Arrivals(Grant):
         return self._waiting[0][1] if self._waiting else None
 
     def on_received(self, payload: Any, now_ns: int) -> None:
-        """A batch has arrived."""
         size = len(payload) if type(payload) is bytes else local_size(payload)
         if not self._waiting:
             self.since_ns = now_ns

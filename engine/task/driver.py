@@ -187,7 +187,6 @@ class TaskDriver:
             arrivals.repeat_credit(now_ms)
 
     def receive(self, channel: ChannelId, attempt: Attempt, item: Item) -> None:
-        """An item has arrived."""
         core, clock = self.core, self.ports.clock
         if type(item) is not Data:
             core.now_ms = clock.steady_ms
@@ -478,7 +477,6 @@ class TaskDriver:
         self.carry_out(self.core.start(busy=self._is_busy()))
 
     def obey(self, order: Order) -> None:
-        """Carry out an order of the coordinator."""
         match order:
             case Trigger(_, epoch, mode, patience_ms, base):
                 self.core.now_ms = self.ports.clock.steady_ms

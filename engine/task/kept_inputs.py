@@ -127,13 +127,11 @@ class Journal:
             self._leave(("raised", str(error)))
 
     def captured(self, epoch: Epoch) -> None:
-        """The task has captured its state."""
         self._add("cut", epoch)
         self._write()
         self.epoch, self.number, self.is_broken = epoch, 1, False
 
     def close(self) -> None:
-        """The task is over."""
         with _Breaking(self):
             self._leave(None)
         self._add("closed")

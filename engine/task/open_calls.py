@@ -46,7 +46,6 @@ class OpenCalls:
         return self._runtime.open_calls - min(len(self.written), self.most)
 
     def make_next(self) -> None:
-        """Make the calls that may be made now."""
         while len(self.running) < self.most and (call_id := self._runtime.next_call()) is not None:
             self.make(call_id)
 
@@ -67,12 +66,10 @@ class OpenCalls:
         self.restored.discard(call_id)
 
     def on_start(self) -> None:
-        """All tasks of the attempt are restored."""
         if unwritten := self._runtime.unwritten():
             self._ports.calls.keep(self._task, unwritten)
 
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
-        """A call has an answer."""
         self.running.discard(call_id)
         if self._runtime.has_answer(call_id):
             return  # the call of an earlier attempt has brought one, which is sent when the journal has it
@@ -84,7 +81,6 @@ class OpenCalls:
             self._send(call_id, result, error)
 
     def on_kept(self, answers: Iterable[KeptAnswer]) -> None:
-        """The journal has these answers."""
         for kept in answers:
             if (call_id := self._runtime.on_durable(kept)) is not None:
                 self._send_kept(call_id)

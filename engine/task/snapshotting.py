@@ -32,7 +32,6 @@ class SnapshotParts(Struct, frozen=True):
     record: TaskRecord
 
     def __call__(self) -> TaskSnapshot:
-        """Assemble the snapshot."""
         record, states = self.record, self.capture.states
         inputs = tuple(map(_loaded, record.inputs))
         return TaskSnapshot(

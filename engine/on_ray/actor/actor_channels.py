@@ -47,7 +47,6 @@ class ActorChannels:
         self._drivers: Mapping[TaskId, TaskDriver] = {}
 
     def connect(self, drivers: Mapping[TaskId, TaskDriver]) -> None:
-        """Connect the tasks of this actor."""
         self._drivers = drivers
         self.receiving = {
             index: partial(drivers[channel.id.receiver].receive, channel.id, self._attempt)

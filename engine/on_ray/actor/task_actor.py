@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TaskActor:
-    """A process that hosts tasks, or a spare that waits to replace one.
+    """A process that hosts tasks, or a spare that waits to replace one. `TaskHost` does what each method says.
 
     `supervisor`: the one that this process ends with, if that has not started it.
     """
@@ -33,21 +33,16 @@ class TaskActor:
         return self._label
 
     def arrive(self, meeting: Meeting) -> Arrival:
-        """Open the mailbox of the next attempt."""
         return self._host.arrive(meeting)
 
     def look(self) -> Doing:
-        """What this process is doing; called from another thread than the one that runs the tasks."""
         return self._host.look()
 
     def leave(self) -> None:
-        """Leave the attempt of a dead supervisor; called from another thread than the one that runs the tasks."""
         self._host.leave()
 
     def offer(self, attempt: Attempt, of: str, number: int) -> Any:
-        """Offer a version to a process of another host (`SharedVersions.offer`); None if the attempt is over."""
         return self._host.offer(attempt, of, number)
 
     def take_part(self, begin: Begin) -> Outcome:
-        """Run the tasks of one attempt until it is over."""
         return self._host.take_part(begin)

@@ -38,7 +38,6 @@ class TaskTurns:
         self._waiting: list[TaskDriver] = []
 
     def connect(self) -> None:
-        """All tasks are there: connect them."""
         self._reading = [driver for driver in self.drivers.values() if driver.runtime.reads]
         self._waiting = [driver for driver in self.drivers.values() if driver.waits]
         self._channels.connect(self.drivers)
@@ -103,7 +102,6 @@ class TaskTurns:
         return max(0, idle_ms)
 
     def count(self, counts: Counts) -> None:
-        """Note what the tasks have done so far."""
         drivers = self.drivers.values()
         counts.records = sum(driver.records for driver in drivers)
         counts.hops = sum(driver.hops for driver in drivers)
@@ -111,7 +109,6 @@ class TaskTurns:
         counts.in_loops = sum(arrivals.bytes_waiting for driver in drivers for arrivals in driver.looping)
 
     def remaining(self) -> tuple[TaskRemaining, ...]:
-        """What the tasks still have to do for open epochs."""
         return tuple(
             TaskRemaining(driver.id, epoch, left)
             for driver in self.drivers.values()

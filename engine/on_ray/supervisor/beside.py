@@ -24,7 +24,6 @@ class Beside:
         self._thread: Thread | None = None
 
     def do(self, work: Callable[[], None]) -> None:
-        """Do this later."""
         if self._thread is None:
             self._thread = Thread(target=self._do_all, name="beside", daemon=True)
             self._thread.start()

@@ -184,7 +184,6 @@ class Crew:
         return f"{actors} needs a machine with {needs.told()}: add one to the cluster, or ask for less at its operator"
 
     def begin(self, name: str, begin: Begin) -> None:
-        """Let an actor take part in an attempt."""
         future: Future[Outcome] = cluster.future(self._actors[name].take_part.remote(begin))
         self._taking_part[name] = future
         future.add_done_callback(lambda done: self._on_done(name, begin.attempt, done))
@@ -227,7 +226,6 @@ class Crew:
         return [name for name, future in self._taking_part.items() if not future.done() and name in self._actors]
 
     def random_member(self, chance: random.Random) -> str | None:
-        """A random actor that takes part."""
         names = sorted(self.taking_part())
         return chance.choice(names) if names else None
 
@@ -265,7 +263,6 @@ class Crew:
             process.close()
 
     def dismiss_all(self) -> None:
-        """End all actors."""
         for name in list(self._actors):
             self.dismiss(name)
         for spare in self._spares:

@@ -63,7 +63,6 @@ class WatchedProcess:
                 signal.pidfd_send_signal(self._fd, signal.SIGKILL)
 
     def close(self) -> None:
-        """Release the file descriptor."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -76,7 +76,6 @@ class JobSupervising:
 
     @property
     def story(self) -> Story:
-        """What the run has reported so far."""
         if len(self.pipelines) == 1:
             return self.pipelines[0].story
         story = united([pipeline.story for pipeline in self.pipelines])
@@ -122,7 +121,6 @@ class JobSupervising:
         return f"the flow has no source {source!r}; its sources are {', '.join(map(repr, sources))}"
 
     def cancel(self) -> None:
-        """End the run now."""
         for pipeline in self.pipelines:
             pipeline.is_cancelled = True
 

@@ -53,7 +53,6 @@ class KeptLines:
             return KeptLines(self.lines_max, self._first + known, self._lines[known:])
 
     def forget_before(self, number: int) -> None:
-        """Forget the lines before this number."""
         with self._lock:
             self._forget(min(number - self._first, len(self._lines)))
 

@@ -57,11 +57,9 @@ class Preparation(Struct):
     is_told: bool = False
 
     def missing(self) -> list[str]:
-        """The actors that have not started yet."""
         return [name for name, answer in self.answers.items() if not answer.done()]
 
     def dead(self) -> list[str]:
-        """The actors that have died meanwhile."""
         return [name for name, answer in self.answers.items() if answer.done() and answer.exception() is not None]
 
 

@@ -128,7 +128,6 @@ class RunFigures:
     def on_attempt(
         self, attempt: Attempt, deployment: Deployment, restored: Epoch | None, in_loops: int, now_s: float
     ) -> None:
-        """An attempt begins."""
         plan = deployment.plan
         with self._lock:
             self._attempt = attempt
@@ -187,7 +186,6 @@ class RunFigures:
     # -- tasks ---------------------------------------------------------------------------------------------------
 
     def on_loads(self, loads: Iterable[TaskLoad], now_s: float) -> None:
-        """Tasks of this attempt report what they do."""
         with self._lock:
             for load in loads:
                 before = self._paces.get(load.task)
@@ -195,12 +193,10 @@ class RunFigures:
                 self._paces[load.task] = pace
 
     def on_processed(self, records: int) -> None:
-        """Tasks have processed this many records more."""
         with self._lock:
             self._processed += records
 
     def on_ended(self, task: TaskId) -> None:
-        """A task has ended."""
         with self._lock:
             self._ended.add(task)
 
@@ -252,13 +248,11 @@ class RunFigures:
             known.slowest_ms = max(known.slowest_ms, total_ms)
 
     def on_given_up(self, epoch: Epoch, reason: str) -> None:
-        """An epoch will never be complete."""
         with self._lock:
             if (known := self._epochs.get(epoch)) is not None:
                 known.told = replace(known.told, state="given up", reason=reason)
 
     def on_cut(self, manifest: Manifest, files: Mapping[TaskId, TaskFiles | None], now_s: float) -> None:
-        """A cut is complete."""
         written = [of_task for of_task in files.values() if of_task is not None]
         logs: dict[str, LoopLog] = {}
         for log in (log for of_task in written for log in of_task.logs):

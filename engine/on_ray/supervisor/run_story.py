@@ -71,7 +71,6 @@ class Story(Struct):
         return self.told.lines
 
     def say(self, line: str) -> None:
-        """Report something that the user should know."""
         self.told.add([line])
 
     def on_progress(self, attempt: Attempt, actor: str, counts: Counts) -> bool:
@@ -81,7 +80,6 @@ class Story(Struct):
         return counts.hops > before.hops
 
     def on_kill(self, actor: str, pid: int, kill: Kill, where: str) -> None:
-        """A planned fault is happening."""
         self.down_s = self.down_s or time.monotonic()
         self.kills.append({"fault": str(kill), "actor": actor, "pid": pid, "signal": "SIGKILL"})
         self.say(f"kill {kill}: process {pid} of actor {actor} gets SIGKILL, at task {where}")
@@ -93,7 +91,6 @@ class Story(Struct):
         self.state = "recovering"
 
     def on_restart(self, reason: str) -> None:
-        """An attempt has failed."""
         self.restarts += 1
         self.down_s = self.down_s or time.monotonic()
         self.state = "recovering"
@@ -113,7 +110,6 @@ class Story(Struct):
             del self.rescales[-1]
 
     def on_attempt(self, attempt: Attempt, epoch: Epoch | None, in_logs: int) -> None:
-        """An attempt begins."""
         self._add_up()
         self.attempt = attempt
         if self.rescaled_s is not None and self.rescales[-1]["attempt"] is None:
@@ -161,7 +157,6 @@ class Story(Struct):
         self.say(f"rescaled at epoch {rescale['epoch']}, {changes}: no task ran for {gap_ms} ms")
 
     def on_cut(self, manifest: Manifest, files: Mapping[TaskId, Any]) -> None:
-        """A cut is complete."""
         self.last_epoch = manifest.epoch
         self.snapshots += 1
         batches = sum(getattr(of_task, "log_batches", 0) for of_task in files.values())

@@ -51,7 +51,6 @@ class Silences:
         self._due_ms = dict.fromkeys(self._heard_ms, now_ms + self.limit_ms)
 
     def on_heard(self, actor: str, now_ms: int) -> None:
-        """The actor has reported."""
         if actor in self._heard_ms:
             self._heard_ms[actor] = now_ms
             self._due_ms[actor] = now_ms + self.limit_ms

@@ -47,7 +47,7 @@ class About(Struct, frozen=True):
 class SupervisorActor:
     """One run, pickled by the driver as a `RunSpec` of each pipeline, in pieces.
 
-    `held` are the constants of a run without cuts.
+    `held` are the constants of a run without cuts. What is asked of the run, `JobSupervising` answers.
     """
 
     def __init_subclass__(cls) -> None:
@@ -102,11 +102,9 @@ class SupervisorActor:
         return self._end.result()
 
     def look(self, told_from: int, printed_from: int) -> Story:
-        """The progress of the run, with the lines that the driver does not have yet (`JobSupervising.look`)."""
         return self._supervising.look(told_from, printed_from)
 
     def status(self) -> RunStatus:
-        """What is known about the run: its tasks, channels, loops, epochs and failures."""
         return self._supervising.status()
 
     def ask(
@@ -120,13 +118,10 @@ class SupervisorActor:
         return self._supervising.ask(request_id, kind, name, parallelism)
 
     def versions(self, question: Question, attempt: Attempt, name: Name, *arguments: Any) -> Any:
-        """Answer a process that publishes or reads a version (`VersionDirectories.ask`)."""
         return self._supervising.versions(question, attempt, name, arguments)
 
     def limit(self, source: str, rate: Rate | None) -> str | None:
-        """Change the rate of a source (`JobSupervising.limit`)."""
         return self._supervising.limit(source, rate)
 
     def cancel(self) -> None:
-        """End the run now."""
         self._supervising.cancel()

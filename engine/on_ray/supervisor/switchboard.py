@@ -105,7 +105,6 @@ class Switchboard:
         return Mailbox(place, host, keys, self._folder.path, stays_awake=False)
 
     def all_are_connected(self) -> None:
-        """All actors are connected."""
         self._folder.remove()
 
     def actors(self) -> list[str]:
@@ -184,7 +183,6 @@ class Switchboard:
                 yield actor, outcome
 
     def close(self) -> None:
-        """End all actors."""
         self.crew.dismiss_all()
         self._mailbox.close()
         self._folder.remove()

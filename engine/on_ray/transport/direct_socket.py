@@ -158,5 +158,4 @@ class FrameReader:
         return frames
 
     def close(self) -> None:
-        """Read nothing more."""
         self._socket.close()

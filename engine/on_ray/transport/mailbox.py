@@ -90,7 +90,6 @@ class Address(Struct, frozen=True):
 
     @property
     def direct(self) -> str:
-        """The path of the direct socket."""
         return f"{self.local.removeprefix('ipc://')}.direct"
 
 
@@ -431,7 +430,6 @@ class _Watch:
         return self._lost_at_s is not None and time.monotonic() - self._lost_at_s >= self._grace_s
 
     def close(self) -> None:
-        """Stop watching."""
         self._monitor.close(0)
 
 
@@ -472,7 +470,6 @@ class _ZmqWay:
         return self._watch is not None and self._watch.is_silent()
 
     def close(self, linger_ms: int) -> None:
-        """Stop sending, and watching."""
         if self._monitor is not None:
             self._socket.disable_monitor()
             self._monitor.close(0)

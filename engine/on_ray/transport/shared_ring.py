@@ -40,7 +40,6 @@ class _Memory:
         self.words = memoryview(self.mapped)[:_HEAD_BYTES].cast("Q")
 
     def close(self) -> None:
-        """Unmap the memory."""
         self.words.release()
         self.mapped.close()
 

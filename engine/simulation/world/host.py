@@ -184,7 +184,6 @@ class Host(Observer):
         return unwritten
 
     def store_snapshot(self, epoch: Epoch | None) -> None:
-        """Make a snapshot durable."""
         self.around.store_file(self.attempt, epoch, self.writes.pop(epoch)())
         self.driver.on_written(epoch, None, None)
 

@@ -53,7 +53,6 @@ class LinedWorld(World):
     # -- orders --------------------------------------------------------------------------------------------------
 
     def give(self, host: Host, order: Order, *, is_abort: bool = False) -> None:
-        """Send an order to a process, on its line."""
         host.offers = None
         end = self._end(self.near, Line(host.attempt, host.id, is_abort))
         wire = host.aborts if is_abort else host.orders

@@ -47,7 +47,6 @@ class RequestedCuts:
         return self._ask(RequestKind.STOP, mode)
 
     def _ask(self, kind: RequestKind, mode: Mode) -> bool:
-        """Make a request, whatever the run is doing."""
         world = self.world
         must_complete = mode is Mode.BETWEEN_ROUNDS and world.coordinator is not None and self._is_all_in_rounds()
         id = f"{kind.value}-{world.counts['requests']}"

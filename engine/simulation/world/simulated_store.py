@@ -180,7 +180,6 @@ class SimulatedStore:
         )
 
     def write(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> None:
-        """Make a snapshot durable."""
         self.files[FileId(attempt, epoch, snapshot.task)] = snapshot
 
     def discard(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
@@ -206,7 +205,6 @@ class SimulatedStore:
             del self.files[name]
 
     def sweep(self, sweep: Sweep) -> None:
-        """Remove the files that a sweep removes."""
         self.files = {name: file for name, file in self.files.items() if not sweep.removes_file(name)}
 
     def named(self) -> frozenset[FileId]:
