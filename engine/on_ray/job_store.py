@@ -67,15 +67,12 @@ class ChainInMemory:
         return True
 
     def manifest(self, epoch: Epoch) -> CutDescription:
-        """There are none."""
         raise LookupError(f"epoch {epoch} is not stored: this run keeps no snapshots")
 
     def files(self, cut: CutDescription) -> CutFiles:
-        """There are none."""
         raise LookupError(f"epoch {cut.epoch} is not stored: this run keeps no snapshots")
 
     def on_compacted(self, files: TaskFiles) -> None:
-        """There are none, because there are no files."""
         raise LookupError(f"task {files.task} has written files: this run keeps no snapshots")
 
     def drop(self, epoch: Epoch) -> None:
@@ -86,7 +83,10 @@ class ChainInMemory:
 
 
 class ChainInFolder:
-    """Chain and cuts in a folder. `constants` are the files of the run's constants, `dropped` what it gave up."""
+    """Chain and cuts in a folder. `constants` are the files of the run's constants, `dropped` what it gave up.
+
+    `CutStore` explains the methods that it takes over unchanged.
+    """
 
     def __init__(
         self,
@@ -96,6 +96,8 @@ class ChainInFolder:
         dropped: frozenset[str] = frozenset(),
     ) -> None:
         self._store = store
+        self.keep_status, self.kept_status = store.keep_status, store.kept_status
+        self.chain, self.manifest, self.on_compacted = store.numbered, store.manifest_of, store.on_compacted
         self._constants = constants
         self._dropped = dropped
         self._clock_s = clock_s
@@ -106,33 +108,15 @@ class ChainInFolder:
         """Store a description of the graph, for readers of the cuts."""
         self._store.describe_graph(plan.hash, describe_plan(plan))
 
-    def keep_status(self, status: RunStatus) -> None:
-        """Keep what is known about the run, for those who look at it later."""
-        self._store.keep_status(status)
-
-    def kept_status(self) -> RunStatus | None:
-        return self._store.kept_status()
-
-    def chain(self) -> list[Numbered]:
-        return self._store.numbered()
-
     def create(self, number: int, entry: Entry, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
         """Create an entry, in which `files` describes those of a cut; return False if its number is taken."""
         if not isinstance(entry, Manifest):
             return self._store.create(number, entry)
         return self._store.create(number, entry, files, deployment, self._constants, self._dropped)
 
-    def manifest(self, epoch: Epoch) -> CutDescription:
-        """The verified content of a complete cut's manifest."""
-        return self._store.manifest_of(epoch)
-
     def files(self, cut: CutDescription) -> CutFiles:
         """The files of its tasks, read part by part."""
         return self._store.files_of(cut.tasks)
-
-    def on_compacted(self, files: TaskFiles) -> None:
-        """A compaction has written these files: a later manifest may name them."""
-        self._store.on_compacted(files)
 
     def drop(self, epoch: Epoch) -> None:
         """Remove a cut that retention no longer keeps."""
