@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from backedge.engine.batches.batch import Batch
 from backedge.graphs.hops import Digit
 from backedge.graphs.ids import ChannelId, TaskId
-from backedge.recovery.stores.run_status import CountedStatus
+from backedge.recovery.stores.run_status import CountedStatus, TaskStatus
 
 if TYPE_CHECKING:
     from backedge.engine.task.driver import TaskDriver
@@ -47,29 +47,21 @@ class OutputLoad(NamedTuple):
 
 
 class TaskLoad(NamedTuple):
-    """One task in this attempt. Times are in nanoseconds since the attempt began here.
+    """One task in this attempt.
 
+    - status: what it has done since the attempt began here, `seconds` ago.
     - rounds: how often the records that came round since the last report had gone round, by loop (`RoundsSeen`).
     - round: for a task within an iteration, the round that it is in, such as "3", or "3.0" in an inner one.
-    - hops: how many of the records taken came round a loop. bytes_in: the size of the batches received.
-    - calls_running, calls_waiting: the calls without an answer, and those that wait for their turn.
     - counted: what process classes have counted, by operator.
     """
 
     task: TaskId
-    records_in: int
-    records_out: int
-    busy_ns: int
-    held_ns: int
-    total_ns: int
+    status: TaskStatus
+    seconds: float
     rounds: dict[str, dict[int, int]]
     round: str
     inputs: tuple[InputLoad, ...]
     outputs: tuple[OutputLoad, ...]
-    hops: int
-    bytes_in: int
-    calls_running: int
-    calls_waiting: int
     counted: dict[str, CountedStatus] = {}  # noqa: RUF012  # a field of a NamedTuple, never changed
 
 
@@ -157,21 +149,19 @@ def load_of(driver: TaskDriver, times: WorkTimes, places: Mapping[ChannelId, int
         room, window = (out.room(), out.window) if is_bounded else (None, None)
         waiting = out.records_waiting()
         outputs.append(OutputLoad(places[channel.id], out.records, waiting, out.bytes_waiting, room, window))
-    current = () if driver.core.rounds is None else driver.core.rounds.current
-    return TaskLoad(
-        task=driver.id,
-        records_in=driver.records,
-        records_out=sum(out.records for out in driver.outputs.values()),
-        busy_ns=times.busy_ns,
-        held_ns=times.held_ns,
-        total_ns=now_ns - times.began_ns,
-        rounds=rounds,
-        round=".".join(map(str, current)),
-        inputs=tuple(inputs),
-        outputs=tuple(outputs),
+    status = TaskStatus(
+        driver.id.index,
+        driver.core.task.actor,
+        driver.records,
+        sum(out.records for out in driver.outputs.values()),
         hops=driver.hops,
         bytes_in=sum(arrivals.bytes_taken + arrivals.bytes_waiting for arrivals in driver.arrivals.values()),
+        busy_s=times.busy_ns / 1e9,
+        held_s=times.held_ns / 1e9,
         calls_running=len(driver.calls.running),
         calls_waiting=driver.runtime.open_calls - len(driver.calls.running),
-        counted=driver.runtime.counted(),
     )
+    seconds = (now_ns - times.began_ns) / 1e9
+    current = () if driver.core.rounds is None else driver.core.rounds.current
+    path, counted = ".".join(map(str, current)), driver.runtime.counted()
+    return TaskLoad(driver.id, status, seconds, rounds, path, tuple(inputs), tuple(outputs), counted)

@@ -22,6 +22,7 @@ from backedge.recovery.stores.run_status import (
     HistogramStatus,
     LoopLog,
     RunStatus,
+    TaskStatus,
 )
 from backedge.recovery.stores.task_files import LogFigures, StoredFile, TaskFiles
 from tests.on_ray.flows import trips
@@ -32,13 +33,13 @@ BEGIN, GROW, ENOUGH, DONE = (TaskId(name, 0) for name in ("numbers", "grow", "en
 
 def load(task: TaskId, seconds: float, records: int, **more: Any) -> TaskLoad:
     """A task that has run for so long, has been busy half of the time, and held for a quarter."""
-    ns = int(seconds * 1e9)
-    return TaskLoad(task, records, 2 * records, ns // 2, ns // 4, ns, **{**EMPTY, **more})
+    times = {"busy_s": seconds / 2, "held_s": seconds / 4}
+    known = times | {name: more.pop(name) for name in [*more] if name in TaskStatus.__struct_fields__}
+    status = TaskStatus(task.index, str(task), records, 2 * records, **known)
+    return TaskLoad(task, status, seconds, **{**EMPTY, **more})
 
 
-EMPTY: Mapping[str, Any] = {"rounds": {}, "round": "", "inputs": (), "outputs": ()} | dict.fromkeys(
-    ("hops", "bytes_in", "calls_running", "calls_waiting"), 0
-)
+EMPTY: Mapping[str, Any] = {"rounds": {}, "round": "", "inputs": (), "outputs": ()}
 
 
 def figures(earlier: RunStatus | None = None) -> tuple[RunFigures, Deployment]:
@@ -87,11 +88,11 @@ def manifest(epoch: int, kept: tuple[int, ...] | None = None) -> Manifest:
 def test_rates_and_shares_are_those_between_the_last_two_reports():
     made, _ = figures()
     made.on_loads([load(GROW, 4.0, records=100)], now_s=9.0)
-    made.on_loads([load(GROW, 6.0, records=160)._replace(busy_ns=3_500_000_000, held_ns=1_100_000_000)], now_s=10.0)
+    made.on_loads([load(GROW, 6.0, records=160, busy_s=3.5, held_s=1.125)], now_s=10.0)
     (task,) = next(operator for operator in told(made).operators if operator.name == "grow").tasks
     assert (task.records_in, task.records_out) == (160, 320)
     assert (task.in_per_s, task.out_per_s) == (30.0, 60.0)
-    assert (task.busy, task.held) == (0.75, 0.05)
+    assert (task.busy, task.held) == (0.75, 0.0625)
 
 
 def test_a_task_that_has_fallen_silent_has_no_present_pace():

@@ -64,16 +64,16 @@ class _Pace(Struct):
 
     def after(self, load: TaskLoad, now_s: float) -> _Pace:
         """The pace with newer figures of the same attempt."""
-        passed_ns = load.total_ns - self.load.total_ns
-        if passed_ns <= 0:
+        passed_s, now, before = load.seconds - self.load.seconds, load.status, self.load.status
+        if passed_s <= 0:
             return self
         return _Pace(
             load,
             now_s,
-            (load.records_in - self.load.records_in) * 1e9 / passed_ns,
-            (load.records_out - self.load.records_out) * 1e9 / passed_ns,
-            min(1.0, (load.busy_ns - self.load.busy_ns) / passed_ns),
-            min(1.0, (load.held_ns - self.load.held_ns) / passed_ns),
+            (now.records_in - before.records_in) / passed_s,
+            (now.records_out - before.records_out) / passed_s,
+            min(1.0, (now.busy_s - before.busy_s) / passed_s),
+            min(1.0, (now.held_s - before.held_s) / passed_s),
             self.rounds | load.rounds,
         )
 
@@ -340,19 +340,7 @@ class RunFigures:
         pace = self._paces.get(task.id)
         if pace is None:
             return TaskStatus(task.id.index, task.actor)
-        load = pace.load
-        known = TaskStatus(
-            task.id.index,
-            task.actor,
-            load.records_in,
-            load.records_out,
-            hops=load.hops,
-            bytes_in=load.bytes_in,
-            busy_s=load.busy_ns / 1e9,
-            held_s=load.held_ns / 1e9,
-            calls_running=load.calls_running,
-            calls_waiting=load.calls_waiting,
-        )
+        known = pace.load.status
         if now_s - pace.heard_s > FRESH_S:
             return known
         return replace(known, in_per_s=pace.in_per_s, out_per_s=pace.out_per_s, busy=pace.busy, held=pace.held)
