@@ -118,7 +118,6 @@ def _reducer_but(skip: Any) -> Callable[[Any], Any]:
 
 
 def dump(state: Any) -> bytes:
-    """Copy the state to bytes; `load` restores it."""
     return _copied(state)
 
 

@@ -36,7 +36,6 @@ def turned(record: Item) -> Item:
 
 
 def is_done(record: Item) -> bool:
-    """Whether no hop is left."""
     return record["left"] <= 0
 
 
@@ -52,7 +51,6 @@ class Totals:
 
 
 def turned_columns(batch: Arrays) -> Arrays:
-    """`turned`."""
     return {**batch, "key": (batch["key"] * 2 + batch["id"]) % VERTICES, "left": batch["left"] - 1}
 
 
@@ -62,7 +60,6 @@ def done_columns(batch: Arrays) -> Arrays:
 
 
 def other_columns(batch: Arrays) -> Arrays:
-    """The other rows."""
     return {name: array[batch["left"] > 0] for name, array in batch.items()}
 
 
@@ -105,7 +102,6 @@ def edge(record: Item) -> Item:
 
 
 def ends(edge: Item) -> list[Item]:
-    """The vertices of an edge."""
     return [{"vertex": edge["source"]}, {"vertex": edge["target"]}]
 
 
@@ -405,13 +401,11 @@ ON_COLUMNS = tuple(_PAIRS)
 
 @cache
 def on_records(name: str) -> Plan:
-    """The flow on records."""
     return _built(name, 0).plan()
 
 
 @cache
 def on_columns(name: str) -> Flow:
-    """The flow on columns."""
     return _built(name, 1)
 
 

@@ -209,7 +209,6 @@ def _range(seeds: range) -> str:
 
 
 def _commit() -> str:
-    """The commit that is checked out."""
     here = ["git", "-C", str(PAGE.parent)]
     try:
         said = subprocess.run(

@@ -110,7 +110,6 @@ class Walk:
         self.start = Scene(self._restored(self.beginning, none, 0, None), none, none, none, left, next_epoch=1)
 
     def run(self) -> Exploration:
-        """Walk."""
         found, seen = self.found, {self.start}
         stack: list[tuple[Scene, frozenset[Question], Story]] = [(self.start, frozenset(), None)]
         while stack:

@@ -106,7 +106,6 @@ class Caller:
         self.calls.running |= process.running
 
     def frozen(self) -> Process:
-        """The task after the step."""
         return Process(
             values=tuple(sorted((key, tuple(sorted(kept.items()))) for key, kept in self.values.items())),
             first=self.questions.first,
@@ -122,7 +121,6 @@ class Caller:
         )
 
     def events(self) -> Iterator[Event]:
-        """What the task and its calls can do."""
         asked = self.asked()
         known = asked.keys() | {record for record, _ in self.sent}
         for identity in sorted(set(self.records)):
@@ -137,7 +135,6 @@ class Caller:
             yield ("told",)
 
     def act(self, event: Event) -> None:
-        """Take a step."""
         what, *of = event
         match what:
             case "ask":
@@ -216,7 +213,6 @@ class Caller:
         return None if answer is None else (answer, None)
 
     def on_answer(self, record: int, result: bytes, error: None) -> None:
-        """An answer is sent."""
         question = self.call(record)
         if result != answer_to(question):
             self.wrong = f"record {record} asks question {question}, and gets the answer {result.decode()}"

@@ -79,7 +79,6 @@ class Ports(RunObserver[Any]):
         self.fault = ""
 
     def chain(self) -> Sequence[Numbered]:
-        """Read the chain."""
         return list(self.entries)
 
     def create(self, number: int, entry: Entry, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
@@ -93,7 +92,6 @@ class Ports(RunObserver[Any]):
         return is_ours
 
     def land(self, one: Numbered) -> bool:
-        """Create an entry exclusively."""
         if one.number == len(self.entries) + 1:
             self.entries.append(one)
         return self.entries[one.number - 1] == one
@@ -119,7 +117,6 @@ class NoEpochs(Coordinator):
     """Opens no epoch: the walk records cuts."""
 
     def on_manifest_written(self, epoch: Epoch, now_ms: int) -> list[Order]:
-        """The cut is complete."""
         return []
 
 
@@ -178,7 +175,6 @@ class Scene:
         return claimant.startswith("first") and (has_claimed or what == "deaths")
 
     def apply(self, event: Event, supervisor: type[Supervisor]) -> None:
-        """Make an event happen."""
         what, claimant, place, fault = event
         driver = self.runs[claimant][place] if claimant else None
         match what:

@@ -41,7 +41,6 @@ class Numbers:
         self.of_thing: dict[Any, int] = {}
 
     def of(self, thing: Any) -> int:
-        """The number of this object."""
         return self.of_thing.setdefault(thing, len(self.of_thing))
 
 
@@ -109,14 +108,12 @@ class Wires:
         return number
 
     def push(self, queue: int, item: int) -> int:
-        """The queue with one more item."""
         number = self._pushed.get((queue, item))
         if number is None:
             number = self._pushed[queue, item] = self._number((*self.queues[queue], item))
         return number
 
     def pop(self, queue: int) -> int:
-        """The queue without its first item."""
         return self._number(self.queues[queue][1:])
 
     def _number(self, queue: tuple[int, ...]) -> int:
@@ -317,7 +314,6 @@ class Places:
         return number
 
     def with_files(self, place: int, files: int) -> int:
-        """The place with the files of that number."""
         number = self._refiled.get((place, files))
         if number is None:
             host = self._loaded(place)[0]
@@ -325,7 +321,6 @@ class Places:
         return number
 
     def files_number(self, files: Files) -> int:
-        """The number of these files."""
         number = self._file_numbers.of(dump(files))
         if number == len(self.files):
             self.files.append(files)

@@ -18,7 +18,6 @@ Item = dict[str, Any]
 
 
 def weight_of(record: Item) -> int:
-    """The weight of a record."""
     return record["weight"]
 
 
@@ -67,17 +66,14 @@ def count(state: Item, record: Item) -> tuple[Item, Item]:
 
 
 def new_count() -> Item:
-    """The initial state of `count`."""
     return {"sum": 0, "seen": {}, "paths": {}}
 
 
 def is_done(record: Item) -> bool:
-    """Whether the record has no hop left."""
     return record["left"] <= 0
 
 
 def is_even(record: Item) -> bool:
-    """Whether the record's id is even."""
     return record["id"] % 2 == 0
 
 

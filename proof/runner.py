@@ -67,7 +67,6 @@ class Summary:
     failed: list[Failed] = field(default_factory=list[Failed])
 
     def add(self, other: Summary) -> None:
-        """Add the counts of another process."""
         self.counts += other.counts
         self.topologies += other.topologies
         self.policies += other.policies
@@ -76,7 +75,6 @@ class Summary:
         self.failed += other.failed
 
     def as_json(self) -> dict[str, Any]:
-        """The figures, for a line of JSON."""
         keys = ("schedules", "cuts", "cuts_with_log", "cyclic_cuts", "cyclic_cuts_with_log", "restores")
         more = ("restores_with_log", "overlapping", "rescaled", "cuts_between_rounds")
         on_columns = ("on_columns", "on_columns_restores", "on_columns_batches_in_cuts")

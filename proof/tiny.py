@@ -92,33 +92,27 @@ class TinyRuntime:
         self.state: dict[Any, Any] = {"read": 0, "gathered": []}
 
     def open(self, restored: Mapping[str, OperatorState] | None, base: Epoch | None = None) -> None:
-        """Take the state back."""
         if restored:
             whole = restored[self.operator.name].whole
             self.state = {} if whole is None else pickle.loads(whole)
 
     @property
     def records_read(self) -> int:
-        """How many records the source has read."""
         return self.state["read"]
 
     @property
     def exhausted(self) -> bool:
-        """Nothing more to read."""
         return self.state["read"] >= len(self.records)
 
     @property
     def reads(self) -> bool:
-        """Whether this is a source."""
         return self.operator.kind.is_source
 
     @property
     def has_unread(self) -> bool:
-        """Whether there is more to read."""
         return self.reads and not self.exhausted
 
     def produce(self, records_max: int, now_ms: int) -> Emitted:
-        """The next record."""
         start = self.state["read"]
         records = self.records[start : start + records_max]
         self.state["read"] += len(records)
@@ -138,7 +132,6 @@ class TinyRuntime:
         return self._emit(out)
 
     def on_round_end(self, path: tuple[int, ...], now_ms: int) -> Emitted:
-        """No hooks."""
         return []
 
     def take_contributions(self, iteration: str) -> Any:
@@ -153,11 +146,9 @@ class TinyRuntime:
         return path[-1] + 1 < kind.rounds and len(contributions) == kind.voices
 
     def release_round(self) -> Emitted:
-        """Send the gathered records into the body again."""
         return self._release("body")
 
     def release_result(self) -> Emitted:
-        """Send the gathered records as the result."""
         return self._release("result")
 
     def _release(self, output: str) -> Emitted:
@@ -165,14 +156,12 @@ class TinyRuntime:
         return self._emit([(output, record) for record in gathered])
 
     def end(self, now_ms: int) -> Emitted:
-        """No hooks."""
         return []
 
     def commit(self, names: Sequence[str]) -> None:
         """Do nothing: there are no sinks, and finished records stay in the state."""
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> TinyCapture:
-        """The state, encoded."""
         return TinyCapture({self.operator.name: OperatorState(whole=pickle.dumps(self.state, 5))})
 
     def _emit(self, out: list[tuple[str, Any]]) -> Emitted:
@@ -212,7 +201,6 @@ class SplitsRuntime(TinyRuntime):
 
     @property
     def reads(self) -> bool:
-        """Whether this hands out splits or reads them."""
         return isinstance(self.operator.kind, TinyFinder | TinyReader)
 
     @property
@@ -227,14 +215,12 @@ class SplitsRuntime(TinyRuntime):
 
     @property
     def has_unread(self) -> bool:
-        """Whether a split can be handed out, or read."""
         kind = self.operator.kind
         if isinstance(kind, TinyFinder):
             return bool(self.state["wanted"]) and len(self.state["taken"]) < kind.at_once
         return isinstance(kind, TinyReader) and bool(self.state["open"])
 
     def produce(self, records_max: int, now_ms: int) -> Emitted:
-        """Hand out the next split, or read one."""
         if isinstance(self.operator.kind, TinyFinder):
             split = self.state["wanted"].pop(0)
             self.state["taken"].append(split)
@@ -275,7 +261,6 @@ class DeltaRuntime(TinyRuntime):
         self.bases = Bases()
 
     def open(self, restored: Mapping[str, OperatorState] | None, base: Epoch | None = None) -> None:
-        """Take the state back."""
         super().open(restored, base)
         if restored:
             self.counts.restore(keyed_entries(restored[self.operator.name]).values)

@@ -307,7 +307,6 @@ def _splits(name: str, bounds: Mapping[str, int], **options: Any) -> TinyGraph:
 
 
 def graphs() -> tuple[TinyGraph, ...]:
-    """All of them."""
     one = {"epochs": 1, "aborts": 0, "crashes": 1, "early_probes": 0}
     # Two records in the loop and two inputs of its body would take minutes together.
     overlapping = {**one, "epochs": 2, "aborts": 1}

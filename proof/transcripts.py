@@ -227,6 +227,5 @@ SCRIPTS: dict[str, tuple[Callable[[Told], Iterator[None]], dict[str, int]]] = {
 
 
 def transcript(name: str) -> str:
-    """The lines of a transcript."""
     script, snapshots = SCRIPTS[name]
     return Told(**snapshots).run(script)

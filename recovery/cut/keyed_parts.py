@@ -85,7 +85,6 @@ class Rows(NamedTuple):
     values: Mapping[str, Column]
 
     def at(self, places: Any) -> Rows:
-        """The rows at these places."""
         keys, values = ({name: column[places] for name, column in part.items()} for part in self[1:])
         return Rows(self.groups[places], keys, values)
 

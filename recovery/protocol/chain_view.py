@@ -176,7 +176,6 @@ class ChainView:
         return by_run if self.is_of_this_run(entry) else by_another
 
     def unread(self, chain: Sequence[Numbered]) -> list[Numbered]:
-        """The entries that were not read yet."""
         return [numbered for numbered in chain if numbered.number > self.entries]
 
     def lost_with(self, chain: Sequence[Numbered]) -> int | None:

@@ -37,7 +37,6 @@ class Stored:
         raise NotImplementedError(f"{type(self).__name__} does not say how large it is")
 
     def load(self) -> bytes:
-        """Read the payload."""
         raise NotImplementedError(f"{type(self).__name__} has no load(): return the bytes of the payload")
 
 

@@ -258,7 +258,6 @@ class Coordinator:
         return any(cut.mode is Mode.BETWEEN_ROUNDS for cut in self.open.values())
 
     def is_open(self, epoch: Epoch) -> bool:
-        """Whether an epoch is open."""
         return epoch in self.open
 
     def on_report(self, task: TaskId, attempt: Attempt, effect: Effect, now_ms: int) -> list[Order]:
@@ -340,7 +339,6 @@ class Coordinator:
         return orders
 
     def on_manifest_failed(self, epoch: Epoch, reason: str, now_ms: int) -> list[Order]:
-        """The manifest could not be written."""
         cut = self.open[epoch]
         cut.is_being_recorded = False
         if epoch == self.final:

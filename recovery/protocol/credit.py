@@ -167,8 +167,6 @@ class Consumption:
 
 
 class Bounded(Protocol):
-    """A channel that can be full."""
-
     def is_full(self) -> bool: ...
 
 

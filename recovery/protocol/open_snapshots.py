@@ -82,13 +82,11 @@ class Snapshots:
         return [Acknowledge(epoch, written.report())]
 
     def on_write_failed(self, epoch: Epoch | None, reason: str) -> list[Effect]:
-        """The files could not be written."""
         if epoch is None:
             return [Write(None, self._last_state().task_record(ended=True))]
         return [Discard(epoch), Decline(epoch, reason)] if self.logs.drop(epoch) else [Discard(epoch)]
 
     def on_abort(self, epoch: Epoch, mode: Mode) -> list[Effect]:
-        """The epoch will never complete."""
         effects: list[Effect] = []
         self.logs.drop(epoch)
         if epoch <= self.alignment.captured[mode.is_probe] and not mode.is_probe:

@@ -45,8 +45,6 @@ Asked = tuple[tuple[str, int], ...]
 
 
 class RequestKind(Enum):
-    """The kind of a request."""
-
     CUT = "cut"
     SAVEPOINT = "savepoint"
     STOP = "stop"
@@ -165,7 +163,6 @@ class Requests:
         return self.answers.get(request.id)
 
     def has_answered(self, request_id: str) -> bool:
-        """Whether the answer to a request is known."""
         return request_id in self.answers
 
     def knows(self, request_id: str) -> bool:
@@ -174,7 +171,6 @@ class Requests:
 
     @property
     def awaits_rescale(self) -> bool:
-        """Whether a rescale is still to be carried out."""
         return any(request.kind is RequestKind.RESCALE for request in self.unanswered.values())
 
     def all_answers(self) -> dict[str, Reply]:

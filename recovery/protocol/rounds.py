@@ -226,7 +226,6 @@ class Rounds:
         return Marker(path, tuple(sorted(united.items())), cut)
 
     def snapshot(self, encode: Encode) -> RoundsSnapshot:
-        """The state of rounds, for a cut."""
         return RoundsSnapshot(
             self.current,
             self.phase,

@@ -69,8 +69,6 @@ from backedge.recovery.protocol.restarts import RestartOptions, Restarts
 
 
 class Stage(Enum):
-    """The stage of the run."""
-
     CLAIMING = "claiming"
     RESTORING = "restoring"
     RUNNING = "running"
@@ -182,7 +180,6 @@ class Supervisor:
         return self.append(start)
 
     def read(self, chain: Sequence[Numbered]) -> None:
-        """Read the new entries."""
         for number, entry in self.chain.unread(chain):
             self._learn(number, entry)
 
@@ -199,7 +196,6 @@ class Supervisor:
 
     @property
     def is_restoring(self) -> bool:
-        """Whether tasks of the attempt are being restored."""
         return self.stage is Stage.RESTORING
 
     @property
@@ -291,7 +287,6 @@ class Supervisor:
         return [append]
 
     def on_restored(self, task: TaskId, attempt: Attempt) -> list[Order]:
-        """A task has restored its state."""
         if attempt != self.attempt or self.stage is not Stage.RESTORING:
             return []
         self.waiting.discard(task)

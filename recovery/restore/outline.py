@@ -70,7 +70,6 @@ class CutOutline(Struct, frozen=True):
 
 
 def rounds_outline(rounds: RoundsSnapshot | None) -> RoundsOutline | None:
-    """The outline of the rounds of a task."""
     return None if rounds is None else RoundsOutline(rounds.current, is_in_a_round(rounds))
 
 

@@ -157,8 +157,6 @@ def with_unpublished(
 
 
 class RestorePlanning:
-    """Plans one restore."""
-
     def __init__(self, cut: CutOutline, deployment: Deployment) -> None:
         self.cut = cut
         self.deployment = deployment

@@ -58,7 +58,6 @@ class SnapshotsInMemory:
         self._snapshots = snapshots
 
     def state(self, task: TaskId, operator: str, groups: range | None = None) -> OperatorState:
-        """The state of an operator in a task; with `groups`, only these key groups of it."""
         state = self._snapshots[task].operators[operator]
         if groups is None:
             return state
@@ -66,11 +65,9 @@ class SnapshotsInMemory:
         return replace(state, keyed=first, deltas=tuple(deltas))
 
     def logs(self, task: TaskId) -> Logs:
-        """The log of each input channel of a task, empty ones left out."""
         return {received.channel: received.log for received in self._snapshots[task].inputs if received.log}
 
     def rounds(self, task: TaskId) -> RoundsSnapshot | None:
-        """The state of rounds in a task."""
         return self._snapshots[task].rounds
 
 

@@ -35,8 +35,6 @@ from backedge.recovery.stores.task_files import StoredFile, VersionFile
 
 
 class StoredConstants:
-    """The constants of one job."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         # The versions of the last captures that this process has written, in their files; by attempt, name and number.
@@ -90,12 +88,10 @@ class StoredConstants:
             self._written = {each: at for each, at in self._written.items() if each[1] not in names} | kept
 
     def read_version(self, version: VersionFile) -> bytes:
-        """The verified bytes of a version."""
         what = f"version {version.number} of {version.of!r}"
         return self._read(version.file, what, "restore it from a backup, or restore another cut")
 
     def read(self, name: str, file: StoredFile) -> bytes:
-        """The verified bytes of a constant of this name."""
         fix = f"restore it from a backup, or give the value up with drop=[{name!r}] (--drop {name})"
         return self._read(file, f"the value of constant {name!r}", fix)
 

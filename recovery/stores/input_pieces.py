@@ -59,8 +59,6 @@ class Piece(NamedTuple):
 
 
 class InputPieces:
-    """The kept inputs of one job."""
-
     def __init__(self, store: Store, job_id: str, key: bytes | None) -> None:
         self._store = store
         self._job_id = job_id
@@ -100,7 +98,6 @@ class InputPieces:
         self._store.write({id.name: sealed_content(document, data, self._key, INPUT_PIECE)})
 
     def read(self, id: PieceId) -> Piece | None:
-        """Read a piece; None if there is none."""
         try:
             return self._opened(id.name)
         except FileNotFoundError:

@@ -64,7 +64,6 @@ class CutDescription(Struct, frozen=True):
 
     @property
     def versions(self) -> tuple[VersionFile, ...]:
-        """What its tasks have published and keep."""
         return tuple(version for files in self.tasks.values() for version in files.versions)
 
     @property

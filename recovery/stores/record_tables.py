@@ -156,7 +156,6 @@ def _is_pair(value: Any) -> bool:
 
 
 def transactions_table(transactions: Iterable[Transaction]) -> Any:
-    """Build the table of the transactions that a sink has prepared but not committed."""
     return from_rows(TRANSACTIONS, [(t.name, t.epoch, t.attempt, t.records) for t in transactions])
 
 
@@ -168,7 +167,6 @@ def transactions_in(table: Any) -> tuple[Transaction, ...]:
 
 
 def rounds_table(rounds: RoundsSnapshot) -> Any:
-    """Build the table of one task's round state."""
     plain = (
         rounds.current,
         rounds.phase.value,

@@ -258,7 +258,6 @@ class RunStatus(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended."""
         return self.state in ENDED
 
     def to_json(self) -> dict[str, Any]:

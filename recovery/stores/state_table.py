@@ -196,7 +196,6 @@ class Part(NamedTuple):
 
     @property
     def rows(self) -> Any:
-        """The rows as a table."""
         if self.values is None:
             return self.columns
         column = pa.chunked_array(list(_bytes_of(self.values.values, self.values.sizes)))
@@ -297,7 +296,6 @@ def _bytes_column(parts: Sequence[Any]) -> BytesColumn:
 
 
 def _pickled_table(kind: Kind, parts: Sequence[Pickles]) -> Any:
-    """Build the table of pickled entries of one kind."""
     groups = np.concatenate([part.groups for part in parts])
     columns = {
         "kind": _repeated(kind, _KIND, len(groups)),

@@ -163,7 +163,6 @@ class TaskFiles(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def versions(self) -> tuple[VersionFile, ...]:
-        """The versions that its operators have published and keep."""
         return tuple(version for facts in self.operators for version in facts.versions)
 
     def versions_of(self, operator: str) -> tuple[VersionFile, ...]:

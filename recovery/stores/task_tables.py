@@ -69,7 +69,6 @@ class _Written:
         self.files.append(StoredFile(name, hashed.size, hashed.hash.digest, part.span))
 
     def flush(self) -> None:
-        """Write the files collected so far."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
         if waiting:
             self._settling.write(waiting)
@@ -342,13 +341,10 @@ class StoredCut:
         self._readers = {task: TaskReader(files, read) for task, files in tasks.items()}
 
     def state(self, task: TaskId, operator: str, groups: range | None = None) -> OperatorState:
-        """Read the state of an operator in a task, with all key groups or only those in `groups`."""
         return self._readers[task].state(operator, groups)
 
     def logs(self, task: TaskId) -> Mapping[ChannelId, tuple[LogEntry, ...]]:
-        """Read the logs of a task's input channels that have one."""
         return self._readers[task].logs()
 
     def rounds(self, task: TaskId) -> RoundsSnapshot | None:
-        """Read the round state of a task."""
         return self._readers[task].rounds()

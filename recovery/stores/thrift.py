@@ -26,7 +26,6 @@ def encoded(struct: Struct) -> bytes:
 
 
 def decoded(data: bytes) -> Struct:
-    """Decode a struct."""
     return begin_of(data)[0]
 
 
@@ -91,7 +90,6 @@ class _Reader:
         self.at = 0
 
     def struct(self) -> Struct:
-        """The struct that begins here."""
         found: Struct = {}
         number = 0
         while head := self._byte():

@@ -44,7 +44,6 @@ class CutRoles:
     restored: Mapping[int, int]
 
     def now(self, table: str) -> DataFrame:
-        """The rows of the cuts under audit."""
         return self.tables[table].where(one_of("epoch", self.audited))
 
     def rows(self, table: str, *roles: str) -> DataFrame:

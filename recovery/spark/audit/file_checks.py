@@ -162,7 +162,6 @@ class _State:
         self._has_whole = False
 
     def faults(self, opened: TableFile) -> list[Fault]:
-        """All faults of the file."""
         for batch in opened.batches():
             self._look_at(pa.table(batch.columns, batch.schema.names))
         self._check_numbers()

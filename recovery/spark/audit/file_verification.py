@@ -48,7 +48,6 @@ class Listed(NamedTuple):
 
     @property
     def span(self) -> Span:
-        """The key groups of a state file."""
         return None if self.first_group is None or self.last_group is None else (self.first_group, self.last_group)
 
 
@@ -98,7 +97,6 @@ def _of_tasks(cut: CutDocuments) -> Iterator[tuple[TaskId, Listed]]:
 
 
 def file_findings(cut: CutDocuments, faults: Mapping[Listed, list[Fault]]) -> Iterator[Finding]:
-    """The faults in the files of a cut, as findings."""
     for id, listed in _of_tasks(cut):
         for statement, story in faults.get(listed, ()):
             yield cut.wrong(statement, f"{listed.name}: {story}", task=id)

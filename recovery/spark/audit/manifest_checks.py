@@ -59,7 +59,6 @@ class CutDocuments:
 
     @property
     def epoch(self) -> int:
-        """Its number."""
         return int(self.entry.epoch)
 
     def wrong(self, statement: int, story: str, *, channel: str | None = None, task: TaskId | None = None) -> Finding:

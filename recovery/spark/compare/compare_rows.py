@@ -58,7 +58,6 @@ class Difference:
 
     @property
     def equal(self) -> bool:
-        """Whether no row differs."""
         return self.differing == 0
 
     def lines(self) -> list[str]:

@@ -280,7 +280,6 @@ class _Plain:
         self._budget = budget
 
     def of(self, value: Any) -> Any:
-        """The value in JSON types."""
         kind = cast("type[Any]", type(value))
         if value is None or kind is bool:
             self._budget.take(5)

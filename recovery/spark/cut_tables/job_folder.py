@@ -98,7 +98,6 @@ class JobFolder:
         return self._store.location
 
     def links(self) -> list[Link]:
-        """The verified entries of the chain, in order."""
         return _read(self.path, self._cuts.links)
 
     def cuts(self) -> list[int]:
@@ -126,7 +125,6 @@ class JobFolder:
         return cuts[-1]
 
     def manifest(self, epoch: int) -> dict[str, Any]:
-        """The verified manifest of a complete cut."""
         link = next((link for link in self._recorded() if link.entry.epoch == epoch), None)
         if link is None or link.manifest is None or not self._is_there(link):
             state = "is not complete" if link is None else "was removed"
@@ -140,7 +138,6 @@ class JobFolder:
         return document
 
     def graph(self, graph_hash: str) -> dict[str, Any]:
-        """A stored graph: its operators and edges."""
         return _read(self.path, lambda: self._cuts.graph(graph_hash))
 
     def answers(self, epochs: Iterable[int]) -> list[AnswerFile]:

@@ -52,15 +52,12 @@ class ListedFiles(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
         return "backedge-files"
 
     def schema(self) -> str:
-        """The columns of the table's files, and `_place`."""
         return f"{FILES[self.options['table']]}, _place string"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the files."""
         return _Reader(self.options["table"], [tuple(file) for file in json.loads(self.options["files"])])
 
 
@@ -82,7 +79,6 @@ class _Reader(DataSourceReader):
         return [_Share(self._files[start : start + _TASK_FILES]) for start in starts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a share, as Arrow batches."""
         if not isinstance(partition, _Share):
             raise TypeError(f"{partition!r} is not a partition of this reader")
         for file in partition.files:

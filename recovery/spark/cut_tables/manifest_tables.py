@@ -20,7 +20,6 @@ Row = tuple[Any, ...]
 
 
 def rows_of(table: str, folder: JobFolder, manifests: Mapping[int, Document]) -> list[Row]:
-    """The rows of one of these tables, for all given cuts."""
     if table == "cuts":
         return list(_cuts(folder, manifests))
     return [

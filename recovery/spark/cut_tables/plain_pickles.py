@@ -70,7 +70,6 @@ class Named:
     items: list[Any]
 
     def __new__(cls, *args: Any, **named: Any) -> Named:
-        """Record the arguments."""
         self = object.__new__(cls)
         self.args = (*args, named) if named else args
         self.state = None
@@ -95,13 +94,11 @@ class Named:
                 raise UnreadablePickleError(f"it calls what {self.of} returns")
 
     def append(self, value: Any) -> None:
-        """Record a value."""
         self.items.append(value)
 
     add = append
 
     def extend(self, values: Iterable[Any]) -> None:
-        """Record several values."""
         self.items.extend(values)
 
 

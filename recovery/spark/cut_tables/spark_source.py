@@ -106,15 +106,12 @@ class BackedgeSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
         return "backedge"
 
     def schema(self) -> str:
-        """The columns of the table."""
         return TABLES[self._table()]
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader for the table."""
         table = self._table()
         if schema.fieldNames() != columns_of(TABLES[table]):
             raise SparkJobError(f"table {table!r} has fixed columns: remove .schema(), and select the columns you want")
@@ -153,7 +150,6 @@ class _Reader(DataSourceReader):
         return [*_files(self._table, folder, manifests)] or [_Rows([])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a partition."""
         if isinstance(partition, _Rows):
             return iter(partition.rows)
         wanted = cast(Any, arrow_types).to_arrow_schema(self._schema, timezone="UTC")

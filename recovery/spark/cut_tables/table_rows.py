@@ -48,7 +48,6 @@ def _object(struct: Any) -> Any:
 
 
 def _json(column: Any) -> Any:
-    """The JSON of each value."""
     if pa.types.is_string(column.type):
         texts = column.dictionary_encode()
         return pa.array(list(map(json_of, texts.dictionary.to_pylist())), pa.string()).take(texts.indices)

@@ -197,7 +197,6 @@ def key_group_of(column: str) -> Column:
 
 
 def file_of(group: Column, dealt: dict[int, int]) -> Column:
-    """The number of the file of a key group."""
     return F.element_at(F.array(*(F.lit(dealt.get(number, 0)) for number in range(KEY_GROUPS))), group + 1)
 
 

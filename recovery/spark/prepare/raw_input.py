@@ -62,7 +62,6 @@ def read_raw(spark: SparkSession, source: str, form: Format, schema: StructType 
 
 
 def read_published(spark: SparkSession, path: str, schema: str | None = None) -> DataFrame:
-    """The published output of a JSON lines, CSV or Parquet sink."""
     form = format_of(path)
     reader = spark.read.options(pathGlobFilter=_glob(path, form), recursiveFileLookup=True)
     reader = reader if schema is None else reader.schema(schema)

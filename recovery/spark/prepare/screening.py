@@ -50,13 +50,11 @@ def clean_rows(raw: Raw, form: str, clean: Mapping[str, str]) -> DataFrame:
 
 
 def reject_nulls(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Reject rows without a value in one of these columns."""
     missing = _names([F.when(column_named(name).isNull(), F.lit(name)) for name in columns])
     return _reject(rows, missing != "", "null", missing)
 
 
 def reject_unless(rows: DataFrame, condition: str) -> DataFrame:
-    """Reject rows for which an SQL condition is not true."""
     return _reject(rows, ~F.coalesce(F.expr(condition), F.lit(False)), "condition", F.lit(condition))
 
 

@@ -28,7 +28,6 @@ class EdgeFigures:
 
     @property
     def batches_in_flight(self) -> int:
-        """Logged batches of this attempt and of the one before."""
         return self.logged + self.restored_batches
 
     @property

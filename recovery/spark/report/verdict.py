@@ -76,7 +76,6 @@ class StatementResult:
 
     @property
     def holds(self) -> bool:
-        """Whether there is no violation."""
         return not self.found
 
 

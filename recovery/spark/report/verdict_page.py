@@ -47,7 +47,6 @@ def write_page(verdict: Facts, path: str) -> None:
 
 
 def page_of(verdict: Facts) -> str:
-    """The page as HTML text."""
     cuts: Sequence[Facts] = verdict["cuts"]
     unfolded = _unfolded(cuts)
     mark = _mark(not _passed(verdict))
@@ -124,7 +123,6 @@ def _why(verdict: Facts) -> list[str]:
 
 
 def _invariants(verdict: Facts) -> list[str]:
-    """The verdict on the user's invariants."""
     results = [(cut["epoch"], one) for cut in verdict["cuts"] for one in cut.get("invariants", ())]
     broken = dict.fromkeys(one["name"] for _, one in results if not one["holds"])
     if not results:
