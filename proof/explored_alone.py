@@ -7,10 +7,9 @@ task waits for ever, because a walk has no cycles: each step uses something up. 
 
 1. every wire that it may read has an item. Later items of the other tasks come behind it.
 2. it gets no orders. With one epoch, no abort, no probe in progress and none before everything is quiet, the
-coordinator
-   has few orders: a cut is complete, which changes nothing if no other epoch is open; end; and capture because all
-   senders have ended. The last two are not given to a task of a loop that has something to read: its loop has not run
-   dry and its round is not over, so no task of its loop can end.
+   coordinator has few orders: a cut is complete, which changes nothing if no other epoch is open; end; and capture
+   because all senders have ended. The last two are not given to a task of a loop that has something to read: its loop
+   has not run dry and its round is not over, so no task of its loop can end.
 3. the time of its reports does not matter. Acknowledgements of different tasks may arrive in any order, because a cut
    needs them all. An epoch that may still be requested depends on which tasks have ended by then, and triggers the
    heads; so until then heads are not alone, and neither is a task that is about to read an END.

@@ -60,7 +60,6 @@ class Place:
         self.content = content
         self.files = files
         self.essence = 0
-        self.is_present = False
         self.is_started = False
         self.is_full = False
         self.steps: tuple[tuple[Happening, int], ...] = ()
@@ -172,7 +171,7 @@ class Places:
         place.essence = self._essence_numbers.of((essence(host), essence(files)))
         if host is None:
             return place
-        place.is_present, place.is_started = True, host.is_started
+        place.is_started = host.is_started
         events = self._events(host)
         place.at_once = self._next_at_once(host)
         gate = self._gate(host)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from backedge import Collect, Flow, Items, Plan, Stream
+from backedge import Collect, Flow, Items, Loop, Plan, Stream
 from backedge.engine.simulation.checker.record import Conserved
 from backedge.graphs.discovery import sources_of
 from proof.column_flows import ON_COLUMNS, on_columns, on_records
@@ -147,6 +147,13 @@ def _count(stream: Streams, name: str) -> Streams:
     return stream.key_by("key").stateful_map(count, initial=new_count(), name=name)
 
 
+def _until_done(again: Loop[Item], stream: Streams) -> Streams:
+    """What has no hops left. The rest goes round again."""
+    done, more = stream.split(is_done, name="split")
+    again.feed(more)
+    return done
+
+
 # -- without a cycle ---------------------------------------------------------------------------------------------
 
 
@@ -191,16 +198,12 @@ def _self_loop(flow: Flow) -> None:
 def _self_loop_forward(flow: Flow) -> None:
     again = flow.loop("again", of=Item)
     stepped = _read(flow).rebalance().merge(again).map(step, name="step")
-    done, more = stepped.split(is_done, name="split")
-    again.feed(more)
-    _write(_count(done, "count"))
+    _write(_count(_until_done(again, stepped), "count"))
 
 
 def _self_loop_limited(flow: Flow) -> None:
     again = flow.loop("again", of=Item, max_rounds=2)
-    done, more = _count(_read(flow).merge(again), "count").split(is_done, name="split")
-    again.feed(more)
-    _write(done)
+    _write(_until_done(again, _count(_read(flow).merge(again), "count")))
 
 
 def _far_loop(flow: Flow) -> None:
@@ -208,9 +211,7 @@ def _far_loop(flow: Flow) -> None:
     again = flow.loop("again", of=Item)
     near = _read(flow).rebalance().map(mark, name="near")
     far = near.rebalance().map(mark, name="far")
-    done, more = _count(far.merge(again), "count").split(is_done, name="split")
-    again.feed(more)
-    _write(done)
+    _write(_until_done(again, _count(far.merge(again), "count")))
 
 
 def _two_back_edges(flow: Flow) -> None:
@@ -265,9 +266,7 @@ def _irreducible(flow: Flow) -> None:
     again = flow.loop("again", of=Item)
     first = _count(_read(flow).merge(again), "first")
     second = _count(first.merge(_read(flow, "more")), "second")
-    done, more = second.split(is_done, name="split")
-    again.feed(more)
-    _write(done)
+    _write(_until_done(again, second))
 
 
 # -- calls whose answers are kept ----------------------------------------------------------------------------------
@@ -280,9 +279,7 @@ def _kept(flow: Flow) -> None:
 def _kept_in_a_loop(flow: Flow) -> None:
     again = flow.loop("again", of=Item)
     asked = _count(_read(flow).map(alike).merge(again), "count").map_async(ask, name="ask")
-    done, more = asked.split(is_done, name="split")
-    again.feed(more)
-    _write(done)
+    _write(_until_done(again, asked))
 
 
 def _kept_by_key(flow: Flow) -> None:
@@ -378,8 +375,7 @@ def _rounds_deep(flow: Flow) -> None:
 
 def _rounds_behind_loop(flow: Flow) -> None:
     again = flow.loop("again", of=Item)
-    done, more = _count(_read(flow).merge(again), "count").split(is_done, name="split")
-    again.feed(more)
+    done = _until_done(again, _count(_read(flow).merge(again), "count"))
     _write(flow.iterate(done, lambda s: _pay(s, "pay"), rounds=4, name="iterate"))
 
 
@@ -395,8 +391,7 @@ def _rounds_asking_last(flow: Flow) -> None:
 def _rounds_beside_loops(flow: Flow) -> None:
     """What is behind both gets the barriers of cuts between two rounds, and of probes, by two ways."""
     again = flow.loop("again", of=Item)
-    done, more = _count(_read(flow, "other").merge(again), "count").split(is_done, name="split")
-    again.feed(more)
+    done = _until_done(again, _count(_read(flow, "other").merge(again), "count"))
 
     def body(stream: Streams) -> Streams:
         return _pay(stream.key_by("key").process(Delay, name="delay"), "pay")
@@ -406,8 +401,7 @@ def _rounds_beside_loops(flow: Flow) -> None:
 
 def _rounds_beside_and_behind_loops(flow: Flow) -> None:
     one, two = flow.loop("one", of=Item), flow.loop("two", of=Item)
-    before, more = _count(_read(flow).merge(one), "count").split(is_done, name="split")
-    one.feed(more)
+    before = _until_done(one, _count(_read(flow).merge(one), "count"))
     beside, more = _read(flow, "other").merge(two).map(step, name="step").split(is_done, name="split_beside")
     two.feed(more.key_by("key").process(Delay, name="delay"))
     rounds = flow.iterate(before, lambda s: _pay(s.map(mark, name="mark"), "pay"), rounds=4, name="iterate")
@@ -437,9 +431,7 @@ def _arriving(flow: Flow) -> None:
 def _arriving_for_a_loop(flow: Flow) -> None:
     again = flow.loop("again", of=Item)
     arrived = flow.read(Arriving([]), name="in").rebalance().map(mark, name="near")
-    done, more = _count(arrived.merge(again), "count").split(is_done, name="split")
-    again.feed(more)
-    _write(done)
+    _write(_until_done(again, _count(arrived.merge(again), "count")))
 
 
 # -- the rest ----------------------------------------------------------------------------------------------------

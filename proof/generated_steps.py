@@ -69,6 +69,15 @@ def new_count() -> Item:
     return {"sum": 0, "seen": {}, "paths": {}}
 
 
+def _kept(ctx: Any, new: Item) -> Item:
+    """The value of the key, which is a new one if there is none."""
+    value: Item | None = ctx.state.get()
+    if value is None:
+        value = new
+        ctx.state.set(value)
+    return value
+
+
 def is_done(record: Item) -> bool:
     return record["left"] <= 0
 
@@ -111,11 +120,7 @@ class Turn:
     outputs = ("again", "done")
 
     def on_record(self, ctx: Any, record: Item) -> None:
-        value: Item | None = ctx.state.get()
-        if value is None:
-            value = new_count()
-            ctx.state.set(value)
-        count(value, record)
+        count(_kept(ctx, new_count()), record)
         ctx.emit(record, "done" if record["left"] <= 0 else "again")
 
 
@@ -145,10 +150,7 @@ class Delay:
     """Holds records by key until a timer fires. Odd keys are then removed, and start again with their next record."""
 
     def on_record(self, ctx: Any, record: Item) -> None:
-        value: Item | None = ctx.state.get()
-        if value is None:
-            value = {"held": [], "times": {}}
-            ctx.state.set(value)
+        value = _kept(ctx, {"held": [], "times": {}})
         value["held"].append(record)
         value["times"][record["id"]] = value["times"].get(record["id"], 0) + 1
         ctx.set_timer(ctx.now + 5 + record["id"] % 3)
@@ -169,10 +171,7 @@ class Total:
     """Adds up by key, and emits the sums at the end."""
 
     def on_record(self, ctx: Any, record: Item) -> None:
-        value: Item | None = ctx.state.get()
-        if value is None:
-            value = {"weight": 0, "count": 0}
-            ctx.state.set(value)
+        value = _kept(ctx, {"weight": 0, "count": 0})
         value["weight"] += record["weight"]
         value["count"] += 1
 
@@ -193,10 +192,7 @@ class Pay:
         self.add(ctx, record)
 
     def add(self, ctx: Any, record: Item) -> None:
-        value: Item | None = ctx.state.get()
-        if value is None:
-            value = {"weight": 0, "rounds": {}}
-            ctx.state.set(value)
+        value = _kept(ctx, {"weight": 0, "rounds": {}})
         value["weight"] += record["weight"]
 
     def on_round_end(self, ctx: Any) -> None:
@@ -219,10 +215,7 @@ class Learn(Pay):
         if input == "model":
             self.add(ctx, record)
             return
-        value: Item | None = ctx.state.get()
-        if value is None:
-            value = {"weight": 0, "rounds": {}}
-            ctx.state.set(value)
+        value = _kept(ctx, {"weight": 0, "rounds": {}})
         value["samples"] = value.get("samples", 0) + 1
         ctx.emit(record, "paid")
 
