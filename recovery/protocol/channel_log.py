@@ -13,6 +13,8 @@ written; the task declines the epoch, and the abort that follows drops the log.
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from backedge.graphs.ids import ChannelId, Epoch
 from backedge.recovery.cut.cut import InputRecord, LogEntry, OutputRecord
 from backedge.recovery.protocol.channels import Inbox, Queued
@@ -21,7 +23,7 @@ from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.rounds import RoundsSnapshot
 
 
-class OpenEpoch:
+class OpenEpoch(Struct, eq=False):
     """One epoch of one task, from its capture until it is acknowledged.
 
     - entries, counts: the batches in each logged channel at the cut; a probe only counts them.
@@ -32,30 +34,22 @@ class OpenEpoch:
       bytes of its files, once they are written.
     """
 
-    def __init__(
-        self,
-        epoch: Epoch,
-        mode: Mode,
-        inputs: tuple[InputRecord, ...],
-        outputs: tuple[OutputRecord, ...],
-        rounds: RoundsSnapshot | None,
-    ) -> None:
-        self.epoch = epoch
-        self.mode = mode
-        self.inputs = inputs
-        self.outputs = outputs
-        self.rounds = rounds
-        self.overtook = False
-        self.log_bytes = 0
-        self.exceeds_budget = False
-        self.busy = False
-        self.transactions: tuple[str, ...] = ()
-        self.base: Epoch | None = None
-        self.keys = 0
-        self.size = 0
-        self.entries: dict[ChannelId, list[LogEntry]] = {}
-        self.counts: dict[ChannelId, int] = {}
-        self.open: dict[ChannelId, Inbox] = {}
+    epoch: Epoch
+    mode: Mode
+    inputs: tuple[InputRecord, ...]
+    outputs: tuple[OutputRecord, ...]
+    rounds: RoundsSnapshot | None
+    overtook: bool = False
+    log_bytes: int = 0
+    exceeds_budget: bool = False
+    busy: bool = False
+    transactions: tuple[str, ...] = ()
+    base: Epoch | None = None
+    keys: int = 0
+    size: int = 0
+    entries: dict[ChannelId, list[LogEntry]] = {}
+    counts: dict[ChannelId, int] = {}
+    open: dict[ChannelId, Inbox] = {}
 
     def task_record(self, *, ended: bool) -> TaskRecord:
         """The channels at the capture, each with its logged batches."""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, cast
 
+from msgspec import Struct, field
 from zlib_ng.zlib_ng import crc32 as untyped_crc32  # pyright: ignore[reportUnknownVariableType]
 
 from backedge.graphs.ids import ChannelId, Epoch
@@ -57,7 +58,7 @@ _new_queued: Callable[[tuple[int, Any, Marker | None, int, int]], Queued] = part
 """Like `new_data`."""
 
 
-class Inbox:
+class Inbox(Struct, eq=False):
     """The receiving end.
 
     - queue: items that were received and have not been processed, or have not taken effect.
@@ -68,44 +69,27 @@ class Inbox:
     - end_received: END was received. ended: END has taken effect.
     """
 
-    __slots__ = (
-        "consumed",
-        "consumed_digest",
-        "depth",
-        "encode",
-        "end_received",
-        "ended",
-        "id",
-        "in_front",
-        "is_back",
-        "last_barrier",
-        "live_id",
-        "open_logs",
-        "queue",
-        "received",
-        "received_digest",
-        "skip",
-        "within_actor",
-    )
+    id: ChannelId
+    is_back: bool
+    depth: int
+    within_actor: bool
+    encode: Encode
+    in_front: Inbox | None = None
+    open_logs: int = 0
+    queue: deque[Queued | Barrier | End] = field(default_factory=deque[Any])
+    received: int = 0
+    received_digest: int = 0
+    consumed: int = 0
+    consumed_digest: int = 0
+    skip: int = 0
+    last_barrier: dict[bool, Epoch] = field(default_factory=lambda: {False: Epoch(0), True: Epoch(0)})
+    end_received: bool = False
+    ended: bool = False
 
-    def __init__(self, id: ChannelId, *, is_back: bool, depth: int, within_actor: bool, encode: Encode) -> None:
-        self.id = id
-        self.live_id = id._replace(restored=False)
-        self.is_back = is_back
-        self.depth = depth
-        self.within_actor = within_actor
-        self.encode = encode
-        self.in_front: Inbox | None = None
-        self.open_logs = 0
-        self.queue: deque[Queued | Barrier | End] = deque()
-        self.received = 0
-        self.received_digest = 0
-        self.consumed = 0
-        self.consumed_digest = 0
-        self.skip = 0
-        self.last_barrier: dict[bool, Epoch] = {False: Epoch(0), True: Epoch(0)}
-        self.end_received = False
-        self.ended = False
+    @property
+    def live_id(self) -> ChannelId:
+        """The channel, also of its restored log."""
+        return self.id._replace(restored=False) if self.id.restored else self.id
 
     def receive(self, data: Data, kept: Any = None) -> Queued:
         """Queue a batch, or `kept` in place of its payload; raise if it is not the next one."""
@@ -163,10 +147,6 @@ class Inbox:
             return False
         return self.in_front is None or self.in_front.ended
 
-    def has_marker(self) -> bool:
-        """Whether the next item is a round marker."""
-        return self.has_batch() and self.front().marker is not None
-
     def queued_before(self, epoch: Epoch, mode: Mode) -> tuple[list[Queued], bool]:
         """The batches queued before that barrier (or END), and whether the barrier or END was received."""
         found: list[Queued] = []
@@ -199,19 +179,16 @@ class Inbox:
         return InputRecord(self.id, self.is_back, self.consumed, self.consumed_digest, log, self.ended)
 
 
-class Outlet:
+class Outlet(Struct, eq=False):
     """The sending end."""
 
-    __slots__ = ("depth", "digest", "id", "is_back", "loop", "sent", "within_actor")
-
-    def __init__(self, id: ChannelId, *, is_back: bool, loop: str | None, depth: int, within_actor: bool) -> None:
-        self.id = id
-        self.is_back = is_back
-        self.loop = loop
-        self.depth = depth
-        self.within_actor = within_actor
-        self.sent = 0
-        self.digest = 0
+    id: ChannelId
+    is_back: bool
+    loop: str | None
+    depth: int
+    within_actor: bool
+    sent: int = 0
+    digest: int = 0
 
     def number(self, payload: Any, marker: Marker | None = None) -> Data:
         """Count and digest a batch that is about to be sent."""

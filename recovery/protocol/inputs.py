@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import Any, NoReturn, cast
 
-from backedge.graphs.deployment import Channel, Task
+from backedge.graphs.deployment import Task
 from backedge.graphs.ids import ChannelId
 from backedge.recovery.protocol.channels import Encode, Inbox, Queued
 from backedge.recovery.protocol.life import Life
@@ -23,7 +23,7 @@ class TaskInputs:
 
     def __init__(self, task: Task, encode: Encode) -> None:
         self.task = task
-        self.inboxes = {c.id: _inbox(c, encode) for c in task.inputs}
+        self.inboxes = {c.id: Inbox(c.id, c.is_back, c.depth, c.within_actor, encode) for c in task.inputs}
         self.rounds = Rounds(task) if task.depth else None
         self.life = Life.NEW
         self._queues: list[Sized] = []
@@ -37,8 +37,8 @@ class TaskInputs:
         return self.inboxes[channel].consumed
 
     def is_marker_next(self, channel: ChannelId) -> bool:
-        """Whether the next item of this channel is a round marker."""
-        return self.inboxes[channel].has_marker()
+        inbox = self.inboxes[channel]
+        return inbox.has_batch() and inbox.front().marker is not None
 
     def ready(self) -> list[ChannelId]:
         """The channels that `take` may be called with, each once, in any order."""
@@ -78,8 +78,3 @@ class TaskInputs:
 
     def _no_inbox(self, channel: ChannelId) -> NoReturn:
         raise ProtocolError(f"task {self.task.id} has no input channel {channel}")
-
-
-def _inbox(channel: Channel, encode: Encode) -> Inbox:
-    within = channel.within_actor
-    return Inbox(channel.id, is_back=channel.is_back, depth=channel.depth, within_actor=within, encode=encode)

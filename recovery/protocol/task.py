@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from backedge.graphs.deployment import Channel, Task
+from backedge.graphs.deployment import Task
 from backedge.graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch
 from backedge.graphs.task_errors import MisuseError
 from backedge.recovery.protocol.alignment import Alignment
@@ -59,7 +59,7 @@ class TaskCore(TaskInputs):
         super().__init__(task, encode)
         self.attempt = attempt
         self.encode = encode
-        self.outlets = {c.id: _outlet(c) for c in task.outputs}
+        self.outlets = {c.id: Outlet(c.id, c.is_back, c.edge.loop, c.depth, c.within_actor) for c in task.outputs}
         self.alignment = Alignment(task.is_source or task.is_head)
         self.logs = ChannelLogs()
         self.snapshots = Snapshots(task.id, self.logs, self.alignment)
@@ -560,8 +560,3 @@ class TaskCore(TaskInputs):
         if self.iteration is None:
             raise ProtocolError(f"task {self.task.id} is not in an iteration")
         return self.iteration
-
-
-def _outlet(channel: Channel) -> Outlet:
-    loop, within = channel.edge.loop, channel.within_actor
-    return Outlet(channel.id, is_back=channel.is_back, loop=loop, depth=channel.depth, within_actor=within)
