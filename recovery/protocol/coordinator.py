@@ -115,25 +115,10 @@ class OpenCut(Struct):
 class Lead(Protocol):
     """The supervisor that owns a coordinator: what the coordinator uses of it."""
 
-    @property
-    def attempt(self) -> Attempt:
-        """The attempt whose epochs these are."""
-        ...
-
-    @property
-    def snapshots(self) -> SnapshotOptions:
-        """The options of the cuts."""
-        ...
-
-    @property
-    def chain(self) -> ChainView:
-        """What the chain says: the cuts that can be restored, and the pipeline whose epochs these are."""
-        ...
-
-    @property
-    def requests(self) -> Requests:
-        """The requests of the run."""
-        ...
+    attempt: Attempt
+    snapshots: SnapshotOptions
+    chain: ChainView
+    requests: Requests
 
     def append(self, entry: Entry) -> list[Order]:
         """Append a manifest to the chain; then `on_manifest_written` or `on_manifest_failed`."""
