@@ -9,14 +9,12 @@ previous cut, it came after it: the journal has it in a segment that a restore o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from backedge.recovery.spark.audit.cut_roles import BEFORE, NOW, CutRoles, aggregated, one_of
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments
 from backedge.recovery.spark.report.verdict import Facts, Finding
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 TABLES = frozenset({"state", "answers"})
 """The tables that are read where answers may be kept."""

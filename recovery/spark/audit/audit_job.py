@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from backedge.recovery.spark.audit import answer_checks
 from backedge.recovery.spark.audit.channel_checks import CHANNEL_STATEMENTS, REPORTED_COLUMNS, check_channels
@@ -38,9 +40,6 @@ from backedge.recovery.spark.cut_tables.listed_files import unreadable_files
 from backedge.recovery.spark.report.audit_result import Found
 from backedge.recovery.spark.report.verdict import Facts, Verdict
 from backedge.recovery.spark.sessions.spark_session import is_local
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 CHANNELS_MAX = 2_000
 """Channels of a cut listed one by one; those with findings or with records in flight come first."""

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from backedge.recovery.spark.audit.cut_roles import (
@@ -30,9 +31,6 @@ from backedge.recovery.spark.audit.cut_roles import (
 from backedge.recovery.spark.audit.file_checks import records_in
 from backedge.recovery.spark.cut_tables.decoding import Array
 from backedge.recovery.stores.parquet_tables import pa
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 ENDS = ("edge", "sender", "sender_index", "receiver", "receiver_index")
 KEY = ("epoch", *ENDS, "restored")

@@ -14,14 +14,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-Tables = Mapping[str, "DataFrame"]
+Tables = Mapping[str, DataFrame]
 
 _FIGURE = re.compile(r"{([^:}]+):?(\w*)}")
 

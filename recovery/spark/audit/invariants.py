@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backedge.recovery.spark.cut_tables.table_schemas import TABLES
 from backedge.recovery.spark.report.verdict import FINDINGS_MAX, InvariantResult
 from backedge.recovery.spark.spark_errors import InvariantError, UnreadableError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 _UNREAD = "backedge: a value that could not be read"
 

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
 
 from backedge.graphs.ids import TaskId
 from backedge.graphs.routing import task_of_group
 from backedge.recovery.spark.audit.cut_roles import BEFORE, NOW, CutRoles, aggregated, telling
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments
 from backedge.recovery.spark.report.verdict import Facts, Finding
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 # Positions count records in in-memory splits and in row groups, and are byte offsets in other splits with a size. What
 # they are elsewhere is not known: they need not grow.

@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -29,9 +29,6 @@ from pyspark.sql.types import (
 )
 
 from backedge.recovery.spark.spark_errors import ComparisonError
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 EXAMPLES_MAX = 10
 _SIDE, _COUNT, _PLACE, _AS_IT_WAS = "__side", "__count", "__place", "__as_it_was"

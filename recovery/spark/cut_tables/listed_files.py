@@ -12,19 +12,17 @@ import re
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from backedge.recovery.spark.cut_tables.file_rows import Listed, stored_batches
 from backedge.recovery.spark.cut_tables.table_schemas import FILES
 from backedge.recovery.spark.spark_errors import UnreadableError
 from backedge.recovery.stores.parquet_tables import pa
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _TASK_FILES = 16
 """Files per task: starting a task takes as long as reading some small files."""

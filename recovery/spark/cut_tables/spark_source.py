@@ -21,10 +21,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas import types as arrow_types
+from pyspark.sql.types import StructType
 
 from backedge.recovery.spark.cut_tables.file_rows import Listed, batches_of, merged
 from backedge.recovery.spark.cut_tables.job_folder import Epochs, JobFolder
@@ -34,10 +36,6 @@ from backedge.recovery.spark.sessions.spark_session import is_local
 from backedge.recovery.spark.spark_errors import SparkJobError
 from backedge.recovery.stores.keys import signing_key
 from backedge.recovery.stores.names import KEYED
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 _ON_DISK = {"log": ("log", "loop"), "in_flight": ("log", "loop"), "state_layers": ("state", "operator")}
 """Table -> the table whose files it reads, and the column that says what a file belongs to."""

@@ -9,16 +9,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StringType, StructType
 from pyspark.sql.window import Window
 
 from backedge.recovery.spark.prepare.raw_input import LINE, Raw
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 REASONS = ("malformed", "null", "condition", "duplicate")
 
