@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from backedge.graphs.ids import TaskId
 from backedge.graphs.wording import one_line
 from backedge.recovery.spark.audit.file_checks import Fault, Span, TooLargeError, faults_in
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments
+from backedge.recovery.spark.cut_tables.cut_tables import arrow_udf, local_frame
 from backedge.recovery.spark.cut_tables.decoding import Array
 from backedge.recovery.spark.cut_tables.file_rows import verified_file
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
-from backedge.recovery.spark.cut_tables.local_rows import local_frame
 from backedge.recovery.spark.cut_tables.manifest_tables import files_in, layered_files, shared_files
 from backedge.recovery.spark.cut_tables.page_checks import PageError
 from backedge.recovery.spark.cut_tables.table_files import TABLES
@@ -25,12 +26,6 @@ from backedge.recovery.spark.spark_errors import UnreadableError
 from backedge.recovery.stores.names import is_of_constant, parts_of, table_of
 from backedge.recovery.stores.parquet_tables import pa
 from backedge.recovery.stores.shapes import shown
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-# PySpark has no type annotations for it.
-_arrow_udf: Any = cast(Any, F).arrow_udf
 
 
 class Listed(NamedTuple):
@@ -62,7 +57,7 @@ def verify_files(spark: SparkSession, folder: JobFolder, cuts: Iterable[CutDocum
     columns = ("folder string", "name string", "size bigint", "digest string", "first_group int", "last_group int")
     frame = local_frame(spark, rows, ", ".join((*columns, "said string")))
     # A file that could not be read may be read the second time: Spark is to call this once for each.
-    fault = _arrow_udf(faults, "string").asNondeterministic()(*frame.columns)
+    fault = arrow_udf(faults, "string").asNondeterministic()(*frame.columns)
     wrong: list[Any] = frame.withColumn("fault", fault).where(F.col("fault").isNotNull()).collect()
     found: dict[Listed, list[Fault]] = {}
     for _, *listed, told in wrong:

@@ -17,19 +17,15 @@ Only files that one of two cuts names are read, and only if there are any that w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backedge.graphs.wording import counted
 from backedge.recovery.spark.audit.cut_roles import CutRoles, aggregated, one_of
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments, compactions_in, continued, layer_names
-from backedge.recovery.spark.cut_tables.cut_tables import identified
-from backedge.recovery.spark.cut_tables.local_rows import local_frame
+from backedge.recovery.spark.cut_tables.cut_tables import identified, local_frame
 from backedge.recovery.spark.report.verdict import Facts, Finding
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _Place = tuple[int, str, int, int, int, int, bool, bool, bool]
 _PLACES = (

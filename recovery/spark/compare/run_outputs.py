@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas import types as arrow_types
 from pyspark.sql.types import AtomicType, BooleanType, NumericType, StringType, StructField, StructType
 
 from backedge.recovery.spark.spark_errors import ComparisonError
+from backedge.recovery.stores.parquet_tables import pa
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-# Neither has type annotations.
-_arrow: Any = import_module("pyarrow")
+# It has no type annotations.
 _arrow_types: Any = cast(Any, arrow_types)
 
-_UNFIT = (_arrow.ArrowException, AttributeError, OverflowError)
+_UNFIT = (pa.ArrowException, AttributeError, OverflowError)
 _OPTIONS = {
     "json": {"mode": "FAILFAST"},
     "csv": {"mode": "FAILFAST", "header": "true", "inferSchema": "true"},
@@ -34,18 +31,18 @@ def frame_of_records(spark: SparkSession, records: Sequence[Mapping[str, Any]], 
     names = list(dict.fromkeys(name for record in records for name in record)) or like.columns
     wanted = {field.name: _arrow_types.to_arrow_type(field.dataType) for field in like.schema.fields}
     columns = {name: _array(name, [record.get(name) for record in records], wanted.get(name)) for name in names}
-    return cast(Any, spark).createDataFrame(_arrow.table(columns))
+    return cast(Any, spark).createDataFrame(pa.table(columns))
 
 
 def _array(name: str, values: list[Any], wanted: Any) -> Any:
     if wanted is not None:
-        is_map = _arrow.types.is_map(wanted)
+        is_map = pa.types.is_map(wanted)
         try:
-            return _arrow.array([list(value.items()) if is_map and value else value for value in values], wanted)
+            return pa.array([list(value.items()) if is_map and value else value for value in values], wanted)
         except _UNFIT:
             pass  # the comparison reports the actual type
     try:
-        return _arrow.array(values)
+        return pa.array(values)
     except _UNFIT as error:
         fault = str(error).splitlines()[0]
         raise ComparisonError(f"column {name!r} of the result holds values of several types: {fault}") from error

@@ -10,26 +10,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas import types as arrow_types
+from pyspark.sql.types import StructType
 
 from backedge.recovery.spark.cut_tables.decoding import PAIRS, RECORDS, identities, pairs, records
 from backedge.recovery.spark.cut_tables.file_rows import Listed
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 from backedge.recovery.spark.cut_tables.listed_files import read_listed
-from backedge.recovery.spark.cut_tables.local_rows import local_frame
 from backedge.recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, Row, rows_of
 from backedge.recovery.spark.cut_tables.table_schemas import FILES, RENAMED, TABLES, VERSION, columns_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+from backedge.recovery.stores.parquet_tables import pa
 
 __all__ = ["TABLES", "VERSION", "cut_tables"]
 
 # PySpark has no type annotations for it.
-_arrow_udf: Any = cast(Any, F).arrow_udf
+arrow_udf: Any = cast(Any, F).arrow_udf
 # Table on disk -> the tables that are made of it.
 _MADE_OF = {"state": {"state", "state_layers"}, "log": {"log", "in_flight"}}
 _KIND = columns_of(TABLES["files"]).index("table")
@@ -69,6 +68,19 @@ def cut_tables(
     return {table: found[table].select(columns_of(ddl)) for table, ddl in TABLES.items() if table in names}
 
 
+def local_frame(spark: SparkSession, rows: Sequence[Row], columns: str) -> DataFrame:
+    """A frame of a small local table, whose `columns` are a DDL string."""
+    of: Any = StructType.fromDDL(columns)
+    schema = cast(Any, arrow_types).to_arrow_schema(of)
+    # A frame from an Arrow table is part of the query plan; a frame from rows is an RDD with its own tasks.
+    arrays = [pa.array([_as_pairs(row[place]) for row in rows], field.type) for place, field in enumerate(schema)]
+    return cast(Any, spark).createDataFrame(pa.Table.from_arrays(arrays, schema=schema), of)
+
+
+def _as_pairs(value: Any) -> Any:
+    return list(cast("dict[Any, Any]", value).items()) if isinstance(value, dict) else value
+
+
 def _from_files(spark: SparkSession, folder: JobFolder, table: str, files: Sequence[Row]) -> DataFrame:
     """The rows of a table's files, repeated for each cut that a file belongs to."""
     places: list[Row] = []
@@ -93,7 +105,7 @@ def _answers(spark: SparkSession, folder: JobFolder, manifests: Mapping[int, Map
     ]
     rows = read_listed(spark, "answers", sorted({(folder.path, *group[1:4]) for group in groups}))
     owned = local_frame(spark, places, f"{_OF_CUT}, operator string, segment bigint, answered_attempt bigint")
-    answer = _arrow_udf(pairs, PAIRS)(F.lit("pending"), F.when(~F.col("set_aside"), F.col("data")))
+    answer = arrow_udf(pairs, PAIRS)(F.lit("pending"), F.when(~F.col("set_aside"), F.col("data")))
     return rows.join(F.broadcast(owned), "_place").withColumn("answer", answer["value"])
 
 
@@ -112,7 +124,7 @@ def _with_values(state: DataFrame) -> DataFrame:
         F.col("_pair.value"),
     )
     key = F.coalesce(F.col("key_int").cast("string"), _json_text(F.col("key_str")), F.col("_pair.key"))
-    return state.withColumn("_pair", _arrow_udf(pairs, PAIRS)("kind", "data")).withColumns({"key": key, "value": value})
+    return state.withColumn("_pair", arrow_udf(pairs, PAIRS)("kind", "data")).withColumns({"key": key, "value": value})
 
 
 def _merged(layers: DataFrame) -> DataFrame:
@@ -127,7 +139,7 @@ def _merged(layers: DataFrame) -> DataFrame:
 def identified(layers: DataFrame) -> DataFrame:
     """Rows of state by key, with a text as `_identity` that rows of a key group share if their keys are equal."""
     typed = F.coalesce(F.col("key_int").cast("string"), F.concat(F.lit('"'), F.col("key_str"), F.lit('"')))
-    pickled = _arrow_udf(identities, "string")("kind", "key_group", "data")
+    pickled = arrow_udf(identities, "string")("kind", "key_group", "data")
     found = layers.withColumn("_pickled", F.when(typed.isNull(), pickled))
     return found.withColumn("_identity", F.coalesce(typed, F.col("_pickled"), F.base64("data"), F.col("key")))
 
@@ -144,6 +156,6 @@ def _json_bytes(column: Column) -> Column:
 
 
 def _in_flight(log: DataFrame) -> DataFrame:
-    return log.withColumn("_record", F.explode(_arrow_udf(records, RECORDS)("payload", "skip"))).withColumns(
+    return log.withColumn("_record", F.explode(arrow_udf(records, RECORDS)("payload", "skip"))).withColumns(
         {"record": F.col("_record.record"), "hops": F.col("_record.hops")}
     )

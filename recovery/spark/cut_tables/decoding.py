@@ -92,7 +92,7 @@ def json_of(value: Any, budget: Budget | None = None) -> str | None:
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError):
         return None  # a forged value can fail in any way
     # A lone surrogate is invalid text for other readers unless it is escaped.
-    return text if text.isascii() or _is_text(text) else json.dumps(json.loads(text), separators=(",", ":"))
+    return text if fits(text) else json.dumps(json.loads(text), separators=(",", ":"))
 
 
 def position_in(data: bytes) -> int | None:
@@ -199,7 +199,7 @@ def _identity(key: Any, budget: Budget) -> str:
             return str(int(key))
         case float():
             return str(int(key)) if key.is_integer() else repr(key)
-        case str() if _is_text(key):
+        case str() if fits(key):
             # Not its JSON: Spark writes that of control characters otherwise.
             budget.take(len(key))
             return f'"{key}"'
@@ -480,14 +480,6 @@ def _number(value: float) -> float | str:
 
 def _text(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 # -- over Arrow arrays, for Spark --------------------------------------------------------------------------------

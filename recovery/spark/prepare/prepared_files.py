@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from pyspark.sql import Column, DataFrame, SparkSession, types
 from pyspark.sql import functions as F
-from pyspark.sql import types
 from pyspark.sql.types import StructType
 
 from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups
+from backedge.recovery.spark.cut_tables.decoding import Array
 from backedge.recovery.spark.prepare import screening
 from backedge.recovery.spark.prepare.raw_input import LINE, as_is, check_format, format_of, read_raw
 from backedge.recovery.spark.prepare.screening import DETAIL, READ, REASON, column_named
 from backedge.recovery.spark.spark_errors import PreparationError
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+from backedge.recovery.stores.parquet_tables import pa, parquet
 
 FILE_BYTES = 32 * 1024 * 1024
 """Approximate compressed size of a file."""
@@ -126,7 +124,6 @@ def _rename_parts(folder: Path, ending: str) -> None:
 
 
 def _describe_files(folder: Path, dealt: Mapping[int, int]) -> Iterator[dict[str, Any]]:
-    parquet: Any = import_module("pyarrow.parquet")
     for number, name in enumerate(sorted(os.listdir(folder))):
         groups = sorted(group for group, file in dealt.items() if file == number)
         yield {"name": name, "rows": parquet.read_metadata(folder / name).num_rows, "key_groups": groups}
@@ -193,25 +190,19 @@ def deal_groups(groups: Collection[int], tasks: int, files: int) -> dict[int, in
 def key_group_of(column: str) -> Column:
     """The key group of a column, as the engine computes it; arbitrary for null."""
     functions: Any = F
-    return functions.arrow_udf(_grouping(), "int")(column_named(column))
+    return functions.arrow_udf(_groups, "int")(column_named(column))
 
 
 def file_of(group: Column, dealt: dict[int, int]) -> Column:
     return F.element_at(F.array(*(F.lit(dealt.get(number, 0)) for number in range(KEY_GROUPS))), group + 1)
 
 
-def _grouping() -> Callable[[Any], Any]:
-    """`_groups` without annotations, because Spark would misread them."""
-    return lambda keys: _groups(keys)
-
-
-def _groups(keys: Any) -> Any:
-    arrow: Any = import_module("pyarrow")
-    kinds = arrow.types
+def _groups(keys: Array) -> Array:
+    kinds = pa.types
     if kinds.is_integer(keys.type) or kinds.is_floating(keys.type) or kinds.is_boolean(keys.type):
         filled = keys.fill_null(False if kinds.is_boolean(keys.type) else 0)
-        return arrow.array(key_groups(filled.to_numpy(zero_copy_only=False)), arrow.int32())
+        return pa.array(key_groups(filled.to_numpy(zero_copy_only=False)), pa.int32())
     # Columns repeat keys, so each distinct key is hashed once.
     encoded = keys.fill_null(b"" if kinds.is_binary(keys.type) else "").dictionary_encode()
-    groups = arrow.array(key_groups(encoded.dictionary.to_pylist()), arrow.int32())
+    groups = pa.array(key_groups(encoded.dictionary.to_pylist()), pa.int32())
     return groups.take(encoded.indices)

@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
@@ -194,6 +195,9 @@ def _work_folder() -> list[str]:
 # two compilers is 240 MB.
 _QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 
+# PySpark imports pandas, where that is installed, and warns about new versions. We do not use it.
+_no_word_of_pandas: Any = partial(warnings.catch_warnings, action="ignore", category=FutureWarning)
+
 _EVERYWHERE = {
     # Batches of a loop log may be large, and by default thousands of them go to Python at once.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
@@ -280,14 +284,6 @@ def _end(session: Any, gateway: Any) -> None:
     if gateway is not None:
         _forget_gateway()
         end_gateway(gateway)
-
-
-@contextmanager
-def _no_word_of_pandas() -> Generator[None]:
-    """PySpark imports pandas, where that is installed, and warns about new versions. We do not use it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        yield
 
 
 def _forget_gateway() -> None:
