@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, cast
 from backedge.flows import WrongCallError
 from backedge.graphs.describing import edges_in
 from backedge.graphs.plan import digits_of, operators_round
-from backedge.recovery.spark.cut_tables.decoding import json_of, pair_of, position_in, records_of
-from backedge.recovery.spark.cut_tables.file_rows import identity
+from backedge.recovery.spark.cut_tables.decoding import position_in, records_of
+from backedge.recovery.spark.cut_tables.file_rows import identity, with_values
 from backedge.recovery.spark.cut_tables.plain_pickles import UnreadablePickleError, load
 from backedge.recovery.spark.cut_tables.table_rows import as_state
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.manifests import CutDescription
-from backedge.recovery.stores.parquet_tables import ROWS_NAMES, to_rows
+from backedge.recovery.stores.parquet_tables import ROWS_NAMES
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
 from backedge.recovery.stores.task_tables import TaskReader
 
@@ -195,17 +195,12 @@ def _entries(task: str, reader: TaskReader, operator: str) -> Iterator[StateEntr
 
 def _rows_in(table: Any) -> Iterator[tuple[Any, ...]]:
     """Kind, key group, key_int, key_str, key and value as JSON, and data."""
-    if table.schema.names == ROWS_NAMES:
-        for row in to_rows(as_state(table).select(["kind", "key_group", "key_int", "key_str", "key", "value"])):
-            yield *row, None
-        return
-    for kind, group, key_int, key_str, *values, data in to_rows(table):
-        if data is not None:
-            key, value = pair_of(kind, data)
-        else:
-            key = json_of(key_str if key_int is None else key_int)
-            value = json_of(next((found for found in values if found is not None), None))
-        yield kind, group, key_int, key_str, key, value, data
+    rows = as_state(table) if table.schema.names == ROWS_NAMES else table
+    wanted = ("kind", "key_group", "key_int", "key_str", "key", "value", "data")
+    # Some at a time: a caller may look at the first ones only.
+    for batch in rows.to_batches(max_chunksize=1000):
+        columns = with_values({name: batch[name].to_pylist() for name in batch.schema.names})
+        yield from zip(*(columns[name] for name in wanted), strict=True)
 
 
 def key_matcher(wanted: str) -> set[str]:

@@ -92,15 +92,12 @@ def batches_of(table: str, file: Listed, cut: Mapping[str, Any], schema: Any) ->
     `cut` holds columns from the manifest, constant for the file; they take precedence over columns in the file.
     """
     renamed: Mapping[str, str] = RENAMED.get(table, {})
-    has_values = is_of_rows(file[1])
-    for batch in stored_batches("rows" if has_values else _ON_DISK.get(table, table), *file):
+    for batch in stored_batches("rows" if is_of_rows(file[1]) else _ON_DISK.get(table, table), *file):
         columns: Columns = {
             renamed.get(field.name, field.name): batch[field.name].to_pylist() for field in batch.schema
         }
-        if has_values:
-            columns |= {name: [None] * batch.num_rows for name in STATE.names if name not in columns}
-        elif table in {"state", "state_layers"}:
-            _add_values(columns)
+        if table in {"state", "state_layers"}:
+            columns = with_values(columns)
         elif table == "in_flight":
             columns = _per_record(columns)
         elif table == "answers":
@@ -154,8 +151,11 @@ def identity(
     return identity_in(kind, group, data) or f"pickled {data!r}"
 
 
-def _add_values(columns: Columns) -> None:
-    """Add key and value as JSON, from typed columns or else from pickles."""
+def with_values(columns: Columns) -> Columns:
+    """The columns of state, with key and value as JSON: from typed columns or pickles; rows of a table have them."""
+    if "key" in columns:
+        nulls: list[Any] = [None] * len(columns["key"])
+        return {**dict.fromkeys(STATE.names, nulls), **columns}
     keyed = zip(*(columns[name] for name in ("kind", "data", "key_int", "key_str")), strict=True)
     values = zip(*(columns[name] for name in ("value_int", "value_float", "value_str", "value_bytes")), strict=True)
     keys_found: list[str | None] = []
@@ -167,7 +167,7 @@ def _add_values(columns: Columns) -> None:
             key, value = pair.key if key is None else key, pair.value if value is None else value
         keys_found.append(key)
         values_found.append(value)
-    columns["key"], columns["value"] = keys_found, values_found
+    return {**columns, "key": keys_found, "value": values_found}
 
 
 def _first(values: Any) -> str | None:
