@@ -14,9 +14,9 @@
 
 `cut_store.py` is the store of a job; `cut_reader.py` reads it, and `cut_remover.py` removes what is dead. It calls a
 `Store` (`store_protocol.py`), which `store_schemes.py` opens by the scheme of a URI; `object_store.py` is the one for
-object stores, whose clients `object_client.py` makes. `folder_store.py` is the one for local folders; `folder.py` makes
-their files durable and follows no link. `job_identity.py` creates job.json, `names.py` makes every name, `documents.py`
-seals JSON. `chain.py` is the numbered list and `links.py` its entries, `manifests.py` the content of a cut.
+object stores, whose clients `object_client.py` makes. `folder_store.py` is the one for local folders, which makes files
+durable and follows no link. `job_identity.py` creates job.json, `names.py` makes every name, `documents.py` seals JSON.
+`chain.py` is the numbered list and `links.py` its entries, `manifests.py` the content of a cut.
 `task_files.py` converts a snapshot to tables and back: `state_table.py` keyed state, `record_tables.py` the rest,
 `parquet_tables.py` Parquet.
 """

@@ -22,7 +22,7 @@ from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.orders import Complete, Sweep
 from backedge.recovery.stores import chain as chains
 from backedge.recovery.stores.cut_store import CutStore
-from backedge.recovery.stores.folder import Folder
+from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError
 from tests.on_ray.supervised import Supervised
 from tests.stores.snapshots import begin, complete, sweep
@@ -104,18 +104,18 @@ def test_a_store_sweeps_what_it_can_and_the_rest_later(tmp_path: Path, monkeypat
         (tmp_path / "job" / f"epoch={epoch}" / "attempt=1").mkdir(parents=True)
         (tmp_path / "job" / f"epoch={epoch}" / "attempt=1" / "file").write_text("x")
     begin(store, 2, restored=1)
-    remove = Folder.remove
+    remove = FolderStore.remove
 
-    def refuse(folder: Folder, files: list[tuple[str, ...]]) -> None:
-        if any(parts[0] == "epoch=2" for parts in files):
+    def refuse(folder: FolderStore, names: list[str]) -> None:
+        if any(name.startswith("epoch=2/") for name in names):
             raise EIO
-        remove(folder, files)
+        remove(folder, names)
 
-    monkeypatch.setattr(Folder, "remove", refuse)
+    monkeypatch.setattr(FolderStore, "remove", refuse)
     with pytest.raises(OSError, match="Input/output error"):
         sweep(store, 2)
     assert {path.name for path in (tmp_path / "job").glob("epoch=*")} == {"epoch=1", "epoch=2"}
-    monkeypatch.setattr(Folder, "remove", remove)
+    monkeypatch.setattr(FolderStore, "remove", remove)
     sweep(store, 2)
     assert {path.name for path in (tmp_path / "job").glob("epoch=*")} == {"epoch=1"}
     assert store.cut(Epoch(1)).epoch == 1

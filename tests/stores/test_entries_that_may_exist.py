@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.orders import AttemptStart
 from backedge.recovery.stores.cut_store import CutStore
-from backedge.recovery.stores.folder import Folder
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.store_calls import create_exclusively
 from backedge.recovery.stores.store_errors import OutcomeUnknownError
@@ -45,7 +45,7 @@ class SyncFails:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fails = True
         self._fsync = os.fsync
-        monkeypatch.setattr("backedge.recovery.stores.folder._sync_to_disk", self.sync)
+        monkeypatch.setattr("backedge.recovery.stores.folder_store._sync_to_disk", self.sync)
 
     def sync(self, descriptor: int) -> None:
         if self.fails and stat.S_ISDIR(os.fstat(descriptor).st_mode):
@@ -121,13 +121,13 @@ def test_an_entry_that_may_exist_stays_and_others_build_on_it(tmp_path: Path, mo
     files = write(store, snapshots_of(1))
     disk = SyncFails(monkeypatch)
     monkeypatch.setattr("backedge.recovery.stores.cut_store.CutStore._unsettled", lambda store, written: [])
-    settle = Folder.settle
+    make_durable = FolderStore.make_durable
 
-    def settle_the_chain(folder: Folder, files: list[tuple[str, ...]]) -> None:
-        if any(parts[0] == "chain" for parts in files):
-            settle(folder, files)
+    def settle_the_chain(folder: FolderStore, names: Collection[str]) -> None:
+        if any(name.startswith("chain/") for name in names):
+            make_durable(folder, names)
 
-    monkeypatch.setattr(Folder, "settle", settle_the_chain)
+    monkeypatch.setattr(FolderStore, "make_durable", settle_the_chain)
     with pytest.raises(OutcomeUnknownError):
         store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
     disk.fails = False

@@ -11,28 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from backedge.recovery.stores.folder import Folder
+from backedge.recovery.stores.folder_store import FolderStore
 
-FILE = ("a", "b", "file")
-
-
-def read(folder: Folder, parts: tuple[str, ...]) -> bytes:
-    with folder.open(parts) as file:
-        return file.read()
+FILE = "a/b/file"
 
 
 def test_a_file_is_there_with_all_that_was_written(tmp_path: Path):
-    folder = Folder(str(tmp_path), write=lambda descriptor, data: os.write(descriptor, data[:3]))
-    folder.write({FILE: b"first and more", ("c",): b""})
+    folder = FolderStore(str(tmp_path), write=lambda descriptor, data: os.write(descriptor, data[:3]))
+    folder.write({FILE: b"first and more", "c": b""})
     folder.write({FILE: b"second"})
-    assert read(folder, FILE) == b"second"
-    assert read(folder, ("c",)) == b""
-    assert list(folder.walk(())) == [FILE, ("c",)]
+    assert folder.read(FILE) == b"second"
+    assert folder.read("c") == b""
+    assert folder.list() == [FILE, "c"]
 
 
 def test_a_large_file_goes_to_the_disk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The kernel takes it as a hint, and may refuse it."""
-    monkeypatch.setattr("backedge.recovery.stores.folder._WRITTEN_BACK_BYTES", 10)
+    monkeypatch.setattr("backedge.recovery.stores.folder_store._WRITTEN_BACK_BYTES", 10)
     told: list[tuple[int, int]] = []
 
     def tell(descriptor: int, start: int, size: int, advice: int) -> None:
@@ -41,10 +36,10 @@ def test_a_large_file_goes_to_the_disk_while_it_is_written(tmp_path: Path, monke
 
     monkeypatch.setattr(os, "posix_fadvise", tell, raising=False)
     pieces = [b"x" * size for size in (4, 9, 25, 3)]
-    folder = Folder(str(tmp_path))
+    folder = FolderStore(str(tmp_path))
     folder.write_pieces(FILE, pieces)
     assert told == [(0, 13), (13, 25)]
-    assert read(folder, FILE) == b"".join(pieces)
+    assert folder.read(FILE) == b"".join(pieces)
 
 
 @pytest.mark.parametrize("refused", [0, 1])
@@ -61,9 +56,9 @@ def test_the_disk_takes_whole_pages_from_memory_and_the_rest_is_copied(tmp_path:
             raise OSError(errno.EINVAL, "this file system refuses")
         return os.write(descriptor, data)
 
-    folder = Folder(str(tmp_path), write)
+    folder = FolderStore(str(tmp_path), write)
     folder.write_pieces(FILE, [memoryview(memory), b"and more"])
-    assert read(folder, FILE) == memory[:] + b"and more"
+    assert folder.read(FILE) == memory[:] + b"and more"
     rest = size if refused else 5
     assert sizes == [(size - 5, True), (rest, False), (8, False)]
 
@@ -74,12 +69,12 @@ def test_all_that_lists_a_file_is_synced_once_behind_the_file_when_it_is_settled
     """The folders of two files, and those above them: below first, for what is above names what is below."""
     synced: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        "backedge.recovery.stores.folder._sync_to_disk", lambda descriptor: synced.append(identity(descriptor))
+        "backedge.recovery.stores.folder_store._sync_to_disk", lambda descriptor: synced.append(identity(descriptor))
     )
-    folder, files_written = Folder(str(tmp_path)), {FILE: b"one", ("a", "c", "other"): b"two"}
+    folder, files_written = FolderStore(str(tmp_path)), {FILE: b"one", "a/c/other": b"two"}
     folder.write(files_written)
     assert synced == [], "whoever writes does not promise that it lasts"
-    folder.settle(files_written)
+    folder.make_durable(files_written)
     files, folders = synced[:2], synced[2:]
     assert files == [identity(tmp_path / "a/b/file"), identity(tmp_path / "a/c/other")]
     expected = [identity(tmp_path / name) for name in ("a/b", "a/c", "a", ".")]
@@ -87,14 +82,14 @@ def test_all_that_lists_a_file_is_synced_once_behind_the_file_when_it_is_settled
 
 
 def test_what_is_removed_leaves_no_empty_folder(tmp_path: Path):
-    folder = Folder(str(tmp_path))
-    folder.write({FILE: b"", ("a", "other"): b""})
+    folder = FolderStore(str(tmp_path))
+    folder.write({FILE: b"", "a/other": b""})
     for _ in range(2):
         folder.remove([FILE])
-    assert list(folder.walk(())) == [("a", "other")]
-    assert folder.names(("a",)) == ["other"]
-    folder.remove([("a", "other")])
-    assert folder.names() == []
+    assert folder.list() == ["a/other"]
+    assert folder.folders() == ["a"] and folder.folders("a") == []
+    folder.remove(["a/other"])
+    assert list(tmp_path.iterdir()) == []
 
 
 def identity(path: Path | int) -> tuple[int, int]:
@@ -112,18 +107,18 @@ def open_folders() -> set[tuple[int, int]]:
 
 
 def test_no_folder_stays_open(tmp_path: Path):
-    folder = Folder(str(tmp_path))
+    folder = FolderStore(str(tmp_path))
     folder.write({FILE: b""})
     for _ in range(10):
         folder.write({FILE: b"x"})
-        folder.settle([FILE])
+        folder.make_durable([FILE])
         with pytest.raises(FileNotFoundError):
-            folder.settle([FILE, ("a", "nothing")])
-        read(folder, FILE)
-        folder.create(("exclusive",), b"x")
-        assert folder.status(("a", "nothing")) is None
+            folder.make_durable([FILE, "a/nothing"])
+        folder.read(FILE)
+        folder.create("exclusive", b"x")
+        assert folder.facts("a/nothing") is None
         with pytest.raises(FileNotFoundError):
-            read(folder, ("nowhere", "file"))
+            folder.read("nowhere/file")
     assert open_folders() & {identity(folder) for folder in (tmp_path, *tmp_path.rglob("*"))} == set()
     with os.scandir(tmp_path):
         assert open_folders() & {identity(tmp_path)}, "an open folder is found"

@@ -15,7 +15,6 @@ from backedge.recovery.protocol.orders import AppendEntry, AttemptStart, Fenced,
 from backedge.recovery.protocol.supervisor import Supervisor
 from backedge.recovery.stores import chain as chains
 from backedge.recovery.stores.cut_store import CutStore
-from backedge.recovery.stores.folder import Folder
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.schema import PAST
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
@@ -70,18 +69,18 @@ def long_chain(tmp_path: Path, key: bytes | None = None) -> CutStore:
 
 def others_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, epochs: range, *, is_there: bool) -> None:
     """Others take cuts while the next entry is created: when it is there, or just before."""
-    create = Folder.create
+    create = FolderStore.create
 
-    def sleep(folder: Folder, parts: tuple[str, ...], data: bytes) -> bool:
-        monkeypatch.setattr(Folder, "create", create)
+    def sleep(folder: FolderStore, name: str, data: bytes) -> bool:
+        monkeypatch.setattr(FolderStore, "create", create)
         if not is_there:
             cuts(again(tmp_path), epochs)
-        is_ours = create(folder, parts, data)
+        is_ours = create(folder, name, data)
         if is_there:
             cuts(again(tmp_path), epochs)
         return is_ours
 
-    monkeypatch.setattr(Folder, "create", sleep)
+    monkeypatch.setattr(FolderStore, "create", sleep)
 
 
 @pytest.mark.parametrize("key", [None, b"key"])
@@ -248,18 +247,18 @@ def test_a_death_while_it_is_shortened_leaves_a_chain_that_reads_and_is_cleared_
 ):
     store = begun(tmp_path)
     left = iter(range(steps))
-    remove = Folder.remove
+    remove = FolderStore.remove
 
-    def die(folder: Folder, files: Iterable[tuple[str, ...]]) -> None:
-        for parts in files:
-            if parts[0] == "chain" and next(left, None) is None:
+    def die(folder: FolderStore, names: Iterable[str]) -> None:
+        for name in names:
+            if name.startswith("chain/") and next(left, None) is None:
                 raise Died
-            remove(folder, [parts])
+            remove(folder, [name])
 
-    monkeypatch.setattr(Folder, "remove", die)
+    monkeypatch.setattr(FolderStore, "remove", die)
     with pytest.raises(Died):
         cuts(store, range(1, 31))
-    monkeypatch.setattr(Folder, "remove", remove)
+    monkeypatch.setattr(FolderStore, "remove", remove)
     after = again(tmp_path)
     assert numbers(tmp_path)[0] <= last_past(tmp_path)
     last = after.numbered()[-1]
@@ -271,17 +270,17 @@ def test_a_death_while_it_is_shortened_leaves_a_chain_that_reads_and_is_cleared_
 
 def test_a_full_disk_puts_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store = begun(tmp_path)
-    create = Folder.create
+    create = FolderStore.create
 
-    def refuse(folder: Folder, parts: tuple[str, ...], data: bytes) -> bool:
-        if parts[0] == "past":
+    def refuse(folder: FolderStore, name: str, data: bytes) -> bool:
+        if name.startswith("past/"):
             raise OSError(28, "No space left on device")
-        return create(folder, parts, data)
+        return create(folder, name, data)
 
-    monkeypatch.setattr(Folder, "create", refuse)
+    monkeypatch.setattr(FolderStore, "create", refuse)
     cuts(store, range(1, 21))
     assert numbers(tmp_path) == list(range(1, 22))
-    monkeypatch.setattr(Folder, "create", create)
+    monkeypatch.setattr(FolderStore, "create", create)
     cuts(store, range(21, 31))
     assert numbers(tmp_path)[0] > 2 * KEPT
     assert again(tmp_path).chain() == store.chain()

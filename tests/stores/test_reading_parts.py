@@ -18,9 +18,8 @@ from backedge.recovery.cut.cut import Cut, OperatorState, TaskSnapshot
 from backedge.recovery.cut.keyed_parts import Kind, Pickles, entries_of
 from backedge.recovery.restore.outline import outline_of
 from backedge.recovery.stores.cut_store import CutStore
-from backedge.recovery.stores.folder import Folder
+from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.manifests import CODECS, description_in
-from backedge.recovery.stores.names import Parts
 from backedge.recovery.stores.parquet_tables import decode
 from backedge.recovery.stores.state_table import state_parts
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
@@ -142,13 +141,13 @@ def test_a_large_state_has_several_files_of_whole_key_groups_in_their_order(
 def test_no_file_is_written_after_many_others_were_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("backedge.recovery.stores.task_tables.WRITTEN_AT_ONCE_BYTES", 1)
     encoded: list[int] = []
-    write = Folder.write
+    write = FolderStore.write
 
-    def noted(folder: Folder, files: dict[Parts, bytes]) -> None:
+    def noted(folder: FolderStore, files: dict[str, bytes]) -> None:
         encoded.append(len(files))
         write(folder, files)
 
-    monkeypatch.setattr(Folder, "write", noted)
+    monkeypatch.setattr(FolderStore, "write", noted)
     _, described = in_parts(tmp_path, monkeypatch)
     assert encoded == [1] * len(described.files)
 

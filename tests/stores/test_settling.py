@@ -18,7 +18,7 @@ from backedge.engine.on_ray.job_store import TasksInFolder
 from backedge.engine.on_ray.transport.control_messages import SUPERVISOR, Begin
 from backedge.engine.on_ray.transport.mailbox import Address
 from backedge.graphs.ids import Attempt, Epoch
-from backedge.recovery.stores import folder
+from backedge.recovery.stores import folder_store
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.store_protocol import Store
@@ -36,7 +36,7 @@ class Disk:
         self.before_link: list[str] = []
         self.fails_at = ""
         self._link = os.link
-        monkeypatch.setattr(folder, "_sync_to_disk", self.sync)
+        monkeypatch.setattr(folder_store, "_sync_to_disk", self.sync)
         monkeypatch.setattr(os, "link", self.link)
 
     def sync(self, descriptor: int) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from backedge.recovery.stores.cut_store import CutStore
-from backedge.recovery.stores.folder import check_own
-from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.folder_store import FolderStore, check_own
 from backedge.recovery.stores.job_identity import is_job, jobs_in
 from backedge.recovery.stores.keys import derived_key, key_in_file, signing_key
 from backedge.recovery.stores.store_errors import SnapshotAuthError, StoreError

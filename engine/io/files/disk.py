@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from backedge.engine.batches.arrow import arrow
-from backedge.recovery.stores.folder import is_empty
+from backedge.recovery.stores.folder_store import is_empty
 
 
 class Stream(Protocol):

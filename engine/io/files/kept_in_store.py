@@ -8,7 +8,7 @@
 - A file holds a whole transaction: a seal, and the batches, each behind its length. The seal is a digest of the name of
   the transaction and of all batches, with a key if the run has one. It is verified before anything is decoded. So a
   batch cannot be left out, repeated, or moved to another transaction by anybody who has no key.
-- Without a key, a local folder that other users may write to is refused each time it is opened (`folder.py`).
+- Without a key, a local folder that other users may write to is refused each time it is opened (`folder_store.py`).
 """
 
 from __future__ import annotations

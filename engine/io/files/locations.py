@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from backedge.engine.batches.arrow import filesystems
 from backedge.engine.io.files.file_errors import InputChangedError, NoInputError
 from backedge.graphs.wording import counted
-from backedge.recovery.stores.folder import is_empty
+from backedge.recovery.stores.folder_store import is_empty
 
 
 class Stamp(NamedTuple):
