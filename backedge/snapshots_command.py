@@ -310,7 +310,7 @@ def _facts(store: CutStore, entry: Manifest) -> Facts:
         "time": "" if written_s is None else _local_time(written_s),
         "tasks": len(cut.tasks),
         "bytes": cut.size,
-        "policy": cut.policy,
+        "policy": cut.mode.value,
         "savepoint": cut.savepoint,
         "loops": {loop: {"batches": log.batches, "records": log.records} for loop, log in cut.logs.items()},
         "restorable": not missing,

@@ -161,7 +161,7 @@ class CutReader:
             epoch=described.epoch,
             attempt=described.attempt,
             graph_hash=described.graph_hash,
-            policy=described.policy,
+            policy=described.mode.value,
             between_rounds=described.mode is Mode.BETWEEN_ROUNDS,
             snapshots={task: reader.snapshot() for task, reader in readers.items()},
             parallelism=described.parallelism,

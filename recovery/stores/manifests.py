@@ -16,7 +16,7 @@ from backedge.graphs.deployment import Deployment
 from backedge.graphs.describing import describe_deployment
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.protocol.messages import Mode
-from backedge.recovery.protocol.orders import AttemptStart, Entry, Manifest, StateFile
+from backedge.recovery.protocol.orders import AttemptStart, Entry, Manifest
 from backedge.recovery.restore.outline import CutOutline
 from backedge.recovery.stores.documents import Document
 from backedge.recovery.stores.shapes import converted, shown
@@ -41,11 +41,6 @@ class CutDescription(Struct, frozen=True):
     transactions: Mapping[TaskId, tuple[str, ...]]
     constants: Mapping[str, StoredFile] = {}
     dropped: frozenset[str] = frozenset()
-
-    @property
-    def policy(self) -> str:
-        """Name of the mode in which the cut was taken."""
-        return self.mode.value
 
     @property
     def outline(self) -> CutOutline:
@@ -100,42 +95,22 @@ def shared_files(constants: Mapping[str, StoredFile], tasks: Mapping[TaskId, Tas
 
 # -- the entries of a chain --------------------------------------------------------------------------------------
 
+_BY_TASK = ("files", "transactions", "states")
+"""Fields of a manifest's entry that are mappings by task. In a document they are rows: name, index and value."""
+
 
 def entry_document(entry: Entry) -> Document:
     """Convert an entry of the chain to a document. `links.py` adds its number, its parent and its manifest."""
     if isinstance(entry, AttemptStart):
         return {"kind": "attempt", **asdict(entry)}
-    return {
-        "kind": "manifest",
-        **asdict(entry),
-        "mode": entry.mode.value,
-        "files": [[*task, epoch] for task, epoch in entry.files.items()],
-        "transactions": _by_task(entry.transactions),
-        "states": [[*task, files] for task, files in entry.states.items()],
-    }
+    rows = {name: _rows(getattr(entry, name)) for name in _BY_TASK}
+    return {"kind": "manifest", **asdict(entry), **rows, "mode": entry.mode.value}
 
 
 def entry_in(document: Document) -> Entry:
     if document["kind"] == "attempt":
         return converted(document, AttemptStart)
-    return Manifest(
-        epoch=Epoch(document["epoch"]),
-        attempt=Attempt(document["attempt"]),
-        mode=Mode(document["mode"]),
-        files={TaskId(name, index): epoch for name, index, epoch in document["files"]},
-        transactions=_tasks(document["transactions"]),
-        savepoint=document["savepoint"],
-        claimant=str(document["claimant"]),
-        request=document["request"],
-        kept=None if document["kept"] is None else tuple(Epoch(int(epoch)) for epoch in document["kept"]),
-        states={
-            TaskId(name, index): tuple(StateFile(Attempt(attempt), *rest) for attempt, *rest in files)
-            for name, index, files in document["states"]
-        },
-        pipeline=document["pipeline"],
-        stops=document["stops"],
-        given_up=tuple(document["given_up"]),
-    )
+    return converted({**document, **{name: _by_task(document[name]) for name in _BY_TASK}}, Manifest)
 
 
 # -- manifests ---------------------------------------------------------------------------------------------------
@@ -176,7 +151,7 @@ def manifest_document(
         "deployment": describe_deployment(deployment),
         "codecs": dict(CODECS),
         "tasks": [_task_document(files[task]) for task in entry.files],
-        "transactions": _by_task(entry.transactions),
+        "transactions": _rows(entry.transactions),
     }
 
 
@@ -200,24 +175,13 @@ def description_in(document: Document, path: str) -> CutDescription:
     check_codecs(document, path)
     if any("is_settled" in task for task in document["tasks"]):
         raise SnapshotCorruptError(f"{path} has a field 'is_settled', which no manifest has: restore it from a backup")
-    tasks = converted(document["tasks"], list[TaskFiles])
-    described = CutDescription(
-        epoch=Epoch(document["epoch"]),
-        attempt=Attempt(document["attempt"]),
-        mode=Mode(document["mode"]),
-        savepoint=document["savepoint"],
-        graph_hash=document["graph_hash"],
-        parallelism=document["parallelism"],
-        tasks={files.task: files for files in tasks},
-        transactions=_tasks(document["transactions"]),
-        constants=converted(document["constants"], dict[str, StoredFile]),
-        dropped=frozenset(document["dropped"]),
-    )
-    if len(described.tasks) < len(tasks):
+    files = {of_task.task: of_task for of_task in converted(document["tasks"], list[TaskFiles])}
+    if len(files) < len(document["tasks"]):
         raise SnapshotCorruptError(
             f"{path} lists a task twice: it is forged; restore it from a backup, or restore another cut"
         )
-    return described
+    by_task = {"tasks": files, "transactions": _by_task(document["transactions"])}
+    return converted({**document, **by_task}, CutDescription)
 
 
 def check_codecs(document: Document, path: str) -> None:
@@ -234,9 +198,9 @@ def _versions(codecs: Mapping[str, int]) -> str:
     return ", ".join(f"{shown(table)} {version}" for table, version in sorted(codecs.items())) or "none"
 
 
-def _by_task(transactions: Mapping[TaskId, tuple[str, ...]]) -> list[Any]:
-    return [[*task, list(names)] for task, names in transactions.items()]
+def _rows(by_task: Mapping[TaskId, Any]) -> list[Any]:
+    return [[*task, value] for task, value in by_task.items()]
 
 
-def _tasks(rows: list[Any]) -> dict[TaskId, tuple[str, ...]]:
-    return {TaskId(name, index): tuple(names) for name, index, names in rows}
+def _by_task(rows: list[Any]) -> dict[TaskId, Any]:
+    return {TaskId(name, index): value for name, index, value in rows}

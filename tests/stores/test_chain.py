@@ -190,7 +190,7 @@ def test_an_epoch_that_no_entry_records_is_no_cut(tmp_path: Path):
 def test_a_manifest_tells_what_a_cut_is(tmp_path: Path):
     store = chain_of(tmp_path)
     described = store.manifest_of(Epoch(2))
-    assert (described.epoch, described.attempt, described.policy) == (2, 1, "aligned")
+    assert (described.epoch, described.attempt, described.mode.value) == (2, 1, "aligned")
     assert (described.savepoint, described.graph_hash) == ("before the upgrade", "abc")
     assert described.parallelism == {"rank": 1}
     assert (described.logs["again"].batches, described.logs["again"].records) == (4, 4)
