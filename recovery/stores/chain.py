@@ -37,8 +37,7 @@ from backedge.recovery.stores.links import (
     past_in,
 )
 from backedge.recovery.stores.names import CHAIN, PAST, Parts, entry_file, entry_number, past_file, path_of
-from backedge.recovery.stores.schema import ENTRY
-from backedge.recovery.stores.schema import PAST as PAST_SHAPE
+from backedge.recovery.stores.schema import ENTRY, PAST_SHAPE
 from backedge.recovery.stores.shapes import Shape, shown
 from backedge.recovery.stores.store_calls import create_exclusively, exists, full_name, read_document
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError, StoreError

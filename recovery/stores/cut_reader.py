@@ -25,9 +25,7 @@ from backedge.recovery.stores.manifests import CutDescription, description_in
 from backedge.recovery.stores.manifests_of_format_12 import upgraded
 from backedge.recovery.stores.names import STATUS, graph_file, parts_of, path_of
 from backedge.recovery.stores.run_status import RunStatus, status_in
-from backedge.recovery.stores.schema import GRAPH
-from backedge.recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
-from backedge.recovery.stores.schema import STATUS as STATUS_SHAPE
+from backedge.recovery.stores.schema import GRAPH, MANIFEST_SHAPE, STATUS_SHAPE
 from backedge.recovery.stores.shapes import shown
 from backedge.recovery.stores.store_calls import each, exists, full_name, has_content, read_document, read_sized
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError

@@ -40,9 +40,7 @@ from backedge.recovery.stores.names import (
     task_file,
 )
 from backedge.recovery.stores.run_status import RunStatus
-from backedge.recovery.stores.schema import GRAPH
-from backedge.recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
-from backedge.recovery.stores.schema import STATUS as STATUS_SHAPE
+from backedge.recovery.stores.schema import GRAPH, MANIFEST_SHAPE, STATUS_SHAPE
 from backedge.recovery.stores.settling import Settling
 from backedge.recovery.stores.store_calls import create_exclusively, exists, written_to
 from backedge.recovery.stores.store_errors import OutcomeUnknownError

@@ -109,7 +109,7 @@ class _Past(_Document):
 
 
 ENTRY = shape_of(_StartEntry | _CutEntry)
-PAST = shape_of(_Past)
+PAST_SHAPE = shape_of(_Past)
 
 # -- manifests ---------------------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ def _manifest(document: Any) -> None:
     shape_of(_Manifest)(upgraded(document))
 
 
-MANIFEST: Shape = _manifest
+MANIFEST_SHAPE: Shape = _manifest
 
 # -- graphs ------------------------------------------------------------------------------------------------------
 
@@ -236,7 +236,7 @@ def _status(document: Any) -> None:
     status_in(document["status"])
 
 
-STATUS: Shape = _status
+STATUS_SHAPE: Shape = _status
 
 # -- inputs that are kept ----------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from backedge.recovery.spark.audit.job_documents import statement_of
 from backedge.recovery.stores.channel_tables import ChannelFigures, tables_of
 from backedge.recovery.stores.documents import DOCUMENT_BYTES_MAX, FORMAT
 from backedge.recovery.stores.manifests_of_format_12 import FIRST_FORMAT, upgraded
-from backedge.recovery.stores.schema import MANIFEST
+from backedge.recovery.stores.schema import MANIFEST_SHAPE
 from backedge.recovery.stores.shapes import ShapeError
 
 EDGE = "a.out->b.in"
@@ -84,7 +84,7 @@ def manifest(form: int) -> dict[str, Any]:
     document = {name: value for name, value in json.loads(path.read_text()).items() if name != "seal"}
     assert document["format"] == FIRST_FORMAT
     document = document if form == FIRST_FORMAT else {**upgraded(document), "format": form}
-    MANIFEST(document)
+    MANIFEST_SHAPE(document)
     return document
 
 
@@ -110,7 +110,7 @@ def test_a_channel_of_the_wrong_shape_is_refused_by_its_place(
     document = manifest(form)
     document["tasks"][0]["channels"][0].update(change)
     with pytest.raises(ShapeError) as wrong:
-        MANIFEST(document)
+        MANIFEST_SHAPE(document)
     place = wrong.value.place.lstrip(".")
     assert place == f"tasks[0].channels[0]{column}"
     assert statement_of(place) == statement
@@ -121,5 +121,5 @@ def test_a_channel_of_the_deployment_of_the_wrong_shape_is_refused(change: dict[
     document = manifest(FORMAT)
     document["deployment"]["channels"][0].update(change)
     with pytest.raises(ShapeError) as wrong:
-        MANIFEST(document)
+        MANIFEST_SHAPE(document)
     assert wrong.value.place.lstrip(".") == "deployment.channels[0]"

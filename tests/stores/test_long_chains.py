@@ -16,7 +16,7 @@ from backedge.recovery.protocol.supervisor import Supervisor
 from backedge.recovery.stores import chain as chains
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
-from backedge.recovery.stores.schema import PAST
+from backedge.recovery.stores.schema import PAST_SHAPE
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from backedge.recovery.stores.store_protocol import FileFacts
 from tests.stores.snapshots import DEPLOYMENT, append, begin, manifest_for, sweep
@@ -167,7 +167,9 @@ def test_a_first_look_at_a_chain_that_was_shortened_a_thousand_times_takes_few_r
     document = json.loads(past_of(tmp_path).read_bytes())
     ordinal = 1_365
     for number in chains.landmarks(ordinal):
-        content = chains.sealed({**{k: v for k, v in document.items() if k != "seal"}, "ordinal": number}, None, PAST)
+        content = chains.sealed(
+            {**{k: v for k, v in document.items() if k != "seal"}, "ordinal": number}, None, PAST_SHAPE
+        )
         (pasts / f"{number:08d}.json").write_bytes(content)
     for number in set(numbers(tmp_path, "past")) - chains.landmarks(ordinal):
         (pasts / f"{number:08d}.json").unlink()
@@ -317,7 +319,7 @@ def test_a_past_of_another_job_or_chain_is_an_error(tmp_path: Path):
 
 def test_with_a_key_a_past_that_is_not_signed_is_not_read(tmp_path: Path):
     long_chain(tmp_path, b"key")
-    document = chains.opened(past_of(tmp_path).read_bytes(), b"key", "past", PAST)
+    document = chains.opened(past_of(tmp_path).read_bytes(), b"key", "past", PAST_SHAPE)
     past_of(tmp_path).write_bytes(chains.sealed({k: v for k, v in document.items() if k != "format"}, None))
     with pytest.raises(SnapshotAuthError, match="not signed"):
         again(tmp_path, b"key").chain()

@@ -24,8 +24,7 @@ from backedge.recovery.stores.job_identity import jobs_in
 from backedge.recovery.stores.links import Link
 from backedge.recovery.stores.manifests import check_codecs
 from backedge.recovery.stores.names import JOB, has_manifest_name, number_in, parts_of, path_of
-from backedge.recovery.stores.schema import IDENTITY, IDENTITY_BYTES_MAX
-from backedge.recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
+from backedge.recovery.stores.schema import IDENTITY, IDENTITY_BYTES_MAX, MANIFEST_SHAPE
 from backedge.recovery.stores.shapes import ShapeError
 from backedge.recovery.stores.store_calls import exists, full_name, read_document
 from backedge.recovery.stores.store_errors import StoreError
