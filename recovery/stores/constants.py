@@ -24,11 +24,11 @@ from msgspec.structs import replace
 
 from backedge.graphs.ids import Attempt
 from backedge.recovery.cut.cut import TaskSnapshot, Version
-from backedge.recovery.stores.digests import TaskFileHash, digest_of_constant, has_digest
+from backedge.recovery.stores.digests import digest_of_constant, digest_of_task_file
 from backedge.recovery.stores.names import CONSTANTS, constant_file, is_of_constant, path_of, version_file
 from backedge.recovery.stores.settling import Settling
 from backedge.recovery.stores.shapes import shown
-from backedge.recovery.stores.store_calls import full_name, read_sized
+from backedge.recovery.stores.store_calls import read_verified
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
 from backedge.recovery.stores.store_protocol import Store
 from backedge.recovery.stores.task_files import StoredFile, VersionFile
@@ -71,14 +71,13 @@ class StoredConstants:
     def _write_version(
         self, attempt: Attempt, version: Version, others: Iterable[Version], settling: Settling
     ) -> Version:
-        hashed = TaskFileHash()
-        hashed.update(version.data)
+        digest = digest_of_task_file(version.data)
         for same in others:
-            if same.digest == hashed.digest and same.of == version.of:
+            if same.digest == digest and same.of == version.of:
                 return replace(same, number=version.number)
-        file = path_of(version_file(hashed.digest, attempt, version.of, version.number))
+        file = path_of(version_file(digest, attempt, version.of, version.number))
         settling.write_pieces(file, [version.data])
-        return Version(version.of, version.number, None, file, len(version.data), hashed.digest)
+        return Version(version.of, version.number, None, file, len(version.data), digest)
 
     def have_kept(self, attempt: Attempt, snapshot: TaskSnapshot) -> None:
         """The versions of a capture are durable. A later one of this task holds no others that are written."""
@@ -96,17 +95,8 @@ class StoredConstants:
         return self._read(file, f"the value of constant {name!r}", fix)
 
     def _read(self, file: StoredFile, what: str, fix: str) -> bytes:
-        path = full_name(self._store, self._checked(file))
-        try:
-            data = read_sized(self._store, file.name, file.size)
-        except FileNotFoundError as error:
-            raise SnapshotCorruptError(f"{path} is missing, {what}: {fix}") from error
-        if not has_digest(data, file.digest):
-            raise SnapshotCorruptError(
-                f"{path} was changed: its digest is not the one that the cut names for {what}, so nothing of it is "
-                f"decoded; {fix}"
-            )
-        return data
+        self._checked(file)
+        return read_verified(self._store, file, what, fix)
 
     def remove(self, files: Iterable[StoredFile]) -> None:
         """Remove the values that no cut names."""

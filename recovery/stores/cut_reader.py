@@ -17,7 +17,6 @@ from backedge.recovery.protocol.orders import Entry, Manifest, Numbered
 from backedge.recovery.stores.answer_journal import AnswerJournal
 from backedge.recovery.stores.chain import Chain
 from backedge.recovery.stores.constants import StoredConstants
-from backedge.recovery.stores.digests import has_digest
 from backedge.recovery.stores.documents import Document, opened, sha256
 from backedge.recovery.stores.input_pieces import NO_CUT, InputPieces, Piece
 from backedge.recovery.stores.links import Link, ManifestFile
@@ -27,7 +26,17 @@ from backedge.recovery.stores.names import STATUS, graph_file, parts_of, path_of
 from backedge.recovery.stores.run_status import RunStatus, status_in
 from backedge.recovery.stores.schema import GRAPH, MANIFEST_SHAPE, STATUS_SHAPE
 from backedge.recovery.stores.shapes import shown
-from backedge.recovery.stores.store_calls import each, exists, full_name, has_content, read_document, read_sized
+from backedge.recovery.stores.store_calls import (
+    changed,
+    each,
+    exists,
+    full_name,
+    has_content,
+    missing,
+    read_document,
+    read_sized,
+    read_verified,
+)
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError
 from backedge.recovery.stores.store_protocol import FileFacts, Store
 from backedge.recovery.stores.task_files import StoredFile, TaskFiles
@@ -35,6 +44,9 @@ from backedge.recovery.stores.task_files import StoredFile, TaskFiles
 if TYPE_CHECKING:
     # Imported when a cut is read: it needs pyarrow, for which no run waits before its first record.
     from backedge.recovery.stores.task_tables import StoredCut, TaskReader
+
+_FILE = "a file of the cut"
+_FIX = "restore it from a backup, or restore another cut; none is taken in its place"
 
 
 class CutReader:
@@ -101,18 +113,13 @@ class CutReader:
         """The verified manifest of a complete cut."""
         link = self._chain.find(epoch)
         entry, manifest = link.entry, link.manifest
-        if not isinstance(entry, Manifest) or manifest is None:
-            raise SnapshotCorruptError(
-                f"entry {link.number} of the chain in {self.path} records epoch {epoch} and names no manifest: read it "
-                "with the version that wrote it"
-            )
-        name = self._checked(manifest.name, f"entry {link.number} of the chain")
-        if name != link.manifest_name:
+        if not isinstance(entry, Manifest) or manifest is None or manifest.name != link.manifest_name:
             raise SnapshotCorruptError(
                 f"entry {link.number} of the chain in {self.path} records epoch {epoch} and names "
-                f"{shown(manifest.name)}, which is not its manifest: it is forged; restore it from a backup"
+                f"{shown(manifest and manifest.name)}, which is not its manifest: it is forged; restore it from a "
+                "backup"
             )
-        path = full_name(self._store, name)
+        path = full_name(self._store, manifest.name)
         try:
             document = self.opened_manifest(link, manifest)
         except FileNotFoundError as error:
@@ -172,9 +179,9 @@ class CutReader:
             try:
                 is_sound = has_content(self._store, name, file.size, file.digest)
             except FileNotFoundError as error:
-                raise _missing(full_name(self._store, name), "a file of the cut") from error
+                raise missing(full_name(self._store, name), _FILE, _FIX) from error
             if not is_sound:
-                raise _changed(full_name(self._store, name))
+                raise changed(full_name(self._store, name), _FILE, _FIX)
 
     def files_of(self, tasks: Mapping[TaskId, TaskFiles]) -> StoredCut:
         """The files of these tasks, read part by part. A file is verified before it is decoded."""
@@ -188,21 +195,14 @@ class CutReader:
         return TaskReader(files, self._verified)
 
     def _verified(self, file: StoredFile) -> bytes:
-        name = self._checked(file.name)
-        path = full_name(self._store, name)
-        try:
-            data = read_sized(self._store, name, file.size)
-        except FileNotFoundError as error:
-            raise _missing(path, "a file of the cut") from error
-        if not has_digest(data, file.digest):
-            raise _changed(path)
-        return data
+        self._checked(file.name)
+        return read_verified(self._store, file, _FILE, _FIX)
 
-    def _checked(self, name: str, where: str = "a manifest") -> str:
+    def _checked(self, name: str) -> str:
         if parts_of(name) is None:
             raise SnapshotCorruptError(
-                f"{where} in {self.path} names the file {name!r}, which is outside of it: it is forged; nothing of it "
-                "is read"
+                f"a manifest in {self.path} names the file {name!r}, which is outside of it: it is forged; nothing of "
+                "it is read"
             )
         return name
 
@@ -214,7 +214,7 @@ class CutReader:
         try:
             document = opened(read_document(self._store, name), self._key, path, GRAPH)
         except FileNotFoundError as error:
-            raise _missing(path, "the description of a graph") from error
+            raise missing(path, "the description of a graph", _FIX) from error
         if (document["job_id"], document["graph_hash"]) != (self.job_id, graph_hash):
             raise SnapshotCorruptError(f"{path} belongs to another job or graph: restore the original file")
         return document["graph"]
@@ -258,16 +258,3 @@ def kept_in(cuts: Sequence[Manifest]) -> list[Manifest]:
     dead = {name: number for number, cut in enumerate(cuts) for name in cut.given_up}
     live = (cut for number, cut in enumerate(cuts) if number > dead.get(cut.pipeline or "", -1))
     return [cut for cut in live if cut.epoch in (kept[cut.pipeline] or (cut.epoch,))]
-
-
-def _missing(path: str, what: str) -> SnapshotCorruptError:
-    return SnapshotCorruptError(
-        f"{path} is missing, {what}: restore it from a backup, or restore another cut; none is taken in its place"
-    )
-
-
-def _changed(path: str) -> SnapshotCorruptError:
-    return SnapshotCorruptError(
-        f"{path} was changed: its digest is not the one in the manifest, so nothing of it is decoded; restore it from "
-        "a backup, or restore another cut"
-    )

@@ -13,14 +13,7 @@ from backedge.recovery.stores.documents import opened, sealed
 from backedge.recovery.stores.names import JOB
 from backedge.recovery.stores.schema import IDENTITY, IDENTITY_BYTES_MAX
 from backedge.recovery.stores.shapes import shown
-from backedge.recovery.stores.store_calls import (
-    create_exclusively,
-    exists,
-    full_name,
-    read_document,
-    top_names,
-    written_to,
-)
+from backedge.recovery.stores.store_calls import create_exclusively, exists, full_name, read_document, written_to
 from backedge.recovery.stores.store_errors import SnapshotCorruptError, StoreError
 from backedge.recovery.stores.store_protocol import Store
 
@@ -41,7 +34,7 @@ def is_job(folder: Store) -> bool:
 def identity_of(store: Store, job: str, key: bytes | None) -> str:
     """The id of the job. Created if there is none yet."""
     if not exists(store, JOB):
-        others = [name for name in top_names(store.list()) if not name.startswith(".")]
+        others = sorted({top for name in store.list() if not (top := name.split("/")[0]).startswith(".")})
         if others and not exists(store, JOB):
             raise SnapshotCorruptError(
                 f"{full_name(store, JOB)} is missing, and {', '.join(others)} of the job exists: restore it from a "

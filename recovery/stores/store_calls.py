@@ -5,15 +5,16 @@ that take no more bytes than were written.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import IO, TypeVar
 
-from backedge.recovery.stores.digests import file_has_digest
+from backedge.recovery.stores.digests import file_has_digest, has_digest
 from backedge.recovery.stores.schema import DOCUMENT_BYTES_MAX
 from backedge.recovery.stores.store_errors import OutcomeUnknownError, SnapshotCorruptError, StoreError
 from backedge.recovery.stores.store_protocol import Store
+from backedge.recovery.stores.task_files import StoredFile
 
 _PIECE_BYTES = 1 << 20
 _COPIED_BYTES = 64 << 20
@@ -97,6 +98,28 @@ def read_sized(store: Store, name: str, size: int) -> bytes:
     return data
 
 
+def read_verified(store: Store, file: StoredFile, what: str, fix: str) -> bytes:
+    """Read a file that a manifest names: `what` it is, and how to `fix` it if it is missing or was changed."""
+    path = full_name(store, file.name)
+    try:
+        data = read_sized(store, file.name, file.size)
+    except FileNotFoundError as error:
+        raise missing(path, what, fix) from error
+    if not has_digest(data, file.digest):
+        raise changed(path, what, fix)
+    return data
+
+
+def missing(path: str, what: str, fix: str) -> SnapshotCorruptError:
+    return SnapshotCorruptError(f"{path} is missing, {what}: {fix}")
+
+
+def changed(path: str, what: str, fix: str) -> SnapshotCorruptError:
+    return SnapshotCorruptError(
+        f"{path} was changed: its digest is not the one in the manifest for {what}, so nothing of it is decoded; {fix}"
+    )
+
+
 def copy_sized(store: Store, name: str, size: int, to: IO[bytes]) -> None:
     """Copy a whole file that must have this size, piece by piece."""
     for start in range(0, size + 1, _COPIED_BYTES):
@@ -110,18 +133,13 @@ def copy_sized(store: Store, name: str, size: int, to: IO[bytes]) -> None:
 
 def has_content(store: Store, name: str, size: int, digest: str) -> bool:
     """Whether a file that must have this size has this digest. It is read piece by piece."""
-    check_size(store, name, size)
-    with store.open(name) as file:
-        return file_has_digest(file, digest)
-
-
-def check_size(store: Store, name: str, size: int) -> None:
-    """Raise unless a file has this size."""
     facts = store.facts(name)
     if facts is None:
         raise FileNotFoundError(2, "No such file", full_name(store, name))
     if facts.size != size:
         raise _of_another_size(store, name, size)
+    with store.open(name) as file:
+        return file_has_digest(file, digest)
 
 
 def remove_below(store: Store, folder: str) -> None:
@@ -135,10 +153,6 @@ def each(at_once: int, call: Callable[[T], R], items: Collection[T]) -> list[R]:
         return [call(item) for item in items]
     with ThreadPoolExecutor(min(len(items), at_once)) as pool:
         return list(pool.map(call, items))
-
-
-def top_names(names: Iterable[str]) -> list[str]:
-    return sorted({name.split("/")[0] for name in names})
 
 
 def _of_another_size(store: Store, name: str, size: int) -> SnapshotCorruptError:

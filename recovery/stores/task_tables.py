@@ -14,7 +14,7 @@ from backedge.recovery.restore.outline import rounds_outline
 from backedge.recovery.stores import record_tables as records
 from backedge.recovery.stores import state_table as states
 from backedge.recovery.stores.channel_tables import ChannelFigures, tables_of
-from backedge.recovery.stores.digests import TaskFileHash, digest_of_task_file
+from backedge.recovery.stores.digests import TaskFileHash, digest_from, digest_of_task_file
 from backedge.recovery.stores.file_contents import log_figures, said_of
 from backedge.recovery.stores.names import (
     KEYED,
@@ -30,13 +30,7 @@ from backedge.recovery.stores.parquet_pages import WithBytes
 from backedge.recovery.stores.parquet_tables import decode, decode_rows, encode, to_rows
 from backedge.recovery.stores.settling import Settling
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
-from backedge.recovery.stores.task_files import (
-    LogFigures,
-    OperatorFacts,
-    StoredFile,
-    TaskFiles,
-    VersionFile,
-)
+from backedge.recovery.stores.task_files import LogFigures, OperatorFacts, StoredFile, TaskFiles, VersionFile
 
 WRITTEN_AT_ONCE_BYTES = 8 << 20
 
@@ -66,7 +60,7 @@ class _Written:
             return
         name, hashed = path_of(parts), _Hashed(WithBytes(part.columns, repeating, part.values))
         self._settling.write_pieces(name, hashed)
-        self.files.append(StoredFile(name, hashed.size, hashed.hash.digest, part.span))
+        self.files.append(StoredFile(name, hashed.size, digest_from(hashed.hash), part.span))
 
     def flush(self) -> None:
         waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
