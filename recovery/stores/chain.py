@@ -108,10 +108,6 @@ class Chain:
             )
         return link
 
-    def is_empty(self) -> bool:
-        """Whether nothing has happened yet."""
-        return not self.is_taken(1)
-
     def is_taken(self, number: int) -> bool:
         """Whether there is an entry of this number, or was."""
         if number < 1:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.chain_view import run_of
@@ -33,12 +32,8 @@ from backedge.recovery.stores.store_errors import StoreError
 from backedge.recovery.stores.store_protocol import Store
 from backedge.recovery.stores.task_files import StoredFile
 
-
-class Place(NamedTuple):
-    """Where the tasks of an attempt write for an epoch; None is for their last states."""
-
-    epoch: Epoch | None
-    attempt: Attempt
+_Place = tuple[Epoch | None, Attempt]
+"""Where the tasks of an attempt write for an epoch; None is for their last states."""
 
 
 class CutRemover(CutReader):
@@ -159,10 +154,10 @@ class CutRemover(CutReader):
         Raises the first `OSError` when the rest is done.
         """
         is_first = self._swept != sweep.attempt or sweep.is_over
-        named: dict[Place, set[FileId]] = {}
+        named: dict[_Place, set[FileId]] = {}
         for file in sweep.files:
-            named.setdefault(Place(file.epoch, file.attempt), set()).add(file)
-        needed = {place.epoch for place in named} | {cut.epoch for cut in sweep.cuts}
+            named.setdefault((file.epoch, file.attempt), set()).add(file)
+        needed = {epoch for epoch, _ in named} | {cut.epoch for cut in sweep.cuts}
         needed |= {file.epoch for cut in self._kept() if cut.attempt in sweep.others for file in cut.named}
 
         def is_looked_into(folder: str) -> bool:
@@ -203,7 +198,7 @@ class CutRemover(CutReader):
             spared = {file.name for of_cut in named for file in of_cut or ()}
             self._store.remove([name for name in found if name not in spared])
 
-    def _sweep_epoch(self, sweep: Sweep, named: Mapping[Place, Iterable[FileId]], folder: str) -> list[OSError]:
+    def _sweep_epoch(self, sweep: Sweep, named: Mapping[_Place, Iterable[FileId]], folder: str) -> list[OSError]:
         number = number_in(folder, "epoch")
         epoch = None if number is None else Epoch(number)
         errors: list[OSError] = []
@@ -215,7 +210,7 @@ class CutRemover(CutReader):
             attempt = number_in(name, "attempt")
             if attempt is None:
                 continue
-            place = Place(epoch, Attempt(attempt))
+            place = epoch, Attempt(attempt)
             try:
                 self._sweep_one(sweep, (folder, name), *place, named.get(place, ()))
             except OSError as error:

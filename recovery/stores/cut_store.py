@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -87,7 +87,7 @@ class CutStore(CutRemover):
     @property
     def holds_a_run(self) -> bool:
         """Whether a run of this job has begun here."""
-        return not self._chain.is_empty()
+        return self._chain.is_taken(1)
 
     def create(
         self,
@@ -112,8 +112,16 @@ class CutStore(CutRemover):
             raise ValueError(
                 f"the manifest of epoch {entry.epoch} is created without a deployment: give the deployment of its run"
             )
+        files, constants = files or {}, constants or {}
+        manifest = None
         try:
-            is_ours = self._create(number, entry, files or {}, deployment, constants or {}, dropped)
+            parent = self._chain.parent_of(number)
+            if isinstance(entry, Manifest) and deployment is not None:
+                files = self._with_layers(entry, files)
+                document = manifest_document(entry, files, deployment, constants, dropped)
+                manifest = self._write_manifest(number, entry, parent, document, files.values())
+                self._named[entry.epoch] = frozenset(shared_files(constants, files))
+            is_ours = self._chain.create(number, entry, parent, manifest)
         except OutcomeUnknownError:
             self._unknown.add(number)
             raise
@@ -123,40 +131,24 @@ class CutStore(CutRemover):
             self._remove_manifest(number, entry)
             raise
         self._unknown.discard(number)
-        # If the entry is in the shortened part of the chain, later entries build on it, and the cut may still be kept.
-        if not is_ours and not self._chain.is_past(number):
-            self._remove_manifest(number, entry)
-        return is_ours
-
-    def _create(
-        self,
-        number: int,
-        entry: Entry,
-        files: Mapping[TaskId, TaskFiles],
-        deployment: Deployment | None,
-        constants: Mapping[str, StoredFile],
-        dropped: Collection[str],
-    ) -> bool:
-        parent = self._chain.parent_of(number)
-        manifest = None
-        if isinstance(entry, Manifest) and deployment is not None:
-            # The newest cut first, which knows most: there may be thousands.
-            cuts = reversed(self._layers.get(entry.pipeline, {}).values())
-            known = ChainMap(_layers_of(self._compacted), *cuts)
-            files = {task: replace(of, below=self._below(of, entry, known)) for task, of in files.items()}
-            document = manifest_document(entry, files, deployment, constants, dropped)
-            manifest = self._write_manifest(number, entry, document, parent, self._unsettled(files.values()))
-            self._named[entry.epoch] = frozenset(shared_files(constants, files))
-        is_ours = self._chain.create(number, entry, parent, manifest)
         if is_ours and isinstance(entry, Manifest):
             # Not before: if this cut is given up, the next one builds on those that it would have dropped.
             self._keep_layers(entry, files)
+        # If the entry is in the shortened part of the chain, later entries build on it, and the cut may still be kept.
+        if not is_ours and not self._chain.is_past(number):
+            self._remove_manifest(number, entry)
         return is_ours
 
     def _keep_layers(self, entry: Manifest, files: Mapping[TaskId, TaskFiles]) -> None:
         layers = {**self._layers.get(entry.pipeline, {}), entry.epoch: _layers_of(files)}
         kept = layers if entry.kept is None else frozenset(entry.kept)
         self._layers[entry.pipeline] = {cut: of_cut for cut, of_cut in layers.items() if cut in kept}
+
+    def _with_layers(self, entry: Manifest, files: Mapping[TaskId, TaskFiles]) -> dict[TaskId, TaskFiles]:
+        # The newest cut first, which knows most: there may be thousands.
+        cuts = reversed(self._layers.get(entry.pipeline, {}).values())
+        known = ChainMap(_layers_of(self._compacted), *cuts)
+        return {task: replace(of, below=self._below(of, entry, known)) for task, of in files.items()}
 
     def _below(self, files: TaskFiles, entry: Manifest, known: ChainMap[FileId, StateLayer]) -> tuple[StateLayer, ...]:
         """What the manifest names of a task's keyed state besides the cut's own files."""
@@ -179,17 +171,13 @@ class CutStore(CutRemover):
                 self._store.remove([path_of(manifest_file(entry.attempt, entry.epoch, number))])
 
     def _write_manifest(
-        self,
-        number: int,
-        entry: Manifest,
-        document: Document,
-        parent: str | None,
-        unsettled: Sequence[str],
+        self, number: int, entry: Manifest, parent: str | None, document: Document, written: Iterable[TaskFiles]
     ) -> ManifestFile:
         document["job"], document["job_id"] = self.job, self.job_id
         document["parent"] = {"number": number - 1, "sha256": parent}
         data = sealed(document, self._key, MANIFEST_SHAPE)
         name = path_of(manifest_file(entry.attempt, entry.epoch, number))
+        unsettled = self._unsettled(written)
         self._store.write({name: data})
         self._store.make_durable([*unsettled, name])
         return ManifestFile(name, len(data), sha256(data))

@@ -142,7 +142,7 @@ def test_what_an_auditor_needs_is_told_without_decoding_anything(store: CutStore
 def test_what_is_told_of_the_files_travels_between_processes(store: CutStore):
     files = made.write(store, snapshots_of(7))[RANK]
     assert pickle.loads(pickle.dumps(files)) == files
-    assert (files.log_batches, files.logs[0].records) == (4, 4)
+    assert (files.logs[0].batches, files.logs[0].records) == (4, 4)
     assert files.log_bytes == sum(len(e.payload) for record in snapshots_of(7)[RANK].inputs for e in record.log)
     assert files.state_rows == 14 + 1000
 
