@@ -136,19 +136,6 @@ def test_an_option_that_makes_no_sense(options: dict[str, Any], told: str):
         PostgresTable(**({"dsn": "postgresql://localhost/shop", "table": "bookings"} | options))
 
 
-def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
-    def no_module(name: str) -> None:
-        raise ImportError(f"no module named {name}")
-
-    monkeypatch.setattr(postgres_server, "import_module", no_module)
-    postgres_server.driver.cache_clear()
-    try:
-        with pytest.raises(BadOptionError, match=r"pip install 'backedge\[postgres\]'"):
-            PostgresTable("postgresql://localhost/shop", "bookings")
-    finally:
-        postgres_server.driver.cache_clear()
-
-
 def test_a_server_that_goes_away_is_waited_for_and_then_lost():
     server = postgres_server.Server("host=localhost port=1 user=me dbname=shop", patience_s=0.2)
     with pytest.raises(DatabaseLostError, match=r"'shop' at localhost:1.*0.2 s"):

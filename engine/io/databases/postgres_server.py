@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from functools import cache
-from importlib import import_module
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from backedge.engine.io.databases.database_errors import DatabaseError, DatabaseLostError
 from backedge.engine.io.databases.table_rows import Column
 from backedge.engine.io.marked_output import one_line
+from backedge.engine.io.packages import package
 from backedge.graphs.graph_errors import BadOptionError
 
 T = TypeVar("T")
@@ -31,15 +30,9 @@ _COLUMNS = """
     FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
 
 
-@cache
 def driver() -> Any:
     """The module psycopg."""
-    try:
-        return import_module("psycopg")
-    except ImportError as error:
-        raise BadOptionError(
-            f"PostgreSQL is reached through psycopg, which does not import ({error}): pip install 'backedge[postgres]'"
-        ) from error
+    return package("psycopg", "postgres")
 
 
 def check_dsn(dsn: object) -> None:
@@ -91,7 +84,7 @@ class Server:
         while True:
             try:
                 connection = self.connection()
-                around: AbstractContextManager[Any] = connection.transaction() if is_transaction else _Nothing()
+                around: AbstractContextManager[Any] = connection.transaction() if is_transaction else nullcontext()
                 with around:
                     return work(connection)
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
@@ -144,11 +137,6 @@ class Server:
         """Whether the same may succeed in a moment: not if it waits for a lock that this task itself holds."""
         errors = driver().errors
         return not isinstance(error, errors.LockNotAvailable | errors.ConfigurationLimitExceeded)
-
-
-class _Nothing(AbstractContextManager[None]):
-    def __exit__(self, *_: object) -> None:
-        return None
 
 
 class Table:

@@ -24,9 +24,9 @@ from backedge.engine.io.lakes.lake_table import (
     check_path,
     make_folder,
     order_of,
-    package,
 )
 from backedge.engine.io.marked_output import one_line
+from backedge.engine.io.packages import package
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.io import SinkPlace
 from backedge.graphs.public import public

@@ -17,8 +17,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, get_args
@@ -55,15 +53,6 @@ def order_of(transaction: str) -> int:
     """
     turn = turn_of(transaction)
     return turn.attempt * _EPOCHS + (turn.epoch or _EPOCHS - 1)
-
-
-@cache
-def package(name: str, extra: str) -> Any:
-    """A module of a format."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise BadOptionError(f"{name} does not import ({error}): pip install 'backedge[{extra}]'") from error
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
+from backedge.engine.io.packages import package
 from backedge.engine.io.streams.kafka_errors import KafkaLostError, KafkaTopicError
-from backedge.graphs.graph_errors import BadOptionError
 from backedge.recovery.protocol.protocol_errors import FencedError
 
 T = TypeVar("T")
@@ -68,15 +66,9 @@ class Topic(Protocol):
     def config(self) -> Mapping[str, Any]: ...
 
 
-@cache
 def driver() -> Any:
     """The module confluent_kafka."""
-    try:
-        return import_module("confluent_kafka")
-    except ImportError as error:
-        raise BadOptionError(
-            f"Kafka is reached through confluent-kafka, which does not import ({error}): pip install 'backedge[kafka]'"
-        ) from error
+    return package("confluent_kafka", "kafka")
 
 
 def consumer_of(topic: Topic, group: str = "backedge") -> Any:

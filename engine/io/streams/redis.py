@@ -15,14 +15,13 @@ import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
 from typing import Any, ClassVar, Literal, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from backedge.engine.batches.columns import Records, as_records
 from backedge.engine.io.files.file_errors import UnwritableRecordError
 from backedge.engine.io.marked_output import Check, MarkedSink, one_line
+from backedge.engine.io.packages import package
 from backedge.engine.io.streams.redis_errors import EntriesGoneError, RedisKeyError, RedisLostError
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.io import Rollback, SinkPlace, Source, SplitReader
@@ -67,15 +66,9 @@ end
 """
 
 
-@cache
 def _driver() -> Any:
     """The package redis."""
-    try:
-        return import_module("redis")
-    except ImportError as error:
-        raise BadOptionError(
-            f"Redis is reached through redis-py, which does not import ({error}): pip install 'backedge[redis]'"
-        ) from error
+    return package("redis", "redis")
 
 
 @dataclass(frozen=True)
