@@ -132,6 +132,15 @@ class _MarkedWriter:
         close_writer(self._kept)
 
 
+def superseded(place: SinkPlace, what: str, other: object) -> FencedError:
+    """The error of a writer that is to commit something after another attempt, if that is known, has taken over."""
+    later = f"attempt {other} has" if other else "the run is over, or another attempt has"
+    return FencedError(
+        f"attempt {place.attempt} of sink {place.operator!r} is to commit {what}, and {later} taken over: this process "
+        "was taken for dead, and nothing that it still does counts"
+    )
+
+
 def one_line(error: BaseException) -> str:
     """The first line that a server or driver has said.
 

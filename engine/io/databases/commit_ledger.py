@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from backedge.engine.batches.columns import Records, as_records
+from backedge.engine.io.marked_output import superseded
 from backedge.graphs.io import Rollback, SinkPlace
-from backedge.recovery.protocol.protocol_errors import FencedError
 
 Execute = Callable[[str, Sequence[Any]], list[Any]]
 """Executes a statement with these values, and returns its rows. In the transaction that is open."""
@@ -61,13 +61,8 @@ class CommitLedger:
     def mark(self, transaction: str) -> bool:
         """Mark a transaction as committed. False: it was before, and nothing is to be written."""
         found = self._column(f"SELECT attempt FROM {self._attempts} WHERE run = ? AND sink = ?{self._lock}")
-        attempt = self._place.attempt
-        if found != [attempt]:
-            later = f"attempt {found[0]} has" if found else "the run is over, or another attempt has"
-            raise FencedError(
-                f"attempt {attempt} of sink {self._place.operator!r} is to commit {transaction!r}, and {later} taken "
-                "over: this process was taken for dead, and nothing that it still does counts"
-            )
+        if found != [self._place.attempt]:
+            raise superseded(self._place, repr(transaction), found[0] if found else None)
         values = (*self._sink, transaction)
         # This waits for another session that has inserted it and not yet committed.
         return bool(

@@ -29,11 +29,10 @@ from backedge.engine.io.files.input_columns import Schema
 from backedge.engine.io.files.names import turn_of
 from backedge.engine.io.lakes.file_rows import READ, FileRows
 from backedge.engine.io.lakes.new_columns import TableColumns
-from backedge.engine.io.marked_output import Check, MarkedSink, MarkedStore
+from backedge.engine.io.marked_output import Check, MarkedSink, MarkedStore, superseded
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.io import OtherInputError, Rollback, SinkPlace, Source, SplitReader
 from backedge.graphs.options import check_choice
-from backedge.recovery.protocol.protocol_errors import FencedError
 
 PAUSES_S = tuple(min(0.05 * 2**turn, 2.0) for turn in range(12))
 """How long a commit waits after each conflict, at most; then the attempt fails."""
@@ -177,11 +176,7 @@ class LakeStore(MarkedStore):
             table = self.opened()
             marker = (None if table is None else self.marker_of(table, place)) or 0
             if marker // _EPOCHS > place.attempt:
-                raise FencedError(
-                    f"attempt {place.attempt} of sink {place.operator!r} is to commit to table {self.title}, and "
-                    f"attempt {marker // _EPOCHS} has taken over: this process was taken for dead, and nothing that it "
-                    "still does counts"
-                )
+                raise superseded(place, f"to table {self.title}", marker // _EPOCHS)
             due = sorted((name for name in written if order_of(name) > marker), key=order_of)
             if not due:
                 # The process that committed it may have died before that was durable.

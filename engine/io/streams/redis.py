@@ -20,14 +20,13 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from backedge.engine.batches.columns import Records, as_records
 from backedge.engine.io.files.file_errors import UnwritableRecordError
-from backedge.engine.io.marked_output import Check, MarkedSink, one_line
+from backedge.engine.io.marked_output import Check, MarkedSink, one_line, superseded
 from backedge.engine.io.packages import package
 from backedge.engine.io.streams.redis_errors import EntriesGoneError, RedisKeyError, RedisLostError
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.io import Rollback, SinkPlace, Source, SplitReader
 from backedge.graphs.public import public
 from backedge.graphs.task_errors import describe, show
-from backedge.recovery.protocol.protocol_errors import FencedError
 
 _PATIENCE_S, _PAUSE_S = 30, 0.1
 """How long a task waits for a server that is away, and between two attempts to reach it."""
@@ -199,11 +198,7 @@ class _KeyStore:
         if what == b"type":
             raise RedisKeyError(f"a {found.decode()} is in place of {self.title}: rename it, and resume the run")
         if what == b"attempt":
-            later = f"attempt {found.decode()} has" if found else "the run is over, or another attempt has"
-            raise FencedError(
-                f"attempt {place.attempt} of sink {place.operator!r} is to commit {', '.join(written)}, and {later} "
-                "taken over: this process was taken for dead, and nothing that it still does counts"
-            )
+            raise superseded(place, ", ".join(written), found.decode())
 
     def how_to_skip(self, place: SinkPlace, transactions: Sequence[str]) -> str:
         fields = " ".join(f"{json.dumps(name)} ''" for name in transactions)
