@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import os
 import secrets
@@ -27,6 +26,7 @@ from typing import Any
 from aiohttp import web
 
 from backedge.engine.on_ray.run_spec import RequestFailedError
+from backedge.engine.received.doors import is_token
 from backedge.flows import WrongCallError
 from backedge.graphs.graph_errors import GraphError
 from backedge.page.page_source import PageSource
@@ -143,7 +143,7 @@ class PageServer:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.host not in (f"{HOST}:{self._port}", f"localhost:{self._port}"):
             raise web.HTTPForbidden(text="this page is served under its own address only\n")
-        if request.path.startswith("/api/") and not _is_same(request.headers.get(TOKEN_HEADER, ""), self._token):
+        if request.path.startswith("/api/") and not is_token(request.headers.get(TOKEN_HEADER, ""), self._token):
             error = "open the address that `backedge` has printed: it contains the token"
             return web.json_response({"error": error}, status=403)
         return await handler(request)
@@ -205,11 +205,6 @@ class PageServer:
             except TimeoutError:
                 continue
         return response
-
-
-def _is_same(given: str, token: str) -> bool:
-    # A header may hold bytes that are no text.
-    return hmac.compare_digest(given.encode(errors="surrogateescape"), token.encode())
 
 
 def _asset(name: str, kind: str) -> web.Response:
