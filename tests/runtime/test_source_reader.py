@@ -60,7 +60,7 @@ def test_a_split_without_anything_to_read_at_the_moment_lets_the_others_go_first
 
 def test_an_idle_source_is_not_asked_again_at_once():
     now = [0.0]
-    reader = PacedReader(SourceReader("book", Book({"one": [None, "a"]}), {"one": 0}), clock=lambda: now[0], idle_s=0.5)
+    reader = PacedReader("book", Book({"one": [None, "a"]}), {"one": 0}, clock=lambda: now[0], idle_s=0.5)
     assert [reader.read(9), reader.read(9)] == [[], []]
     now[0] = 0.5
     assert reader.read(9) == ["a"]

@@ -11,12 +11,13 @@ read beyond them is owed, and nothing is read until time has made up for it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from backedge.engine.batches.batch import Batch, encode
 from backedge.engine.batches.columns import Columns, Records
-from backedge.engine.operators.services import Reader
+from backedge.engine.io.reader import SourceReader
+from backedge.graphs.io import Source
 from backedge.graphs.rate import Rate
 
 BURST_S = 0.1
@@ -64,27 +65,28 @@ class Bucket:
         self._counted_at_s = now_s
 
 
-class PacedReader:
-    """A reader that returns records at a limited rate, or without limit. Every reader of `FileServices` is one.
+class PacedReader(SourceReader):
+    """Reads at a limited rate, or without limit. Every reader of `FileServices` is one.
 
     `share`: the part of the rate that this task has. After a read that returned nothing, it waits `idle_s` seconds
     before it tries again.
 
-    >>> from backedge.engine.io.reader import SourceReader
     >>> from backedge.graphs.sources_and_sinks import Items
-    >>> reader = PacedReader(SourceReader("letters", Items(list("abcd")), {"0-of-1": 0}))
+    >>> reader = PacedReader("letters", Items(list("abcd")), {"0-of-1": 0})
     >>> reader.wait_s(), reader.read(3), reader.positions()
     (0.0, ['a', 'b', 'c'], {'0-of-1': 3})
     """
 
     def __init__(
         self,
-        reader: Reader,
+        name: str,
+        source: Source[Any],
+        positions: Mapping[str, Any],
         share: Callable[[], float] = lambda: 1.0,
         clock: Callable[[], float] = time.monotonic,
         idle_s: float = 0.0,
     ) -> None:
-        self._reader = reader
+        super().__init__(name, source, positions)
         self._share = share
         self._bucket: Bucket | None = None
         self._in_bytes = False
@@ -101,10 +103,6 @@ class PacedReader:
             # The size of the first record is not known, so it is read alone.
             self._bucket.size = float("inf")
 
-    @property
-    def exhausted(self) -> bool:
-        return self._reader.exhausted
-
     def read(self, records_max: int) -> Records:
         """The next records; an empty list while the rate does not allow any."""
         if self._idle_until_s is not None and self._clock() < self._idle_until_s:
@@ -112,7 +110,7 @@ class PacedReader:
         allowed = records_max if self._bucket is None else min(records_max, self._bucket.available())
         if allowed == 0:
             return []
-        records = self._reader.read(allowed)
+        records = super().read(allowed)
         self._idle_until_s = None if records else self._clock() + self._idle_s
         if self._bucket is not None and records:
             if self._in_bytes:
@@ -120,15 +118,9 @@ class PacedReader:
             self._bucket.take(len(records))
         return records
 
-    def positions(self) -> dict[str, Any]:
-        return self._reader.positions()
-
     def begin(self, split: str, position: Any) -> None:
         self._idle_until_s = None
-        self._reader.begin(split, position)
-
-    def finished(self) -> list[str]:
-        return self._reader.finished()
+        super().begin(split, position)
 
     def wait_s(self) -> float:
         """Seconds until it should be read again; 0.0 if that may be now."""

@@ -14,7 +14,7 @@ from backedge.engine.io.files.names import path_name
 from backedge.engine.io.files.pace import PacedReader
 from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.io.memory import ListStore
-from backedge.engine.io.reader import SourceReader, finder_of, positions_of, splits_in_all
+from backedge.engine.io.reader import finder_of, positions_of, splits_in_all
 from backedge.engine.operators.services import Finder, RecordsOnly, Services
 from backedge.graphs.discovery import ReadSplits
 from backedge.graphs.ids import Attempt, TaskId
@@ -93,7 +93,7 @@ class FileServices(Services):
             # A task without a split reads nothing, so the rate is divided among the splits.
             return len(own) / splits_in_all(own, self._listed(operator)) if own else 0.0
 
-        paced = PacedReader(SourceReader(operator.name, source, own), share, self._clock, source.idle_s)
+        paced = PacedReader(operator.name, source, own, share, self._clock, source.idle_s)
         paced.limit(self._rates.get(operator.name, rate_of(operator.kind)))
         self._readers.append((operator.name, paced))
         return paced
