@@ -129,5 +129,4 @@ def taken(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, A
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
-    """Whether a function takes an argument of that name."""
     return name in taken(function, {name: None})

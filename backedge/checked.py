@@ -46,7 +46,6 @@ class Checked:
 
     @property
     def audit(self) -> str | None:
-        """The outcome of the audit, if there was one."""
         if self.verdict is not None:
             return self.verdict.outcome
         return None if self.result.audit is None else self.result.audit["state"]

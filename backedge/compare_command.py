@@ -99,7 +99,6 @@ class _Comparison:
         self.plan = trial.flow("clean").plan()
 
     def facts(self, kills: int, every: float | None, plant_error: bool) -> Facts:
-        """Do all of it."""
         self.trial.prepare()
         clean = self._run("clean", EVERY_MAX_S, NO_FAULTS)
         deployment = expand(self.plan, self.options.parallelism)
@@ -175,7 +174,6 @@ class _Comparison:
 
 
 def compare_module(options: argparse.Namespace) -> int:
-    """`backedge compare`."""
     try:
         with cluster.left_as_found():
             facts = compare(

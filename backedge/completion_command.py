@@ -17,7 +17,6 @@ DONE, WRONG_CALL = 0, 2
 
 
 def print_completion(parser: argparse.ArgumentParser, shell: str) -> int:
-    """Print the script of a shell."""
     try:
         shtab: Any = import_module("shtab")
     except ModuleNotFoundError:

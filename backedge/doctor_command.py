@@ -46,7 +46,6 @@ ANSWER_TIMEOUT_S = 60.0
 
 @cluster.left_as_found()
 def examine(options: argparse.Namespace) -> int:
-    """Print what was found."""
     findings = [*_of_machine(), *cluster_findings(os.environ)]
     if options.snapshots is not None:
         findings.append(snapshots_finding(options.snapshots))
@@ -54,7 +53,6 @@ def examine(options: argparse.Namespace) -> int:
 
 
 def report(findings: list[Finding], *, as_json: bool) -> int:
-    """Print the findings; return the exit code."""
     missing = sum(finding.state == "missing" for finding in findings)
     if as_json:
         print(json.dumps({"missing": missing, "findings": list(map(asdict, findings))}))

@@ -24,7 +24,6 @@ def follow_run(following: Following, given: argparse.Namespace) -> int:
 
 @command("savepoint")
 def take_savepoint(following: Following, given: argparse.Namespace) -> int:
-    """Take a savepoint of the run, and print its epoch."""
     epoch = attach(given.job, progress=False).savepoint(given.name)
     found = {"job": given.job, "savepoint": given.name, "epoch": epoch}
     following.tell(found, f"{given.job}: savepoint {given.name!r} is epoch {epoch}")
@@ -72,7 +71,6 @@ def limit_source(following: Following, given: argparse.Namespace) -> int:
 
 @command("stop")
 def stop_run(following: Following, given: argparse.Namespace) -> int:
-    """End the run with a savepoint, and report it."""
     job = attach(given.job, progress=False)
     try:
         return following.follow(job, given.job, lambda: job.stop(given.name))
@@ -82,7 +80,6 @@ def stop_run(following: Following, given: argparse.Namespace) -> int:
 
 @command("cancel")
 def cancel_run(following: Following, given: argparse.Namespace) -> int:
-    """End the run at once, and report it."""
     job = attach(given.job, progress=False)
     return following.follow(job, given.job, lambda: _cancelled(job))
 

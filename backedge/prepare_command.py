@@ -15,7 +15,6 @@ from backedge.graphs.wording import counted
 
 
 def prepare_input(options: argparse.Namespace) -> int:
-    """Run `backedge prepare`; returns the exit code."""
     from backedge.recovery.spark.prepare.prepare_input import check_places, check_tasks, prepare
     from backedge.recovery.spark.sessions.spark_session import session_for
 

@@ -53,7 +53,6 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_repeated(add_argument: Callable[..., object], name: str) -> None:
-    """Add the flag of an option with several values."""
     told = f"{option_docs()[name]} May be given again."
     add_argument(flag(name), action="append", default=[], dest=name, metavar=REPEATED[name], help=told)
 

@@ -114,7 +114,6 @@ class Trial:
         os.remove(self._unfinished)
 
     def run(self, output: str, faults: Faults, **changed: Any) -> RunResult:
-        """Run the flow on Ray, with some of the options changed."""
         return start_run(self.flow(output), replace(self._options, **changed), faults).wait()
 
     def audit(self, snapshots: str, epochs: Literal["latest", "all"]) -> Verdict:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def serve_page(options: argparse.Namespace) -> int:
-    """Serve the page and print its address."""
     # Ray is imported by the commands that need it.
     from backedge.engine.on_ray import cluster
 

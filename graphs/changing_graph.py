@@ -25,8 +25,6 @@ from backedge.graphs.vertex_program import OfVertexProgram, VertexProgram, check
 
 @dataclass(frozen=True)
 class ChangeColumns:
-    """The names of the columns of changes."""
-
     source: str = "source"
     target: str = "target"
     weight: str | None = None

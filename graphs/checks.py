@@ -156,7 +156,6 @@ def _check_ways_out(plan: Plan) -> None:
 
 
 def _is_within(edge: Edge, part_of: Mapping[str, int]) -> bool:
-    """Whether both ends of an edge are in the same part."""
     return edge.sender in part_of and part_of[edge.sender] == part_of.get(edge.receiver)
 
 

@@ -23,7 +23,6 @@ class Combiner(Struct, frozen=True):
     how: Mapping[str, How]
 
     def check(self, what: str) -> None:
-        """Raise unless columns can be combined this way."""
         if not self.how:
             raise BadOptionError(f'{what} names no column: give combine({{column: "sum"}})')
         for name, how in self.how.items():

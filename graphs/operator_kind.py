@@ -141,7 +141,6 @@ class OperatorKind:
 
     @property
     def can_upgrade(self) -> bool:
-        """Whether state of an older version can be upgraded."""
         return type(self).upgraded is not OperatorKind.upgraded
 
     def upgraded(self, value: Any, version: int) -> Any:

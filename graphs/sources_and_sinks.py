@@ -151,7 +151,6 @@ class _ArrowTable:
         return self._table.num_rows
 
     def rows_at(self, numbers: range) -> Any:
-        """The rows with these numbers, as a record batch."""
         first = numbers.start if len(numbers) else 0
         taken = self._table.slice(first, len(numbers)) if numbers.step == 1 else self._table.take(list(numbers))
         columns = [column.combine_chunks() for column in taken.columns]
@@ -159,7 +158,6 @@ class _ArrowTable:
 
 
 def _arrow() -> Any:
-    """The module pyarrow, imported for those who read tables."""
     return import_module("pyarrow")
 
 
@@ -331,7 +329,6 @@ class Print(DeliverySink[Any]):
         """Do nothing."""
 
     def deliver(self, delivery: Delivery[Any]) -> None:
-        """Send the lines to the driver."""
         delivery.to_driver([f"{self.prefix}{record}" for record in delivery.records])
 
 

@@ -481,7 +481,6 @@ def on_error_of(options: Step) -> OnError:
 
 
 def without_on_error(options: Step) -> Placing:
-    """The options that are not part of an operator's kind."""
     return cast(Placing, {option: value for option, value in options.items() if option != "on_error"})
 
 
@@ -507,12 +506,10 @@ def add_step(draft: Draft, kind: OperatorKind, inputs: Mapping[str, Stream[Any]]
 def added(
     draft: Draft, kind: OperatorKind, inputs: Mapping[str, Stream[Any]], options: Placing, output: str = "out"
 ) -> Stream[Any]:
-    """Add an operator; return the stream of one of its outputs."""
     return Stream(draft, (Tail(add_step(draft, kind, inputs, options), output),))
 
 
 def first_output(kind: OperatorKind) -> str:
-    """The output that the operator's stream comes from."""
     if not kind.outputs or any(map(is_no_output, kind.outputs)) or len(set(kind.outputs)) < len(kind.outputs):
         raise BadOptionError(
             f"operator kind {kind.word} has outputs {kind.outputs!r}: give a tuple of different names, "

@@ -25,8 +25,6 @@ ARROW = (
 
 
 class Corner(NamedTuple):
-    """The upper left corner of an operator."""
-
     x: int
     y: int
 

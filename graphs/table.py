@@ -50,7 +50,6 @@ class Table:
         return (*self.key, *self.columns)
 
     def check(self, what: str) -> None:
-        """Raise unless a table can have these columns."""
         for part, columns, types in (("key", self.key, KEY_TYPES), ("columns", self.columns, VALUE_TYPES)):
             if not columns:
                 raise BadOptionError(f"the table of {what} has no {part}: give {part}={{name: type}}")

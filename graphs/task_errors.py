@@ -165,7 +165,6 @@ def unreadable_error(operator: str, what: str, kind: str, error: BaseException) 
 
 
 def describe(error: BaseException) -> str:
-    """The type and message of an exception."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

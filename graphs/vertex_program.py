@@ -206,8 +206,6 @@ class OfVertexProgram(OfBatches):
 
 @dataclass(frozen=True)
 class OfFreeVertexProgram(OfVertexProgram):
-    """Runs a vertex program without rounds."""
-
     runtime = "backedge.engine.vertices.free_running:FreeVerticesOperator"
 
     @property
@@ -353,7 +351,6 @@ class EndsOf:
 
 
 def named_vertices(vertices: dict[str, Array]) -> dict[str, Array]:
-    """The numbers of a batch of vertices."""
     return {"vertex": as_integers(vertices, "vertex", "vertices")}
 
 

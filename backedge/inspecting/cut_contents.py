@@ -54,8 +54,6 @@ class NoSuchNameError(WrongCallError):
 
 
 class CutContents:
-    """The contents of one cut."""
-
     def __init__(self, store: CutStore, cut: CutDescription) -> None:
         self._store = store
         self.cut = cut

@@ -51,7 +51,6 @@ class CutDiff:
 
 
 def diff_of(before: CutContents, after: CutContents) -> CutDiff:
-    """Compare two cuts."""
     operators = dict.fromkeys([*before.operators, *after.operators])
     state = [_state_diff(name, before, after) for name in operators]
     records_before, records_after = _records(before.cut), _records(after.cut)

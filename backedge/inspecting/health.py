@@ -48,7 +48,6 @@ class Finding:
 
 
 def python_finding(version: Sequence[int]) -> Finding:
-    """Whether this Python can run Backedge."""
     told = ".".join(map(str, version[:3]))
     if PYTHON_MIN <= tuple(version[:2]) <= PYTHON_MAX:
         return Finding("Python", "ok", told)

@@ -68,7 +68,6 @@ class Jobs:
         return kept_at(self.snapshots, [status for status in self.living or () if status.job == job])
 
     def stored(self) -> list[str]:
-        """The names of the jobs in the store."""
         return jobs_in(store_at(self.snapshots or ""))
 
     def store(self, job: str) -> CutStore:

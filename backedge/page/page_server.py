@@ -74,7 +74,6 @@ class PageServer:
             raise OSError(f"the page cannot be served at port {self._port} ({why}): give another one") from fault[0]
 
     def stop(self) -> None:
-        """Stop serving."""
         self._loop.call_soon_threadsafe(self._is_over.set)
 
     def _run(self, started: threading.Event, fault: list[OSError]) -> None:

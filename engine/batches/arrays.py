@@ -138,7 +138,6 @@ def row_types(columns: Columns) -> RowTypes | None:
 
 
 def from_rows(records: list[dict[str, Any]], types: RowTypes) -> Columns:
-    """Make columns of these types of their rows."""
     arrays: list[Any] = []
     for name, kind in zip(records[0], types, strict=True):
         values = [record[name] for record in records]

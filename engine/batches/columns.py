@@ -106,7 +106,6 @@ class Columns:
         return Columns(arrow().RecordBatch.from_arrays(arrays, schema=self.batch.schema))
 
     def to_records(self) -> list[Any]:
-        """Convert each row to a new dict."""
         first, *others = map(python_values, self.batch.columns)
         name, *names = self.names
         records: list[dict[str, Any]] = [{name: value} for value in first]

@@ -45,7 +45,6 @@ class RepeatedCombiner:
         self._only_sums = all(how == "sum" for how in combiner.how.values())
 
     def __call__(self, table: Any) -> Any:
-        """Combine the rows of an Arrow table."""
         by, names = self._combiner.by, list(self._combiner.how)
         is_plain = self._only_sums and {*by, *names} <= set(table.column_names)
         if not is_plain or not all(_is_summed_alike(table[name]) for name in names) or any(_too_large(table, names)):

@@ -97,7 +97,6 @@ class Policy(Struct, frozen=True):
     jitter: Callable[[float], float] | None
 
     def check(self, what: str) -> None:
-        """Raise unless it can be followed."""
         check_count(self.tries, "tries", what)
         if not is_above_zero(self.backoff_s):
             raise BadOptionError(f"{what} has backoff={self.backoff_s!r}: give seconds above 0")

@@ -121,7 +121,6 @@ def begin(call: Call) -> Answer | Awaitable[Any]:
 
 
 async def finish(begun: Answer | Awaitable[Any], call: Call) -> Answer:
-    """Complete a call that was begun."""
     _asking.set(_asking_of(call))
     if isinstance(begun, Answer):
         return begun

@@ -144,7 +144,6 @@ class OperatorRuntime:
         return None
 
     def restore_own(self, state: Any) -> None:
-        """Restore what `capture_own` returned."""
         raise NotImplementedError(f"{type(self).__name__} has capture_own but no restore_own: add it")
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
@@ -235,7 +234,6 @@ class ReadingRuntime(OperatorRuntime, ABC):
 
     @property
     def has_unread(self) -> bool:
-        """Whether there may be something to read now."""
         return not self.exhausted
 
     @abstractmethod

@@ -43,7 +43,6 @@ class Emission:
             noted += [hops] * (len(self.records[output]) - len(noted))
 
     def send_noted(self) -> None:
-        """Send everything, with the hops as noted."""
         for output, send in self._sends:
             records, hops = self.records[output], self._hops[output]
             if records:
@@ -51,11 +50,9 @@ class Emission:
                 send(records, uniform(hops))
 
     def mark(self) -> dict[str, int]:
-        """The number of records by output."""
         return {output: len(records) for output, records in self.records.items()}
 
     def take_back(self, mark: dict[str, int]) -> None:
-        """Drop the records emitted since the mark."""
         for output, count in mark.items():
             del self.records[output][count:]
             del self._hops[output][count:]

@@ -13,8 +13,6 @@ from backedge.graphs.task_errors import USER_RAISED
 
 
 class FilterOperator(OperatorRuntime):
-    """Calls the user's function for every record."""
-
     def __init__(self, kind: Filter, place: Place) -> None:
         super().__init__(place)
         self._function = kind.function

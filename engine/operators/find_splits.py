@@ -82,7 +82,6 @@ class FindSplitsOperator(TimedRuntime, ReadingRuntime):
         return self._look_ms
 
     def fire_timers(self, now_ms: int) -> None:
-        """Look for splits, if it is time."""
         if self._look_ms is None or now_ms < self._look_ms:
             return
         found = self._find(self._known.values.keys())

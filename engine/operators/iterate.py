@@ -33,7 +33,6 @@ class IterateOperator(OperatorRuntime):
 
     @property
     def gathered(self) -> int:
-        """The number of records that wait for the next round."""
         return sum(map(len, self._gathered))
 
     def door(self, edge: Edge) -> Send:
@@ -68,11 +67,9 @@ class IterateOperator(OperatorRuntime):
             raise user_error(self.name, error, hook=hook, can_set_aside=False) from error
 
     def release_round(self) -> None:
-        """Send the gathered records into the body again."""
         self._release(self._send_body)
 
     def release_result(self) -> None:
-        """Send the gathered records out of the iteration."""
         self._release(self._send_result)
 
     def _gather(self, records: Records, hops: Hops) -> None:

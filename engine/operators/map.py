@@ -14,8 +14,6 @@ from backedge.graphs.task_errors import USER_RAISED
 
 
 class MapOperator(OperatorRuntime):
-    """Calls the user's function for every record."""
-
     def __init__(self, kind: Map, place: Place) -> None:
         super().__init__(place)
         self._function: Callable[[Any], Any] = kind.function

@@ -28,8 +28,6 @@ _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,59}")
 
 
 class Counter:
-    """A sum that grows."""
-
     __slots__ = ("_what", "total")
 
     def __init__(self, what: str) -> None:
@@ -37,7 +35,6 @@ class Counter:
         self.total: float = 0
 
     def add(self, amount: float = 1) -> None:
-        """Count more."""
         if not 0 <= amount < inf:
             raise MisuseError(f"{self._what}.add got {show(amount)}, but a counter only grows: give 0 or more")
         self.total += amount
@@ -100,7 +97,6 @@ class Meters:
         return what
 
     def counted(self) -> CountedStatus:
-        """What they have counted so far."""
         return CountedStatus(
             {name: _plain(counter.total) for name, counter in self._counters.items()},
             {

@@ -23,7 +23,6 @@ class Published:
         return len(self._kept)
 
     def publish(self, versions: Versions, value: Any) -> int:
-        """Publish a value under the next number; return the number."""
         what = f"operator {self._operator!r}: ctx.publish"
         if not isinstance(versions, Versions):  # pyright: ignore[reportUnnecessaryIsInstance]  # not every user checks types
             raise MisuseError(f"{what} got {show(versions)}: give it what flow.versions returns, then the value")
@@ -47,7 +46,6 @@ class Published:
         return tuple(version for kept in self._kept.values() for version in kept.values())
 
     def numbers(self) -> dict[str, list[int]]:
-        """Their numbers, by name."""
         return {of: list(kept) for of, kept in self._kept.items()}
 
     def restore(self, versions: Iterable[Version]) -> None:

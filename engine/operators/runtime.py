@@ -153,12 +153,10 @@ class TaskRuntime:
 
     @property
     def reads(self) -> bool:
-        """Whether an operator reads splits, or finds them."""
         return bool(self._reading)
 
     @property
     def has_unread(self) -> bool:
-        """Whether there may be something to read now."""
         return any(reading.has_unread for reading in self._reading)
 
     @property
@@ -191,7 +189,6 @@ class TaskRuntime:
         return bool(self._timed or self._callers)
 
     def counted(self) -> dict[str, CountedStatus]:
-        """What the user's classes have counted, by operator."""
         found = {name: each.meters.counted() for name, each in self._wiring.operators.items() if each.meters}
         return {name: counted for name, counted in found.items() if counted.counters or counted.histograms}
 
@@ -199,7 +196,6 @@ class TaskRuntime:
 
     @property
     def next_timer_ms(self) -> int | None:
-        """The time of the earliest timer."""
         times = [operator.next_timer_ms for operator in self._timed]
         return min((time for time in times if time is not None), default=None)
 
@@ -209,7 +205,6 @@ class TaskRuntime:
         return max((operator.restored_ms for operator in self._timed), default=0)
 
     def fire_timers(self, now_ms: int) -> Emitted:
-        """Call the `on_timer` hooks that are due."""
         self._moment.now_ms = now_ms
         for operator in self._timed:
             operator.fire_timers(now_ms)
@@ -217,7 +212,6 @@ class TaskRuntime:
 
     @property
     def open_calls(self) -> int:
-        """The number of external calls without an answer."""
         return sum(len(operator.waiting) for operator in self._callers)
 
     def next_call(self) -> int | None:
@@ -259,7 +253,6 @@ class TaskRuntime:
             meters.counter(what).add()
 
     def has_answer(self, call_id: int) -> bool:
-        """Whether the answer is known, so that no call is made."""
         return self._caller(call_id).has_answer(call_id)
 
     def keep(self, call_id: int, result: Any, error: BaseException | None) -> KeptAnswer | None:
@@ -357,12 +350,10 @@ class TaskRuntime:
         return self._head.decide(path, {task: value for task, value in contributions.items() if value is not None})
 
     def release_round(self) -> Emitted:
-        """Send what was gathered for the next round into the body."""
         self._head.release_round()
         return self._take_emitted()
 
     def release_result(self) -> Emitted:
-        """Send what was gathered out of the iteration."""
         self._head.release_result()
         return self._take_emitted()
 

@@ -184,7 +184,6 @@ class _Targets:
         self.known: dict[Any, int] = {}
 
     def of(self, key: Any) -> int:
-        """The index of the task of this key."""
         target = self.known.get(key)
         if target is None:
             if len(self.known) >= TARGETS_CACHED_MAX:

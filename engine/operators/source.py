@@ -40,7 +40,6 @@ class SourceOperator(ReadingRuntime):
         return self.reader.exhausted
 
     def produce(self, records_max: int) -> None:
-        """Read and send one batch, if there is anything to read."""
         records = self.reader.read(records_max)
         if records:
             # Counted when sent, not reported by the reader: every cut compares the two numbers.

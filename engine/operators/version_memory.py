@@ -31,8 +31,6 @@ AnyFillable = TypeVar("AnyFillable", bound=Fillable)
 
 
 class OwnMemory:
-    """Memory of this process."""
-
     def __init__(self, size: int) -> None:
         self.size = size
         self._bytes: Any = np.zeros(size, np.uint8)

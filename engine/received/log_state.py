@@ -129,7 +129,6 @@ class LogState(Generic[R]):
         return self.writing
 
     def on_durable(self) -> Durable[R]:
-        """The segment is durable."""
         header, requests, size = self._end_writing()
         removed = range(self.header.first, header.first)
         for segment in removed:

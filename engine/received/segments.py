@@ -104,7 +104,6 @@ def last_header(store: Store) -> Header | None:
 
 
 def listed(store: Store) -> list[int]:
-    """The numbers of the segments that the store lists."""
     names = (name.rsplit("/", 1)[-1].removesuffix(".log") for name in store.list(SEGMENTS))
     return [int(name) for name in names if name.isascii() and name.isdigit()]
 

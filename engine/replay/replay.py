@@ -86,7 +86,6 @@ class Replayed:
 
     @property
     def is_same(self) -> bool:
-        """Whether everything was as in the run."""
         return self.first is None
 
 

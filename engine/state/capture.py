@@ -44,7 +44,6 @@ class OperatorCapture(Struct):
 
     @property
     def keys(self) -> int:
-        """Number of entries that are kept by key."""
         values = self.values
         if self.table is not None:
             return self.table.keys
@@ -123,7 +122,6 @@ class Capture:
 
     @property
     def states(self) -> dict[str, OperatorState]:
-        """The encoded states of all operators."""
         return {name: encoding.state() for name, encoding in self._encoded.items()}
 
     @property

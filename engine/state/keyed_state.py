@@ -225,7 +225,6 @@ class KeyedState:
             newest[key] = None
 
     def release(self, capture: StateCapture) -> None:
-        """Stop sharing values with this capture."""
         if capture in self._open:
             self._open.remove(capture)
         if not self._open:
@@ -256,14 +255,12 @@ class KeyedState:
         return self._touch(self._values, key, default)
 
     def replace(self, key: Any, value: Any) -> None:
-        """Set the value of a key."""
         self.values[key] = value
         self.note(key)
         if self._open:
             self._own.add(key)
 
     def remove(self, key: Any) -> None:
-        """Remove a key and its value."""
         if key in self.values:
             self.note(key)
             del self.values[key]
@@ -388,7 +385,6 @@ class StateCapture:
         self.gone = gone
 
     def release(self) -> None:
-        """Stop sharing values with the live state."""
         self._state.release(self)
 
 
@@ -472,7 +468,6 @@ class StateEncoder:
         return payload
 
     def parts(self) -> tuple[KeyedPart, ...]:
-        """What was encoded."""
         return (*self._typed.parts(), *self._pairs, *self._pickles.parts)
 
 

@@ -120,7 +120,6 @@ class Timers:
         return [(at_ms, hops) for at_ms, _, _, key, hops in self._in_order() if key is NO_KEY]
 
     def restore(self, keyed: Iterable[tuple[Any, float, int]], unkeyed: Iterable[tuple[float, int]]) -> None:
-        """Restore timers."""
         for key, at_ms, hops in keyed:
             self.add(at_ms, canonical_key(key), hops)
         for at_ms, hops in unkeyed:

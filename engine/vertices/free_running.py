@@ -85,8 +85,6 @@ class GraphOperator(OperatorRuntime):
 
 
 class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
-    """Runs a free-running vertex program in one task."""
-
     def __init__(self, kind: OfVertexProgram, place: Place) -> None:
         super().__init__(kind, place)
         # Which tasks, of how many, have sent all of the graph, by group.

@@ -65,13 +65,11 @@ class SpreadingValues:
         return self._listed[0]
 
     def put_on_list(self, positions: Array) -> None:
-        """Put vertices on the list; these are distinct."""
         added = positions[~self._is_listed[positions]]
         self._is_listed[added] = True
         self._listed.append(added)
 
     def take_off(self, positions: Array) -> None:
-        """Take these vertices off the list."""
         self._is_listed[positions] = False
         listed = self.listed
         self._listed = [listed[self._is_listed[listed]]]
@@ -81,7 +79,6 @@ class SpreadingValues:
         self.put_on_list(self._improve(positions, values))
 
     def take_all(self) -> Array:
-        """Take all vertices off the list."""
         taken, self._listed, self._limit = self.listed, [], None
         self._is_listed[taken] = False
         return taken

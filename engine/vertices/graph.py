@@ -39,8 +39,6 @@ _INTEGERS = {"sources", "targets", "versions"}
 
 
 class VertexGraphOperator(OperatorRuntime, ABC):
-    """Keeps the graph of one task, and calls the program."""
-
     def __init__(self, kind: OfVertexProgram, place: Place) -> None:
         super().__init__(place)
         self._kind = kind

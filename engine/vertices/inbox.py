@@ -75,7 +75,6 @@ class UncombinedInbox:
         self._parts: list[tuple[Array, Array]] = []
 
     def add(self, places: Array, values: Array, *, distinct_and_ordered: bool) -> None:
-        """Add values to what is there."""
         self._parts.append((places, values))
 
     def take(self) -> Messages:
@@ -101,7 +100,6 @@ class UncombinedInbox:
         return [(at[a:b] - first, values[a:b]) for first, (a, b) in zip(firsts, rows, strict=True)]
 
     def restore(self, filed: Mapping[int, Any]) -> None:
-        """Take the values of these groups."""
         self._parts = [(at + first, values) for first, (at, values) in filed.items() if len(at)]
 
 

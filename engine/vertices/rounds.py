@@ -102,8 +102,6 @@ class _Direction:
 
 
 class VerticesOperator(VertexGraphOperator):
-    """Runs a vertex program in one task."""
-
     def __init__(self, kind: OfVertexProgram, place: Place) -> None:
         super().__init__(kind, place)
         self._directions: list[_Direction] = []
@@ -343,7 +341,6 @@ class VerticesOperator(VertexGraphOperator):
                 self._file(key_in_group(group, KNOWN), {"announced": announced, "senders": senders})
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
-        """Restore the key groups of this task."""
         super().open(state, whole)
         self._count_pieces()
         values, known_by_group = self._filed(VALUES), self._filed(KNOWN)

@@ -47,7 +47,6 @@ _HANG_S = 300.0
 
 
 def numbered(number: int) -> dict[str, Any]:
-    """A record."""
     return {"n": number}
 
 
@@ -142,7 +141,6 @@ class _Schedule:
         return SinkPlace(operator, "contract", self._run, attempt, task, kept)
 
     def in_a_process(self) -> Sink[Any]:
-        """The sink as another process has it."""
         return pickle.loads(self._sent)
 
     def writer(self, place: SinkPlace) -> SinkWriter:

@@ -74,7 +74,6 @@ class CommitLedger:
         return [record for name, records in written.items() if self.mark(name) for record in as_records(records)]
 
     def holds(self, transaction: str) -> bool:
-        """Whether a transaction is committed."""
         found = self._execute(
             f"SELECT 1 FROM {self._commits} WHERE run = ? AND sink = ? AND transaction_name = ?",
             (*self._sink, transaction),

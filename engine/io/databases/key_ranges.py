@@ -89,8 +89,6 @@ def _key_column(connection: Any, table: Table, key: Sequence[str]) -> str:
 
 
 class KeyReader:
-    """One range, open for reading."""
-
     def __init__(self, table: Table, range: KeyRange, position: Position) -> None:
         self.position = position
         self._table = table

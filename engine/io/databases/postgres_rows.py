@@ -41,7 +41,6 @@ class TableWriter:
         return writer
 
     def row_check(self, sink: str) -> RowCheck:
-        """The check of records before the cut."""
         transformer = driver().adapt.Transformer()
         text = driver().adapt.PyFormat.TEXT
 

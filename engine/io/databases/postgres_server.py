@@ -31,7 +31,6 @@ _COLUMNS = """
 
 
 def driver() -> Any:
-    """The module psycopg."""
     return package("psycopg", "postgres")
 
 
@@ -176,7 +175,6 @@ class Table:
         return found[0]
 
     def is_never_null(self, connection: Any, column: str) -> bool:
-        """Whether every row has a value of this column."""
         query = "SELECT attnotnull FROM pg_attribute WHERE attrelid = %s::regclass AND attname = %s"
         return connection.execute(query, [self.text(connection), column]).fetchone()[0]
 

@@ -132,8 +132,6 @@ class PostgresTable(Source[dict[str, Any]], MarkedSink):
 
 
 class _PostgresStore:
-    """One table, on one connection."""
-
     def __init__(self, described: PostgresTable, table: Table) -> None:
         self._described = described
         self._table = table

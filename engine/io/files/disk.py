@@ -53,11 +53,9 @@ class Disk:
         return path.open("rb")
 
     def sync_file(self, path: Path) -> None:
-        """Make the content of a file durable."""
         self._sync(path, os.O_RDONLY)
 
     def sync_folder(self, path: Path) -> None:
-        """Make the names in a folder durable."""
         self._sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def rename(self, source: Path, target: Path) -> None:

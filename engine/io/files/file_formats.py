@@ -233,7 +233,6 @@ class ColumnFiles(FileSource[dict[str, Any]]):
     schema: Schema = field(default="fail", kw_only=True)
 
     has_types: ClassVar[bool] = False
-    """Whether its columns have types."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -264,7 +263,6 @@ class FileSink(Files, FileFormat, Sink[Any]):
 
     takes_columns = True
     spark_format: ClassVar[str]
-    """Spark's name of this format."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

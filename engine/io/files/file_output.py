@@ -60,7 +60,6 @@ class FileOutput:
         return is_claimed(self._storage.claims, self._place.job, self._place.run)
 
     def release(self) -> None:
-        """Release the claim of a run that will never be resumed."""
         release(self._storage, self._place.job, self._place.run)
 
     def open_writer(self, new_part: NewPart) -> FileWriter:

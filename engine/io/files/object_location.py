@@ -46,8 +46,6 @@ def location_of(given: str) -> Location:
 
 
 class ObjectLocation(Location):
-    """A place in an object store."""
-
     def __init__(self, given: str) -> None:
         super().__init__(given)
         scheme, _, rest = given.partition("://")

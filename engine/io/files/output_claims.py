@@ -55,7 +55,6 @@ def release(storage: OutputStorage, job: str, run: str) -> None:
 
 
 def is_claimed(staging: Store, job: str, run: str) -> bool:
-    """Whether this run has claimed the place with this staging."""
     return exists(staging, OWNER) and staging.read(OWNER) == _claim(job, run)
 
 

@@ -205,7 +205,6 @@ def cut_parquet(disk: Disk, file: Path, spans: Iterable[tuple[int, int]], path: 
 
 
 def count_rows(path: Path) -> int:
-    """The number of rows of a file."""
     return int(parquet().read_metadata(path).num_rows)
 
 

@@ -110,7 +110,6 @@ class FileServices(Services):
                 reader.limit(rate)
 
     def finder(self, operator: Operator, readers: str) -> Finder:
-        """What finds the splits of a source."""
         return finder_of(operator)
 
     # -- sinks ---------------------------------------------------------------------------------------------------

@@ -181,7 +181,6 @@ def ranges(location: Location, path: str, stamp: Stamp, range_bytes_max: int, *,
 
 
 def row_groups(location: Location, path: str, stamp: Stamp) -> Iterator[Split]:
-    """The splits of a Parquet file."""
     try:
         file = location.open(path)
         metadata: Any = parquet().read_metadata(file)

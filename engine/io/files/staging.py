@@ -68,7 +68,6 @@ class Staging:
         self.sizes[name] = self.storage.stage(part, self.place_of(name, self._endings[0]))
 
     def is_prepared(self, name: str) -> bool:
-        """Whether a transaction is prepared in the format of this sink."""
         return self.storage.exists(self.place_of(name, self._endings[0]))
 
     def place_of(self, name: str, ending: str) -> str:
@@ -124,7 +123,6 @@ class Staging:
         return self.storage.exists(_note_of(first))
 
     def note(self, roll: Roll) -> None:
-        """Note that a roll was published."""
         self.storage.note(roll.source, _note_of(roll.first))
 
     def settle(self, first: str) -> None:
@@ -181,7 +179,6 @@ def record_of(first: str) -> str:
 
 
 def encoded(roll: Roll) -> bytes:
-    """The content of the record of a roll."""
     return json.dumps(roll._asdict()).encode()
 
 

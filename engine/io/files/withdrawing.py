@@ -42,8 +42,6 @@ Span = tuple[int, int]
 
 
 class Withdrawing:
-    """Removes the later output of one sink."""
-
     def __init__(self, staging: Staging, storage: FolderStorage, form: FileFormat, run: str) -> None:
         self._staging = staging
         self._storage = storage

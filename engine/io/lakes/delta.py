@@ -36,7 +36,6 @@ STORAGE = {"allow_http": "true"}
 
 
 def driver() -> Any:
-    """The module deltalake."""
     return package("deltalake", "delta")
 
 

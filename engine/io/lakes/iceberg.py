@@ -33,7 +33,6 @@ CATALOG = "catalog.db"
 
 
 def driver(module: str) -> Any:
-    """A module of pyiceberg."""
     return package(f"pyiceberg.{module}", "iceberg")
 
 
@@ -93,7 +92,6 @@ class IcebergTable(LakeTable):
         return _IcebergStore(self)
 
     def properties(self) -> Mapping[str, str]:
-        """The properties of the catalog."""
         if not isinstance(self.catalog, str):
             return self.catalog
         return {

@@ -67,7 +67,6 @@ class Topic(Protocol):
 
 
 def driver() -> Any:
-    """The module confluent_kafka."""
     return package("confluent_kafka", "kafka")
 
 

@@ -231,7 +231,6 @@ class _Producer:
 
 
 def _committed(group: Any, topic: Topic) -> int | None:
-    """The marker that a group has; None if it has none."""
     try:
         (found,) = group.committed([driver().TopicPartition(topic.topic, 0)], timeout=PATIENCE_S)
         raise_if(found.error)

@@ -66,7 +66,6 @@ end
 
 
 def _driver() -> Any:
-    """The package redis."""
     return package("redis", "redis")
 
 

@@ -84,7 +84,6 @@ class IntegerIndex:
         """Which of the rows found last have no mark; None if it cannot tell."""
 
     def find(self, keys: Sequence[Array]) -> Array:
-        """The row of each key, -1 if it has none."""
         (wanted,) = keys
         self._found = self.unmarked = None
         if self._keys is not None:
@@ -161,7 +160,6 @@ class IntegerIndex:
         return found
 
     def add(self, keys: Sequence[Array], rows: Array) -> None:
-        """Add keys that have no row; each occurs once."""
         (new,) = keys
         if not len(new):
             return
@@ -218,13 +216,10 @@ class IntegerIndex:
 
 
 class TextIndex:
-    """Rows of texts."""
-
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
 
     def find(self, keys: Sequence[Array]) -> Array:
-        """The row of each key, -1 if it has none."""
         texts = arrow().array(keys[0])
         if texts.null_count:
             raise TypeError("a key of a table is None: give texts")
@@ -235,7 +230,6 @@ class TextIndex:
         return np.array(rows, np.int64)[encoded.indices.to_numpy()]
 
     def add(self, keys: Sequence[Array], rows: Array) -> None:
-        """Add keys that have no row; each occurs once."""
         self._rows.update(zip(keys[0].tolist(), rows.tolist(), strict=True))
 
 
@@ -250,7 +244,6 @@ class CompositeIndex:
         self._pair_counts = [0] * (len(types) - 2)
 
     def find(self, keys: Sequence[Array]) -> Array:
-        """The row of each key, -1 if it has none."""
         found = self._parts[0].find(keys[:1])
         for part, column, pairs in zip(self._parts[1:], keys[1:], self._pairs, strict=True):
             other = part.find([column])
@@ -259,7 +252,6 @@ class CompositeIndex:
         return found
 
     def add(self, keys: Sequence[Array], rows: Array) -> None:
-        """Add keys that have no row; each occurs once."""
         numbers = [self._numbers(self._parts, self._counts, place, column) for place, column in enumerate(keys)]
         found = numbers[0]
         for place, other in enumerate(numbers[1:-1]):

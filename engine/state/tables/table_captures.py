@@ -71,7 +71,6 @@ class TableCapture(ABC):
         """The rows. Takes what is left."""
 
     def release(self) -> None:
-        """Stop sharing rows with the live table."""
         self._table.release(self)
 
 

@@ -95,15 +95,12 @@ class TableState:
     # -- for user code -------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """The number of rows."""
         return self._count
 
     def rows(self, *keys: Any) -> Array:
-        """The rows of these keys; new keys get a new row."""
         return self._rows_of(self._as_keys(keys), adds=True)
 
     def find(self, *keys: Any) -> Array:
-        """The rows of these keys; -1 where a key is unknown."""
         return self._rows_of(self._as_keys(keys), adds=False)
 
     def _rows_of(self, wanted: list[Array], *, adds: bool) -> Array:
@@ -123,11 +120,9 @@ class TableState:
         return found
 
     def get(self, name: str, rows: Array) -> Array:
-        """The values of a column in these rows."""
         return self._columns[self._known(name)][self._checked(rows)[0]]
 
     def set(self, rows: Array, /, **values: Any) -> None:
-        """Set columns in these rows."""
         rows, are_found = self._checked(rows)
         checked = self._checked_values(rows, values)
         self._touch(rows, are_found)
@@ -143,7 +138,6 @@ class TableState:
             how.at(self._columns[name], rows, of_rows)
 
     def scan(self) -> dict[str, Array]:
-        """All rows, as a batch of all columns."""
         parts = [self._span(block) for block in range(len(self._filled))]
         return {
             name: np.concatenate([column[:0], *(column[part] for part in parts)])
@@ -260,7 +254,6 @@ class TableState:
         return rows
 
     def _add_blocks(self, groups: Array) -> None:
-        """Add an empty block for each of these groups."""
         if not len(groups):
             return
         blocks = len(self._filled) + len(groups)
@@ -381,7 +374,6 @@ class TableState:
         return sum(count for number, count in self._changes.items() if number > since)
 
     def release(self, capture: TableCapture) -> None:
-        """Stop sharing rows with this capture."""
         if capture in self._open:
             self._open.remove(capture)
 

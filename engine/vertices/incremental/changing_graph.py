@@ -234,7 +234,6 @@ class ChangingVerticesOperator(VertexGraphOperator):
         )
 
     def door(self, edge: Edge) -> Send:
-        """What the dealer or another task has sent."""
         return self._take
 
     # -- the program ---------------------------------------------------------------------------------------------
@@ -340,7 +339,6 @@ class ChangingVerticesOperator(VertexGraphOperator):
         return super().capture(epoch, attempt, base)
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
-        """Restore the key groups of this task."""
         super().open(state, whole)
         self._changing.restore(self._filed(GRAPH))
 

@@ -261,7 +261,6 @@ class ChangingValues:
         return Told(*(column[order[is_first]] for column in told))
 
     def _step(self, edges: Array) -> Step:
-        """What these edges tell."""
         owners = self._edges["owner"][edges]
         has_value = self._vertices["rank"][owners] != self._worst
         edges, owners = edges[has_value], owners[has_value]
@@ -381,7 +380,6 @@ class ChangingValues:
         return filed
 
     def restore(self, filed: Mapping[int, Mapping[str, Any]]) -> None:
-        """Take what was filed for these groups."""
         for own in filed.values():
             ids = own["vertex id"]
             columns = {name: own[f"vertex {name}"] for name in _FILED}

@@ -52,12 +52,10 @@ class Outstanding:
         self.exponent = exponent
 
     def give(self, exponent: int, count: int) -> None:
-        """This many shares are given away."""
         self._refine(exponent)
         self.numerator += count << (self.exponent - exponent)
 
     def take_back(self, returned: Returned) -> None:
-        """These shares have come back."""
         for exponent, count in returned:
             self._refine(exponent)
             self.numerator -= count << (self.exponent - exponent)
@@ -71,5 +69,4 @@ class Outstanding:
 
     @property
     def are_back(self) -> bool:
-        """Whether all shares have come back."""
         return not self.numerator
