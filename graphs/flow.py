@@ -436,15 +436,3 @@ def checked_flow(flow: object, what: str) -> Flow:
         raise BadOptionError(f"{what} got {name} itself, which is not a Flow: call it, as in {what}({name}())")
     found = "None" if flow is None else f"something of type {type(flow).__name__}"
     raise BadOptionError(f"{what} got {found}, which is not a Flow: give the Flow that a function builds")
-
-
-def build(flow: Flow) -> Plan:
-    """The finished plan of a flow; raises an error if something is wrong with the graph.
-
-    >>> from backedge import Items, Print
-    >>> flow = Flow("hello")
-    >>> flow.read(Items(["hello"])).write(Print())
-    >>> build(flow).name
-    'hello'
-    """
-    return flow.plan()

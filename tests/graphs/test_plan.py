@@ -6,7 +6,6 @@ from typing import Any
 
 from backedge import Collect, Edge, Flow, Generate, Items, Plan, Print, Range
 from backedge.engine.io.files.file_formats import JsonLines, Parquet
-from backedge.graphs.flow import build
 from backedge.graphs.kinds import Iterate, MapAsync, MapBatches, OfClass
 from backedge.graphs.plan import Resources, Routing
 
@@ -195,7 +194,7 @@ def test_plan_can_be_made_again_after_the_flow_has_grown():
     flow = retries()
     first = flow.plan()
     flow.read(Range(1), name="more").write(Collect())
-    second = build(flow)
+    second = flow.plan()
     assert set(second.operators) - set(first.operators) == {"more", "write-1"}
     assert flow.plan() == second
 
