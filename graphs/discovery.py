@@ -12,8 +12,7 @@ also after there are other readers.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,11 +20,11 @@ from backedge.graphs.draft import Draft, Tail
 from backedge.graphs.io import Source
 from backedge.graphs.kinds import BuiltIn, Read
 from backedge.graphs.loop import open_loop
-from backedge.graphs.operator_kind import PlainRecord, Shape
+from backedge.graphs.operator_kind import Shape
 from backedge.graphs.options import Placing
 from backedge.graphs.plan import Operator, Plan
 from backedge.graphs.rate import Rate
-from backedge.graphs.routing import groups_of_task, key_group, key_in_group, task_of_group
+from backedge.graphs.routing import groups_of_task, key_in_group
 from backedge.graphs.stream import Stream, add_step
 
 WANTED, READ = "wanted", "read"
@@ -45,6 +44,7 @@ def free_key(taken: Collection[int], task: int, readers: int, load: int) -> int:
 
     The keys of a reader are far apart: if there are more readers, each gets some of its splits.
 
+    >>> from backedge.graphs.routing import key_group, task_of_group
     >>> key = free_key((), 1, 2, load=0)
     >>> task_of_group(key_group(key), 2), free_key((key,), 1, 2, load=0) == key
     (1, False)
@@ -78,12 +78,6 @@ class FindSplits(BuiltIn):
     def may_wait(self) -> bool:
         return True
 
-    def new_instance(self) -> PlainFinder:
-        return PlainFinder(self)
-
-    def mean(self, at: PlainRecord) -> None:
-        at.instance.on_record(at.context, at.record)
-
 
 @dataclass(frozen=True)
 class ReadSplits(Read):
@@ -96,63 +90,6 @@ class ReadSplits(Read):
     @property
     def outputs(self) -> tuple[str, ...]:
         return ("out", "finished")
-
-    def mean(self, at: PlainRecord) -> None:
-        split = at.record["split"]
-        at.set_value((split, self.source.first_position(split)))
-
-
-class PlainFinder:
-    """The plain meaning of `FindSplits`, with every step looking at all that is known."""
-
-    def __init__(self, kind: FindSplits) -> None:
-        self.find = kind.source.find_splits
-        self._source = kind.source
-        self._readers = kind.readers
-        self._look_ms = round((kind.source.look_s or 0) * 1000)
-
-    def on_start(self, ctx: Any) -> None:
-        ctx.set_timer(0)
-
-    def on_timer(self, ctx: Any, at_ms: int) -> None:
-        values = self._values(ctx)
-        found = self.find(values)
-        for split in found.gone:
-            if values.get(split) == READ:
-                self._set(ctx, split, None)
-        for split in found.new:
-            self._set(ctx, split, WANTED)
-        if not found.is_last:
-            ctx.set_timer(ctx.now + self._look_ms)
-        self._hand_out(ctx)
-
-    def on_record(self, ctx: Any, finished: Mapping[str, str]) -> None:
-        self._set(ctx, finished["split"], READ)
-        self._hand_out(ctx)
-
-    def _hand_out(self, ctx: Any) -> None:
-        count = ctx.sizes.get(self._readers, 1)
-        while wanted := [split for split, value in self._values(ctx).items() if value == WANTED]:
-            wanted.sort(key=lambda split: (-self._source.size_of(split), split))
-            taken = {value for value in self._values(ctx).values() if isinstance(value, int)}
-            loads = Counter(task_of_group(key_group(key), count) for key in taken)
-            task = min(range(count), key=lambda index: loads[index])
-            if has_enough(self._source, loads[task], len(wanted), count):
-                return
-            key = free_key(taken, task, count, loads[task])
-            self._set(ctx, wanted[0], key)
-            ctx.emit({"key": key, "split": wanted[0]})
-
-    @staticmethod
-    def _values(ctx: Any) -> dict[str, Any]:
-        known: Iterator[str] = ctx.keys()
-        return {split: ctx.state.get() for split in known}
-
-    @staticmethod
-    def _set(ctx: Any, split: str, value: Any) -> None:
-        before, ctx.state.key = ctx.state.key, split
-        ctx.state.clear() if value is None else ctx.state.set(value)
-        ctx.state.key = before
 
 
 def sources_of(plan: Plan) -> list[str]:

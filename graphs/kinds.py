@@ -1,7 +1,7 @@
-"""The built-in operators: the options of each, what the graph needs to know about it, and its meaning.
+"""The built-in operators: the options of each, and what the graph needs to know about it.
 
 The engine's part of each operator is in `engine/operators/`. A string names it, because this layer may not import the
-engine. `mean` shares no code with it: the engine is compared with the plain interpreter.
+engine.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar, Literal, cast
 
-import numpy as np
-
 from backedge.graphs.combining import Combiner
 from backedge.graphs.constant import own_arguments
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.io import Sink, Source
-from backedge.graphs.operator_kind import OperatorKind, PlainRecord, Shape
+from backedge.graphs.operator_kind import OperatorKind, Shape
 from backedge.graphs.options import (
     BATCH_FORMATS,
     BatchFormat,
@@ -130,9 +128,6 @@ class Write(BuiltIn):
     def base_name(self) -> str:
         return "write"
 
-    def mean(self, at: PlainRecord) -> None:
-        at.write()
-
 
 @dataclass(frozen=True)
 class OfFunction(BuiltIn):
@@ -165,9 +160,6 @@ class Map(OfFunction):
     kind_word = "map"
     one_for_one = True
 
-    def mean(self, at: PlainRecord) -> None:
-        at.emit(self.function(at.record))
-
 
 @dataclass(frozen=True)
 class FlatMap(OfFunction):
@@ -177,10 +169,6 @@ class FlatMap(OfFunction):
     kind_word = "flat_map"
     may_yield = True
 
-    def mean(self, at: PlainRecord) -> None:
-        for result in self.function(at.record):
-            at.emit(result)
-
 
 @dataclass(frozen=True)
 class Filter(OfFunction):
@@ -188,10 +176,6 @@ class Filter(OfFunction):
 
     runtime = "backedge.engine.operators.filter:FilterOperator"
     kind_word = "filter"
-
-    def mean(self, at: PlainRecord) -> None:
-        if self.function(at.record):
-            at.emit(at.record)
 
 
 @dataclass(frozen=True)
@@ -215,10 +199,6 @@ class Split(OfFunction):
                 f"{what} has into={self.names!r}: give at least two different names, without ':', '/' or 'dead'"
             )
         super().check(what)
-
-    def mean(self, at: PlainRecord) -> None:
-        chosen = self.function(at.record)
-        at.emit(at.record, chosen if self.by_name else self.names[0 if chosen else 1])
 
 
 @dataclass(frozen=True)
@@ -244,32 +224,6 @@ class MapBatches(OfFunction):
             check_count(self.batch_size, "batch_size", what)
         if not isinstance(cast("Any", self.function), Combiner):
             super().check(what)
-
-    def mean(self, at: PlainRecord) -> None:
-        function: Any = self.function() if isinstance(self.function, type) else self.function
-        for result in rows_of(function(_batch_of_one(at.record, self.batch_format))):
-            at.emit(result)
-
-
-def _batch_of_one(record: Any, batch_format: BatchFormat) -> Any:
-    """A record as a batch, for the plain meaning of an operator."""
-    if batch_format == "records":
-        return [record]
-    if batch_format == "numpy":
-        return {name: np.array([value]) for name, value in record.items()}
-    raise NotImplementedError(f'batch_format="{batch_format}" has no plain meaning')
-
-
-def rows_of(batch: Any) -> list[Any]:
-    """The records of a list or of a dict of arrays, for the plain meaning of an operator.
-
-    >>> rows_of({"n": np.array([1, 2])})
-    [{'n': 1}, {'n': 2}]
-    """
-    if isinstance(batch, list):
-        return cast("list[Any]", batch)
-    rows = zip(*(column.tolist() for column in batch.values()), strict=True)
-    return [dict(zip(batch, row, strict=True)) for row in rows]
 
 
 Answers = Literal["kept", "again"]
@@ -340,9 +294,6 @@ class MapAsync(OfFunction):
         if not self.sets_aside:
             raise BadOptionError(f"{what} has a budget, and what exceeds it needs a way: give on_error='dead_letter'")
 
-    def mean(self, at: PlainRecord) -> None:
-        at.keep()
-
 
 @dataclass(frozen=True)
 class StatefulMap(OfFunction):
@@ -383,11 +334,6 @@ class StatefulMap(OfFunction):
 
     def upgraded(self, value: Any, version: int) -> Any:
         return super().upgraded(value, version) if self.upgrade is None else self.upgrade(value, version)
-
-    def mean(self, at: PlainRecord) -> None:
-        value, result = self.function(at.value(self.initial), at.record)
-        at.set_value(value)
-        at.emit(result)
 
 
 @dataclass(frozen=True)
@@ -480,10 +426,6 @@ class OfClass(OfFunction):
     def new_instance(self) -> Any:
         return self.function(**own_arguments(self.arguments))
 
-    def mean(self, at: PlainRecord) -> None:
-        named = (at.input,) if self.named_inputs else ()
-        at.instance.on_record(at.context, *named, at.record)
-
 
 @dataclass(frozen=True)
 class OfBatchClass(OfClass):
@@ -508,10 +450,6 @@ class OfBatchClass(OfClass):
         if self.table is not None:
             self.table.check(f"process class {self.function.__name__}")
         super().check(what)
-
-    def mean(self, at: PlainRecord) -> None:
-        named = (at.input,) if self.named_inputs else ()
-        at.instance.on_batch(at.context, *named, _batch_of_one(at.record, self.batch_format))
 
 
 def declared_table(of_class: Any) -> Table | None:
@@ -564,20 +502,6 @@ class Iterate(BuiltIn):
             if function is not None and not (option == "measure" and isinstance(function, str | tuple)):
                 check_function(function, f"{option}= of {what}")
         check_function(self.reduce, f"reduce= of {what}")
-
-    def measured(self, record: Any) -> Any:
-        """The value of a record that the body returned."""
-        if self.measure is None:
-            return 1
-        if callable(self.measure):
-            return self.measure(record)
-        return operator.itemgetter(*((self.measure,) if isinstance(self.measure, str) else self.measure))(record)
-
-    def mean(self, at: PlainRecord) -> None:
-        if at.input == "returned":
-            at.keep()
-        else:
-            at.emit(at.record, "body")
 
 
 def _check_copy_output(copy_output: object, what: str) -> None:

@@ -1,4 +1,4 @@
-"""The protocol of an operator: what the graph, the checks, the drivers and the interpreters ask of it.
+"""The protocol of an operator: what the graph, the checks and the drivers ask of it.
 
 The built-in operators (`kinds.py`) implement it like those of another package; no other file lists them.
 docs/extending.md shows how to write one.
@@ -7,7 +7,7 @@ docs/extending.md shows how to write one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.public import public
@@ -150,51 +150,6 @@ class OperatorKind:
     def upgraded_own(self, state: Any, version: int) -> Any:
         """A task's own state (`OperatorRuntime.capture_own`) as of `state_version`, from that of an older version."""
         raise NotImplementedError(f"operator kind {self.word} has no upgraded_own(state, version)")
-
-    # -- the interpreters -----------------------------------------------------------------------------------------
-
-    def new_instance(self) -> Any:
-        """The object whose hooks the plain interpreter calls; None for an operator without hooks."""
-        return None
-
-    def mean(self, at: PlainRecord) -> None:
-        """Process one record, without batches, tasks or concern for speed. The plain interpreter calls this.
-
-        Only the interpreter that the engine is compared with needs it; runs and `simulate` do not.
-        """
-        raise NotImplementedError(f"operator kind {self.word} has no plain meaning: give it mean(at)")
-
-
-class PlainRecord(Protocol):
-    """A record at an operator of the plain interpreter, and the actions it allows.
-
-    `instance` is the result of `new_instance`, `context` the ctx of its hooks.
-    """
-
-    @property
-    def record(self) -> Any: ...
-    @property
-    def input(self) -> str: ...
-    @property
-    def instance(self) -> Any: ...
-    @property
-    def context(self) -> Any: ...
-
-    def emit(self, record: Any, output: str = "out") -> None:
-        """Send a record to an output."""
-
-    def value(self, default: Any) -> Any:
-        """The value of the record's key; a copy of `default` if it has none."""
-        ...
-
-    def set_value(self, value: Any) -> None:
-        """Set the value of the record's key."""
-
-    def keep(self) -> None:
-        """Keep the record until its answer arrives or its round ends."""
-
-    def write(self) -> None:
-        """Add the record to the output of the flow."""
 
 
 def check_kind(kind: object, what: str) -> None:

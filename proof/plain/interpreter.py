@@ -17,6 +17,7 @@ from backedge.graphs.digraph import upstream_first
 from backedge.graphs.kinds import Iterate
 from backedge.graphs.plan import Edge, Plan
 from backedge.graphs.versions import use_versions
+from proof.plain.meanings import measure_of
 from proof.plain.plain_operator import NO_KEY, PlainOperator, Wires, rule_of
 from proof.plain.plain_versions import PlainVersions
 
@@ -134,7 +135,7 @@ class _Run:
 
     def measure(self, iteration: str, record: Any) -> None:
         rule = self.rule(iteration)
-        value = rule.measured(record)
+        value = measure_of(rule, record)
         before = self.measured.get(iteration)
         self.measured[iteration] = value if before is None else rule.reduce(before, value)
 

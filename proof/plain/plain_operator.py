@@ -1,7 +1,7 @@
 """One operator, interpreted as simply as possible: no batches, channels or captures. Output is copied at once.
 
-The operator's kind defines what it does with a record (`OperatorKind.mean`). The engine is compared with the
-interpreters (`interpreter.py`, `plain_task.py`), so they share nothing with it.
+`meanings.py` says what each does with a record. The engine is compared with the interpreters (`interpreter.py`,
+`plain_task.py`), so they share nothing with it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from operator import itemgetter
 from typing import Any, cast
 
 from backedge.engine.simulation.checker.payloads import Hop
-from backedge.graphs.kinds import Iterate, rows_of
+from backedge.graphs.kinds import Iterate
 from backedge.graphs.plan import Edge, Operator, Plan, Routing
 from backedge.graphs.versions import Versions, source_of
+from proof.plain.meanings import instance_of, mean, rows_of
 
 NO_KEY = ("(no key)",)
 """The key of what belongs to the operator as a whole."""
@@ -85,19 +86,19 @@ class PlainOperator:
         self.emitted: list[tuple[str, Hop]] = []
         self.sets_aside = operator.kind.sets_aside
         self.published: dict[str, list[int]] = {}
-        self.instance = operator.kind.new_instance()
+        self.instance = instance_of(operator.kind)
         self.call("on_start", Context(self, NO_KEY, 0))
 
     def receive(self, edge: Edge, arrived: Sequence[Hop]) -> None:
-        mean = self.operator.kind.mean
+        kind = self.operator.kind
         for one in arrived:
             if not self.sets_aside:
-                mean(Arrived(self, edge, one.record, one.hops))
+                mean(kind, Arrived(self, edge, one.record, one.hops))
                 continue
             count = len(self.emitted)
             asked = copied(one)
             try:
-                mean(Arrived(self, edge, one.record, one.hops))
+                mean(kind, Arrived(self, edge, one.record, one.hops))
             except Exception:  # noqa: BLE001  # the flow asks for it: such a record goes to the dead letters
                 del self.emitted[count:]
                 self.emit("dead", asked.record, asked.hops)
@@ -162,7 +163,7 @@ class PlainOperator:
 
 
 class Arrived:
-    """A record that has arrived at an operator: what its kind's `mean` is given."""
+    """A record that has arrived at an operator: what `mean` is given."""
 
     def __init__(self, of: PlainOperator, edge: Edge, record: Any, hops: int) -> None:
         self.record = record

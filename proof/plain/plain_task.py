@@ -22,6 +22,7 @@ from backedge.graphs.plan import Edge, Routing
 from backedge.graphs.routing import key_group, task_of_group
 from backedge.recovery.cut.cut import OperatorState, layers
 from backedge.recovery.cut.keyed_parts import entries_of
+from proof.plain.meanings import measure_of
 from proof.plain.plain_operator import NO_KEY, PlainOperator, Wires, one_nan, rule_of
 
 ANY_TARGET = -1
@@ -222,7 +223,7 @@ class PlainTask:
 
     def _measure(self, sender: str, iteration: str, record: Any) -> None:
         rule = rule_of(self.deployment.plan, iteration)
-        value = rule.measured(record)
+        value = measure_of(rule, record)
         measured = self.measured[sender]
         measured[iteration] = rule.reduce(measured[iteration], value) if iteration in measured else value
 
