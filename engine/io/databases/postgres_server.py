@@ -65,12 +65,14 @@ class Server:
     `patience_s`: how long to wait for a server that is away. At the start of a run there is none.
     """
 
+    _connection: Any = None
+    """Known from the start: a process may die while this is made."""
+
     def __init__(self, dsn: str, patience_s: float = PATIENCE_S, session: str = "backedge") -> None:
         self.name = server_name(dsn)
         self.session = session
         self._dsn = dsn
         self._patience_s = patience_s
-        self._connection: Any = None
 
     def run(self, work: Callable[[Any], T], *, is_transaction: bool = True) -> T:
         """Run `work` in one transaction, or statement by statement.
