@@ -14,6 +14,8 @@ from threading import Event, Lock
 
 from msgspec import Struct
 
+from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_schemes import store_at
 from tests.soak.trends import Point, Trend, trend_of
 
 TOLERANCES = {
@@ -80,10 +82,11 @@ class Progress:
     def fail(self, where: str, what: object, folder: str = "") -> None:
         """Something is wrong that no fault excuses; its folder is kept. After an interruption, everything is."""
         if not self.interrupted.is_set():
-            kept = tempfile.mkdtemp(prefix=f"{where.split()[0]}-", dir=self.kept) if os.path.isdir(folder) else ""
-            # Others may be writing and removing.
-            with suppress(shutil.Error, OSError):
-                shutil.copytree(folder, kept, dirs_exist_ok=True)
+            is_there = os.path.isdir(folder) or "://" in folder
+            kept = tempfile.mkdtemp(prefix=f"{where.split()[0]}-", dir=self.kept) if is_there else ""
+            # Others may be writing and removing, and a store may be away.
+            with suppress(shutil.Error, OSError, StoreError):
+                _copy(folder, kept)
             what = str(what)[-MESSAGE_CHARACTERS_MAX:].rstrip()
             self.failures.append(f"{self.now_s:.0f} s, {where}: {what}{kept and f'; kept in {kept}'}")
 
@@ -107,6 +110,18 @@ class Progress:
             f"{len(self.failures)} WRONG: {self.failures[-1][:MESSAGE_TOLD_MAX]}" if self.failures else "nothing wrong"
         )
         return f"{self.now_s / 60:.1f} of {self.seconds / 60:g} min: {faults}; {_listed(self.counted)}; {wrong}"
+
+
+def _copy(job: str, to: str) -> None:
+    """Copy a job from a folder, or from another store."""
+    if "://" not in job:
+        shutil.copytree(job, to, dirs_exist_ok=True)
+        return
+    store = store_at(job)
+    for name in store.list():
+        path = Path(to, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(store.read(name))
 
 
 class Figure(Struct):

@@ -88,6 +88,18 @@ def test_a_fault_that_never_happens_turns_the_verdict_red(tmp_path: Path):
     assert Report.of(progress, 7).failures == ["never happened: disk full"]
 
 
+def test_a_job_in_which_something_is_wrong_is_kept_from_whatever_store(tmp_path: Path):
+    job, kept = tmp_path / "job", tmp_path / "kept"
+    (job / "chain").mkdir(parents=True)
+    (job / "chain" / "1.json").write_text("{}")
+    kept.mkdir()
+    progress = Progress(HOUR_S, tmp_path, kept)
+    for place in (str(job), f"file://{job}", f"file://{tmp_path}/gone"):
+        progress.fail("objects", "a file is missing", place)
+    assert [len(list(each.rglob("1.json"))) for each in kept.iterdir()].count(1) == 2
+    assert len(progress.failures) == 3
+
+
 def test_a_seed_draws_all_faults_each_time_the_same():
     planned = schedule(7, 120)
     assert planned == schedule(7, 120) != schedule(8, 120)
