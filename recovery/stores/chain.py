@@ -40,7 +40,12 @@ from backedge.recovery.stores.names import CHAIN, PAST, Parts, entry_file, entry
 from backedge.recovery.stores.schema import ENTRY, PAST_SHAPE
 from backedge.recovery.stores.shapes import Shape, shown
 from backedge.recovery.stores.store_calls import create_exclusively, exists, full_name, read_document
-from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError, StoreError
+from backedge.recovery.stores.store_errors import (
+    NoSuchCutError,
+    OutcomeUnknownError,
+    SnapshotCorruptError,
+    StoreError,
+)
 from backedge.recovery.stores.store_protocol import Store
 
 ENTRIES_KEPT = 64
@@ -137,8 +142,15 @@ class Chain:
         """Create one entry exclusively. False if its number is taken, or is in the shortened part of the chain."""
         document = {**link_document(number, entry, parent, manifest), "job_id": self._job_id}
         data = sealed(document, self._key, ENTRY)
-        if not create_exclusively(self._store, path_of(entry_file(number)), data) or self.is_past(number):
+        if not create_exclusively(self._store, path_of(entry_file(number)), data):
             return False
+        try:
+            if self.is_past(number):
+                return False
+        except OSError as error:
+            # The entry is there, so nothing that it names may be given up.
+            path = self._path(entry_file(number))
+            raise OutcomeUnknownError(error.errno, f"whether {path} counts is unknown ({error})") from error
         link = Link(number, entry, parent, sha256(data), manifest)
         with self._lock:
             if number == self._known.last + 1:
