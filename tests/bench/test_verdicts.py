@@ -34,6 +34,7 @@ from bench.increments_on_ray import CutWindow
 from bench.measuring import Report, Samples
 from bench.ours import BenchError, Look, Window
 from bench.workloads import LoopWorkload, RestoreWorkload
+from tests.every import every
 
 LOOPED = Window(seconds=10.1, records_per_s=1.0, hops_per_s=1.0, epochs=10, epochs_with_log=9)
 RARE = replace(LOOPED, seconds=30.2, epochs=30)
@@ -175,7 +176,7 @@ def report(bench: str, changed: Figures, more: Figures) -> Report:
     return COMPARE[bench]({name: Samples((figure,) * 5) for name, figure in figures.items()}, **more)
 
 
-@pytest.mark.parametrize("bench", AT_THE_LIMITS)
+@every("bench", AT_THE_LIMITS)
 def test_what_keeps_all_limits_is_green_and_each_limit_can_be_missed(bench: str):
     for of, changed, more, claims in ((bench, {}, {}, []), *MISSED):
         if of == bench:

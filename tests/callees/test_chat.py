@@ -16,6 +16,7 @@ import pytest
 import backedge.engine.callees.chat as chat_module
 from backedge import BadOptionError, Chat, ChatError, Collect, Flow, Items, Reply, idempotency_key, retry, simulate
 from tests.callees.chat_server import Answer, ChatServer, says
+from tests.every import every
 from tests.gates import HANG_S
 
 ASKED = [{"role": "user", "content": "why?"}]
@@ -143,7 +144,7 @@ def test_an_error_travels_and_hides_what_stands_before_an_at():
     assert repr(Chat("http://me:password@host/v1", "small", api_key=KEY)) == "Chat('http://host/v1', 'small')"
 
 
-@pytest.mark.parametrize(
+@every(
     ("base_url", "options"),
     [
         ("localhost:8000", {}),

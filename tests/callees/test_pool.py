@@ -10,6 +10,7 @@ import pytest
 
 from backedge import Collect, Flow, GraphError, Items, Pool, simulate
 from backedge.engine.on_ray import cluster
+from tests.every import every
 
 
 class Twice:
@@ -75,7 +76,7 @@ def test_pools_of_the_same_class_arguments_and_options_are_one():
     assert len(set(names)) == 4
 
 
-@pytest.mark.parametrize(
+@every(
     ("arguments", "options"),
     [
         ((len,), {}),

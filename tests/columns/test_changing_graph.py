@@ -16,6 +16,7 @@ from backedge.graphs.expansion import expand, resized
 from backedge.graphs.task_errors import MisuseError
 from tests.columns.test_changing_values import PROGRAMS, Change, Edge, by_hand, changed
 from tests.columns.test_vertex_programs import Best, BestWay, Rank
+from tests.every import every
 from tests.graphs.refusals import refuses
 
 Row = dict[str, Any]
@@ -192,7 +193,7 @@ def counted(flow: Flow, changes: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize(
+@every(
     ("step", "named"),
     [
         (looked_up, "'looked up'"),
@@ -231,7 +232,7 @@ def silent(self: Any, vertices: Vertices) -> Any:
 WRONG_TYPES = {"source": "a", "target": 1.5, "added": 1, "version": 0.5, "km": "far"}
 
 
-@pytest.mark.parametrize(
+@every(
     ("program", "rows", "named"),
     [
         (Best, rows_of(2, [(1, 2, 1.0)]) + rows_of(1, [(2, 3, 1.0)]), ("version 1", "version 2", "sort")),
@@ -256,7 +257,7 @@ def test_changes_and_values_that_cannot_be_used_are_refused(program: Any, rows: 
     refuses(MisuseError, lambda: emitted(program, rows, **options), *named)
 
 
-@pytest.mark.parametrize(
+@every(
     ("program", "named"),
     [
         (type("Wrong", (Rank,), {"combine": "min"}), "kept up to date"),

@@ -19,6 +19,7 @@ from backedge.engine.vertices.edges import Array
 from backedge.engine.vertices.incremental import changing_values
 from backedge.engine.vertices.incremental.changing_values import STEP_WORK, ChangingValues, Told
 from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups, tasks_of_keys
+from tests.every import every
 
 Edge = tuple[int, int]
 Change = tuple[int, int, float | None]
@@ -163,8 +164,8 @@ def changed(edges: dict[Edge, float], random: np.random.Generator, vertices: int
     return [(*edge, weight) for edge, weight in found.items()]
 
 
-@pytest.mark.parametrize("name", ["components", "reached", "shortest", "widest"])
-@pytest.mark.parametrize("parallelism", [1, 3])
+@every("name", ["components", "reached", "shortest", "widest"])
+@every("parallelism", [1, 3])
 def test_a_cycle_that_is_cut_off_does_not_support_itself(name: str, parallelism: int):
     tasks, program = Tasks(PROGRAMS[name], parallelism), PROGRAMS[name]
     around: dict[Edge, float] = {(number, number % 9 + 1): 0.0 for number in range(1, 10)}

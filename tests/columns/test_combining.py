@@ -15,6 +15,7 @@ from backedge.graphs.combining import Combiner
 from backedge.graphs.routing import key_group, task_of_group
 from backedge.graphs.task_errors import MisuseError
 from tests.columns.given import columns, count_found, flow_of, sent
+from tests.every import every
 from tests.runtime.tasks import Tasks
 
 ROWS = columns(key=["b", "a", "b", "a", "b"], n=[5, 1, 3, 2, 4])
@@ -31,7 +32,7 @@ def combined(how: Any, rows: Any = ROWS, key: Any = "key") -> list[tuple[str, An
     return [(target, records.to_records()) for target, records, _ in found]
 
 
-@pytest.mark.parametrize(
+@every(
     ("how", "of_b", "of_a"),
     [
         ("sum", 12, 3),
@@ -161,7 +162,7 @@ def test_sums_of_integers_beyond_64_bits_are_refused_and_up_to_there_exact(kind:
             combine(exceeds)
 
 
-@pytest.mark.parametrize(
+@every(
     ("key", "how", "fault"),
     [
         (len, {"n": "sum"}, "names of the key columns"),

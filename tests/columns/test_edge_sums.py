@@ -10,6 +10,7 @@ from backedge.engine.vertices import edge_sums
 from backedge.engine.vertices import edges as vertex_edges
 from backedge.engine.vertices.edge_sums import PIECE_EDGES, EdgeSums
 from backedge.engine.vertices.edges import Array, OutEdges
+from tests.every import every
 
 LENGTHS = {
     "as many as a piece has, one less and one more": [PIECE_EDGES, PIECE_EDGES - 1, PIECE_EDGES + 1],
@@ -80,9 +81,9 @@ def test_many_edges_are_summed_as_few_are(monkeypatch: pytest.MonkeyPatch, share
     assert len(compiled) == (kind != "float32")
 
 
-@pytest.mark.parametrize("along", [None, lambda sent, weights: sent])
-@pytest.mark.parametrize("share", [1.0, 0.9, 0.05], ids=["all", "most", "few"])
-@pytest.mark.parametrize("kind", ["int64", "uint64", "int8", "uint16"])
+@every("along", [None, lambda sent, weights: sent])
+@every("share", [1.0, 0.9, 0.05])
+@every("kind", ["int64", "uint64", "int8", "uint16"])
 def test_sums_of_integers_that_exceed_their_type_are_refused_and_others_are_exact(kind: str, share: float, along: Any):
     edges, generator = OutEdges(60, *np.indices((60, 10)).reshape(2, -1), None), np.random.default_rng(9)
     active = None if share == 1 else generator.random(60) < share

@@ -12,6 +12,7 @@ from backedge.engine.batches.batch import Batch
 from backedge.engine.batches.columns import Columns
 from backedge.graphs.task_errors import MisuseError, UserFunctionError
 from tests.columns.given import columns, flow_of, sent
+from tests.every import every
 from tests.runtime.tasks import Tasks
 
 RECORDS = [{"n": n, "s": f"name {n % 3}"} for n in range(10)]
@@ -35,8 +36,8 @@ def test_a_function_of_arrays_gives_columns():
     assert found.to_records() == [{**record, "root": record["n"] ** 0.5} for record in RECORDS]
 
 
-@pytest.mark.parametrize("size", [1, 3, 10, 1000])
-@pytest.mark.parametrize("as_columns", [False, True])
+@every("size", [1, 3, 10, 1000])
+@every("as_columns", [False, True])
 def test_a_function_sees_at_most_batch_size_rows_and_what_it_gives_leaves_together(size: int, as_columns: bool):
     sizes: list[int] = []
 
@@ -138,8 +139,8 @@ TAKES_RECORDS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", TAKES_RECORDS)
-@pytest.mark.parametrize("chained", [True, False], ids=["in one task", "behind a channel"])
+@every("kind", TAKES_RECORDS)
+@every("chained", [True, False])
 def test_operators_that_take_records_get_them_from_columns_and_give_them_to_functions_of_columns(
     kind: str, chained: bool
 ):

@@ -20,6 +20,7 @@ from backedge.graphs.task_errors import LoopLimitError, RoutingError, UserFuncti
 from backedge.recovery.cut.cut import LogEntry
 from backedge.recovery.stores.record_tables import records_in_batch
 from tests.columns.given import batch_of, columns, flow_of, sent
+from tests.every import every
 from tests.runtime.tasks import Tasks
 
 KEYS: dict[str, list[Any]] = {
@@ -49,7 +50,7 @@ def routed(key: Any, records: list[Any], on_columns: bool) -> dict[str, list[Any
     return {receiver: list(part) for receiver, part, _ in sent(tasks, records)}
 
 
-@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
+@every("keys", KEYS.values())
 def test_columns_are_routed_as_records_of_the_same_keys_are(keys: list[Any]):
     records = [{"k": key, "n": n} for n, key in enumerate(keys)]
     by_record = routed("k", records, on_columns=False)

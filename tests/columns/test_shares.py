@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from backedge.engine.vertices.incremental.weight_throwing import Outstanding, Returned, divided
+from tests.every import every, every_seed
 
 
-@pytest.mark.parametrize("seed", range(50))
+@every_seed(50)
 def test_all_shares_are_back_when_no_message_and_no_note_is_on_its_way(seed: int):
     rng = random.Random(seed)
     outstanding, notes = Outstanding(), list[Returned]()
@@ -44,7 +43,7 @@ def test_a_share_can_be_divided_thousands_of_times():
     assert outstanding.are_back
 
 
-@pytest.mark.parametrize("parts", [0, 1, 2, 3, 4, 128])
+@every("parts", [0, 1, 2, 3, 4, 128])
 def test_a_note_never_comes_away_empty(parts: int):
     _, note = divided([3], parts)
     assert sum(count for _, count in note) > 0

@@ -23,6 +23,7 @@ from backedge.recovery.cut.cut import OperatorState, layers
 from backedge.recovery.cut.keyed_parts import KeyedPart
 from backedge.recovery.stores.state_table import parts_of, state_parts
 from tests.columns.given import columns, flow_of, sent, slow
+from tests.every import every
 from tests.runtime.tasks import Tasks
 
 Arrays = dict[str, Any]
@@ -611,7 +612,7 @@ def test_a_key_of_another_task_is_refused():
         table.rows(range(50))
 
 
-@pytest.mark.parametrize(
+@every(
     ("kind", "given"),
     [
         ("float64", 2**60 + 1),
@@ -623,7 +624,6 @@ def test_a_key_of_another_task_is_refused():
         ("uint64", np.array([-1, 1])),
         ("int8", [300, 1]),
     ],
-    ids=str,
 )
 def test_values_that_a_column_cannot_hold_are_refused_and_change_nothing(kind: str, given: Any):
     table = TableState("sums", Table(key={"id": "int64"}, columns={"v": kind}))
@@ -644,7 +644,7 @@ def call_with_table(declared: Table | None, use: Any, ids: list[Any]) -> None:
     sent(Tasks(flow_of(lambda s: s.key_by("id").process(of_class, batch_format="numpy", name="op"))), columns(id=ids))
 
 
-@pytest.mark.parametrize(
+@every(
     ("use", "fault"),
     [
         (lambda table: table.rows([1], [2]), "2 key columns"),
@@ -699,7 +699,7 @@ def with_table(stream: Any, table: Table, **options: Any) -> None:
     stream.process(_uses(table=table, on_batch=print), batch_format="numpy", **options)
 
 
-@pytest.mark.parametrize(
+@every(
     ("table", "fault"),
     [
         (Table(key={}, columns={"sum": "int64"}), "has no key"),

@@ -20,6 +20,7 @@ from backedge.engine.batches.columns import Columns, as_records, to_columns
 from backedge.engine.batches.formats import from_format, to_format
 from backedge.graphs.task_errors import MisuseError
 from tests.columns.given import columns
+from tests.every import every
 
 NOON = datetime(2020, 2, 29, 12)
 
@@ -60,7 +61,7 @@ COLUMNS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("values", COLUMNS.values(), ids=COLUMNS)
+@every("values", COLUMNS.values())
 def test_values_come_through_a_function_of_arrays_and_over_the_wire_as_they_were(values: list[Any]):
     records = [{"v": value, "n": number} for number, value in enumerate(values)]
     made = columns_from(to_format(records, "numpy"))
@@ -87,7 +88,7 @@ def test_an_array_of_arrow_among_arrays_is_a_column():
     assert from_format({"s": view}) == [{"s": "a"}]
 
 
-@pytest.mark.parametrize("values", COLUMNS.values(), ids=COLUMNS)
+@every("values", COLUMNS.values())
 def test_a_function_sees_the_same_arrays_whether_records_or_columns_came(values: list[Any]):
     from_records: Any = to_format([{"v": value} for value in values], "numpy")["v"]
     from_columns: Any = to_format(columns(v=values), "numpy")["v"]
@@ -96,7 +97,7 @@ def test_a_function_sees_the_same_arrays_whether_records_or_columns_came(values:
     assert from_records.tolist() == from_columns.tolist()
 
 
-@pytest.mark.parametrize(
+@every(
     ("values", "expected"),
     [
         ([1, 2], np.array([1, 2])),
@@ -136,7 +137,7 @@ def test_what_a_function_returned_and_changes_later_is_not_what_was_sent(array: 
     np.testing.assert_array_equal(to_format(made, "numpy")["v"], before)
 
 
-@pytest.mark.parametrize("kind", ["i1", "u1", "i2", "i4", "u4", "u8", "f2", "f4", ">i8", ">f4", "?", "M8[s]", "m8[ms]"])
+@every("kind", ["i1", "u1", "i2", "i4", "u4", "u8", "f2", "f4", ">i8", ">f4", "?", "M8[s]", "m8[ms]"])
 def test_an_array_keeps_its_type_and_its_values(kind: str):
     array = np.array([0, 1, 3]).astype(kind)
     made = columns_from({"v": array})
@@ -176,7 +177,7 @@ def test_an_array_of_several_dimensions_is_a_column_of_arrays(kind: str):
     np.testing.assert_array_equal(to_format(made[1:], "numpy")["v"], array[1:].transpose(0, 2, 1))
 
 
-@pytest.mark.parametrize(
+@every(
     "values",
     [
         np.array([1 + 2j, 3]),
@@ -194,7 +195,6 @@ def test_an_array_of_several_dimensions_is_a_column_of_arrays(kind: str):
         np.ma.masked_array([1, 2], [True, False]),
         [(1, 2), (3,)],
     ],
-    ids=str,
 )
 def test_what_is_no_column_travels_as_records_with_the_values_as_they_are(values: Any):
     made = from_format({"v": values, "n": np.array([1, 2])})
@@ -216,7 +216,7 @@ def test_integers_among_floats_are_floats_if_these_hold_them():
     assert to_format([{"v": 2**53 + 1}, {"v": 2.5}], "numpy")["v"].dtype == object
 
 
-@pytest.mark.parametrize("kind", ["f4", "i4", "u8", "c8", "?", "M8[s]", "M8[ns]"])
+@every("kind", ["f4", "i4", "u8", "c8", "?", "M8[s]", "M8[ns]"])
 def test_scalars_and_arrays_of_one_type_of_numpy_are_an_array_of_it(kind: str):
     array = np.array([0, 1]).astype(kind)
     assert to_format([{"v": value} for value in array], "numpy")["v"].dtype == array.dtype

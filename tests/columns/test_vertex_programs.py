@@ -21,6 +21,7 @@ from examples.cyclic.communities import Labels
 from examples.cyclic.import_cycles import Cycles
 from examples.cyclic.triangles import Triangles
 from tests.columns.given import columns
+from tests.every import every
 from tests.graphs.refusals import refuses
 from tests.runtime.tasks import Tasks
 
@@ -378,10 +379,8 @@ def test_floats_that_are_whole_numbers_become_integers():
     assert {row["vertex"]: row["lowest"] for row in rows} == lowest_by_hand(directed=True)
 
 
-@pytest.mark.parametrize("program", [Weighing, Shortest, BestWay], ids=["all", "few", "best"])
-@pytest.mark.parametrize(
-    "wrong", [lambda sent: sent[1:], lambda sent: np.append(sent, 1), lambda sent: 1, list, lambda sent: None]
-)
+@every("program", [Weighing, Shortest, BestWay])
+@every("wrong", [lambda sent: sent[1:], lambda sent: np.append(sent, 1), lambda sent: 1, list, lambda sent: None])
 def test_an_along_that_returns_no_array_for_its_edges_is_named(program: Any, wrong: Any):
     of_class = type("Wrong", (program,), {"along": lambda self, sent, weights: wrong(sent)})
     with pytest.raises(MisuseError, match=r"'program': along.*\d+ edges"):
@@ -423,14 +422,14 @@ def test_vertices_of_another_integer_type_keep_their_numbers(options: dict[str, 
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("named", [*([wrong] for wrong in WRONG_VERTICES), [3, None], [LARGE, 7.0], [2**63, 7]])
+@every("named", [*([wrong] for wrong in WRONG_VERTICES), [3, None], [LARGE, 7.0], [2**63, 7]])
 def test_named_vertices_that_are_no_integers_of_64_bits_are_refused(named: list[Any]):
     flow = program_beside([{"vertex": vertex} for vertex in named], EDGES)
     with pytest.raises(MisuseError, match=r"'program_vertices'.*'vertex'.*number"):
         simulate(flow, seeds=[])
 
 
-@pytest.mark.parametrize("wrong", [wrong for wrong in WRONG_VERTICES if wrong is not True])
+@every("wrong", [wrong for wrong in WRONG_VERTICES if wrong is not True])
 def test_ends_of_edges_that_are_no_integers_of_64_bits_are_refused(wrong: Any):
     with pytest.raises(MisuseError, match=r"'program.*'target'.*number"):
         simulate(flow_of(Best, [{"source": 1, "target": 2}, {"source": 1, "target": wrong}]), seeds=[])
@@ -523,7 +522,7 @@ HOOKS: list[tuple[type[VertexProgram], str, Any, tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("base", "hook", "function", "named"), HOOKS)
+@every(("base", "hook", "function", "named"), HOOKS)
 def test_what_a_hook_returns_and_cannot_be_used_is_refused_by_its_name(
     base: type[VertexProgram], hook: str, function: Any, named: tuple[str, ...]
 ):
@@ -557,7 +556,7 @@ def in_an_iteration() -> None:
     flow.iterate(edges, lambda stream: flow.vertex_program(Lowest, stream, name="program"), rounds=2)
 
 
-@pytest.mark.parametrize(
+@every(
     ("make", "error", "named"),
     [
         (lambda: flow_of(type("Wrong", (Best,), {"combine": "sum"})), BadOptionError, "the lowest or the highest"),

@@ -16,6 +16,7 @@ from backedge.engine.io.files.file_errors import NoInputError, OutputError
 from backedge.engine.io.files.file_formats import JsonLines
 from backedge.engine.io.files.names import Turn, name_of, path_name, turn_of
 from backedge.graphs.io import SplitReader
+from tests.every import every
 from tests.files.disks import CrashingDisk
 from tests.files.opened import (
     KINDS,
@@ -111,9 +112,7 @@ class Unreachable(JsonLines):
         raise ConnectionError("no route to the store")
 
 
-@pytest.mark.parametrize(
-    "name", ["a", "_a", ".", "..", "%", "a%2Fb", "a/b", "ü" * 70, "日本", "a\0", "a\nb", "x" * 200]
-)
+@every("name", ["a", "_a", ".", "..", "%", "a%2Fb", "a/b", "ü" * 70, "日本", "a\0", "a\nb", "x" * 200])
 def test_each_name_has_a_path_name_of_its_own_and_is_found_again(name: str):
     encoded = path_name(name)
     assert name_of(encoded) == name
@@ -161,7 +160,7 @@ class Partitions(Source[int]):
         raise LookupError(split)
 
 
-@pytest.mark.parametrize("name", [0, b"0", None, ("topic", 0), "\udce9", "x" * 70_000])
+@every("name", [0, b"0", None, ("topic", 0), "\udce9", "x" * 70_000])
 def test_a_split_whose_name_no_cut_can_hold_is_refused(name: object):
     with pytest.raises(NoInputError, match=r"source 'in' has a split .* name"):
         check_source(source(Partitions("fine", name)))

@@ -12,6 +12,7 @@ import pytest
 
 from backedge import CSV, BadOptionError, Collect, Flow, JsonLines, MalformedInputError, OutputError, Parquet, simulate
 from backedge.engine.io.files.checks import check_sink
+from tests.every import every
 from tests.files.opened import place, reader, sink
 
 Row = dict[str, Any]
@@ -175,7 +176,7 @@ def test_a_restored_reader_goes_on_with_the_same_columns(tmp_path: Path):
     assert rows == read(source)
 
 
-@pytest.mark.parametrize(
+@every(
     ("make", "told"),
     [
         (lambda: Parquet("in", schema="widen"), "schema='widen' has nothing to compare a file with: give columns="),

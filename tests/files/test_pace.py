@@ -11,6 +11,7 @@ import pytest
 from backedge import BadOptionError, Generate, Items, Poll
 from backedge.engine.io.files.file_formats import JsonLines
 from backedge.graphs.rate import rate_in
+from tests.every import every
 from tests.files.opened import Clock, services, source, write_json
 
 
@@ -20,8 +21,8 @@ def opened(
     return services(clock=clock).reader(source(description, rate=rate), index, parallelism, None)
 
 
-@pytest.mark.parametrize("rate", [0.5, 1.0, 7.0, 100.0, 12_345.6, 1e6])
-@pytest.mark.parametrize("parallelism", [1, 3])
+@every("rate", [0.5, 1.0, 7.0, 100.0, 12_345.6, 1e6])
+@every("parallelism", [1, 3])
 def test_all_tasks_together_keep_the_rate(rate: float, parallelism: int):
     clock = Clock()
     readers = [opened(Generate(int), clock, index, parallelism, rate=rate) for index in range(parallelism)]
@@ -146,7 +147,7 @@ def test_a_rate_that_is_changed_holds_from_then_on():
     assert len(later.read(100)) == 1, "what was changed before a task begins holds for it"
 
 
-@pytest.mark.parametrize(
+@every(
     ("given", "told"),
     [
         (500, "500/s"),
@@ -163,9 +164,7 @@ def test_a_rate_is_told_as_it_can_be_given(given: object, told: str):
     assert rate_in(told) == rate_in(given)
 
 
-@pytest.mark.parametrize(
-    "given", [0, -1, "0/s", "0MB/s", "fast", "5 MB an hour", "2mb/s", True, float("nan"), [], "1.2.3/s"]
-)
+@every("given", [0, -1, "0/s", "0MB/s", "fast", "5 MB an hour", "2mb/s", True, float("nan"), [], "1.2.3/s"])
 def test_what_is_no_rate_is_refused(given: object):
     with pytest.raises(BadOptionError, match="is no rate"):
         rate_in(given)

@@ -12,7 +12,7 @@ from backedge.graphs.cycles import find_cycles
 from backedge.graphs.digraph import components, cyclic_components, reachable, upstream_first
 from backedge.graphs.kinds import Filter, Read
 from backedge.graphs.plan import Operator, loops_of_edges, operators_round
-from tests.generated.every_seed import every_seed
+from tests.every import every_seed
 
 Graph = dict[int, list[int]]
 

@@ -28,6 +28,7 @@ from backedge import (
 )
 from backedge.engine.io.files.file_formats import CSV
 from backedge.graphs.expansion import expand
+from tests.every import every
 from tests.faults.evidence import Evidence
 from tests.graphs.refusals import refuses
 
@@ -222,7 +223,7 @@ REFUSED: list[tuple[type[Exception], Callable[[Flow, Any], object], tuple[str, .
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("error", "use", "named"), REFUSED, ids=range(len(REFUSED)))
+@every(("error", "use", "named"), REFUSED)
 def test_what_is_wrong_is_refused_where_it_is_written(
     error: type[Exception], use: Callable[[Flow, Any], object], named: tuple[str, ...]
 ):
@@ -245,7 +246,7 @@ def test_output_that_an_operator_does_not_have_is_refused():
     refuses(UnknownOutputError, lambda: flow.loop("again").side("late"), "'late'", "operator")
 
 
-@pytest.mark.parametrize("into", [(), ("one",), ("a", "a"), ("a", "b/c"), ("a", "dead"), ("a", 1)])
+@every("into", [(), ("one",), ("a", "a"), ("a", "b/c"), ("a", "dead"), ("a", 1)])
 def test_split_needs_different_names_of_outputs(into: Any):
     stream = numbers(Flow("flow"))
     refuses(BadOptionError, lambda: stream.split(str, into=into), f"into={into!r}", "two different names")

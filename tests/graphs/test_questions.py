@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import pytest
 
 from backedge.graphs.questions import digest_of
+from tests.every import every
 
 ONE, OTHER = {0, 8}, {8, 0}
 """Equal sets that list their elements in another order, as sets of text do in another process."""
@@ -41,7 +41,7 @@ MADE_OF: list[Callable[[Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("make", MADE_OF)
+@every("make", MADE_OF)
 def test_the_order_of_a_set_is_no_part_of_a_question(make: Callable[[Any], Any]):
     assert list(ONE) != list(OTHER)
     assert digest_of((make(ONE), 1)) == digest_of((make(OTHER), 1)) != digest_of((make({0, 9}), 1))

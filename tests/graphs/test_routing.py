@@ -24,6 +24,7 @@ from backedge.graphs.routing import (
     small_tasks_of_tuples,
     task_of_group,
 )
+from tests.every import every
 
 KEYS: list[Any] = [
     *(0, 1, -1, 7, 2**31, -(2**31), 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 2**64, -(2**70), 10**30),
@@ -61,7 +62,7 @@ def test_column_of_objects_has_the_groups_of_its_records(keys: list[Any]):
     assert key_groups(keys).tolist() == key_groups(column).tolist()
 
 
-@pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"])
+@every("kind", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"])
 def test_column_of_integers_has_the_groups_of_its_records(kind: str):
     limits = np.iinfo("uint8" if kind == "bool" else kind)
     has_the_groups_of_its_records(
@@ -112,7 +113,7 @@ def test_pairs_spread_over_all_groups_and_their_order_counts():
     assert sum(key_group((a, b)) == key_group((b, a)) for a, b in pairs) < len(pairs) // 20
 
 
-@pytest.mark.parametrize(
+@every(
     "key",
     [[1], {"a": 1}, {1}, 1j, object(), ("a", [1]), bytearray(b"a"), time(1), Decimal("nan"), np.datetime64(1, "D")],
 )
@@ -147,7 +148,7 @@ def test_groups_of_dates_decimals_uuids_and_enums_are_those_that_were_written_do
     assert key_groups(np.array([*OTHER_KEYS][:-1], object)).tolist() == [*OTHER_KEYS.values()][:-1]
 
 
-@pytest.mark.parametrize(
+@every(
     ("one", "other"),
     [
         (Decimal("1.50"), 1.5),
@@ -182,7 +183,7 @@ def test_empty_column_has_no_groups():
     assert key_groups(np.array([], dtype="float64")).tolist() == []
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 3, 5, 7, 64, 127, 128])
+@every("parallelism", [1, 2, 3, 5, 7, 64, 127, 128])
 def test_each_group_belongs_to_exactly_one_task(parallelism: int):
     owners = [index for index in range(parallelism) for _ in groups_of_task(index, parallelism)]
     assert owners == [task_of_group(group, parallelism) for group in range(KEY_GROUPS)]
@@ -190,7 +191,7 @@ def test_each_group_belongs_to_exactly_one_task(parallelism: int):
     assert max(sizes) - min(sizes) <= 1
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 3, 255, 256, 300, 70_000])
+@every("parallelism", [1, 2, 3, 255, 256, 300, 70_000])
 def test_tasks_of_columns_are_those_of_records_in_as_few_bytes_as_they_need(parallelism: int):
     keys = np.arange(-500, 500)
     expected = [task_of_group(key_group(key), parallelism) for key in keys.tolist()]

@@ -22,6 +22,7 @@ from backedge import (
     simulate,
 )
 from backedge.engine.on_ray.run_options import RunOptions
+from tests.every import every
 
 
 def numbers() -> Stream[int]:
@@ -76,11 +77,10 @@ STEPS: dict[str, Any] = {
 ASYNC, YIELDS = r"\basync\b.*\bawait", r"yields|async generator"
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize(
+@every("step", STEPS)
+@every(
     ("function", "named"),
     [*((f, ASYNC) for f in (asks, Asks(), partial(asks))), *((f, YIELDS) for f in (yields, Yields(), asks_and_yields))],
-    ids=["async", "async object", "async partial", "yields", "object that yields", "async and yields"],
 )
 def test_a_function_is_refused_where_nothing_awaits_or_iterates_over_its_result(step: str, function: Any, named: str):
     with pytest.raises(BadOptionError, match=named):
@@ -105,8 +105,8 @@ def test_map_async_may_await_and_flat_map_may_yield_and_neither_does_the_other()
 HOOKS = ["on_start", "on_record", "on_batch", "on_timer", "on_round_end", "on_end", "capture", "restore", "close"]
 
 
-@pytest.mark.parametrize("hook", [*HOOKS, "split", "merge"])
-@pytest.mark.parametrize(("function", "found"), [(yields, "yields"), (asks, "async"), (asks_and_yields, "yields")])
+@every("hook", [*HOOKS, "split", "merge"])
+@every(("function", "found"), [(yields, "yields"), (asks, "async"), (asks_and_yields, "yields")])
 def test_a_hook_that_would_not_run_when_it_is_called_is_refused(hook: str, function: Any, found: str):
     made = staticmethod(function) if hook in ("split", "merge") else function
     operator = type("Hooked", (), {"on_record": lambda self, ctx, record: None, hook: made})
@@ -118,14 +118,14 @@ def test_a_hook_that_would_not_run_when_it_is_called_is_refused(hook: str, funct
 # -- initial ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("initial", [list, dict[str, int], lambda: [], partial(dict), [].copy, dict.fromkeys])
+@every("initial", [list, dict[str, int], lambda: [], partial(dict), [].copy, dict.fromkeys])
 def test_what_makes_a_state_is_no_first_state(initial: Any):
     named = r"list\(\)" if initial is list else "state"
     with pytest.raises(BadOptionError, match=rf"stateful_map.* initial=.*{named}"):
         numbers().key_by(abs).stateful_map(keep, initial=initial, name="op")
 
 
-@pytest.mark.parametrize("initial", [0, None, [], {}, "", Asks(), ()])
+@every("initial", [0, None, [], {}, "", Asks(), ()])
 def test_any_value_is_a_first_state(initial: Any):
     numbers().key_by(abs).stateful_map(keep, initial=initial, name="op")
 
@@ -176,7 +176,7 @@ def test_outputs_that_are_read_are_not_warned_of_nor_is_an_operator_that_declare
 # -- a run with nothing to resume from -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("name", "value"),
     [
         *(("resume", "latest"), ("resume", 3), ("every", 2.0), ("every", None), ("keep", 9)),

@@ -23,6 +23,7 @@ from backedge.engine.operators.version_memory import OwnMemory, put_on_shelf
 from backedge.graphs.ids import Attempt
 from backedge.recovery.cut.cut import Version
 from backedge.recovery.protocol.versions import PublishedTwiceError, Shelf, VersionDirectory
+from tests.every import every
 
 
 class Publish:
@@ -104,7 +105,7 @@ def twice() -> None:
     flow.constant("weights", 1)
 
 
-@pytest.mark.parametrize(
+@every(
     ("mistake", "error", "told"),
     [
         (by_two_tasks, MisuseError, "another task has published version 1 of 'weights'"),

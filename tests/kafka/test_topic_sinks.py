@@ -20,6 +20,7 @@ from backedge import (
     UnwritableRecordError,
 )
 from tests.databases.sinks_by_hand import place_in, transaction
+from tests.every import every
 from tests.faults.evidence import Evidence
 from tests.files.opened import publish, stage
 from tests.gates import HANG_S
@@ -252,7 +253,7 @@ def test_the_statement_of_the_error_gives_up_the_records_of_a_transaction(struck
     assert struck.values() == ["b"]
 
 
-@pytest.mark.parametrize(
+@every(
     ("record", "told"),
     [
         ("text", "no dict with a value"),

@@ -15,6 +15,7 @@ from backedge.engine.batches.columns import Columns
 from backedge.engine.io.files.input_columns import Schema
 from backedge.engine.io.lakes.new_columns import TableColumns
 from tests.databases.sinks_by_hand import transaction
+from tests.every import every
 from tests.files.opened import publish
 from tests.lakes.lakes_by_hand import Lake, by_hand, lake, records
 
@@ -62,7 +63,7 @@ def test_a_new_column_has_the_widest_type_of_its_sort():
     }
 
 
-@pytest.mark.parametrize(
+@every(
     ("record", "told"),
     [
         ({"id": 2, "share": "0.5"}, r"(?s)'share' cannot hold a value as double.*'share': '0.5'"),

@@ -17,6 +17,7 @@ from backedge.engine.on_ray.attaching import (
     noted_address,
     running_here,
 )
+from tests.every import every
 
 OWN = os.getuid()
 ANOTHER = OWN + 1
@@ -43,7 +44,7 @@ def test_a_daemon_with_its_words_in_a_title_is_found(listening: str):
     assert running_here([Started((f"raylet --gcs-address={listening} --y=2",), OWN)], NOBODY_ELSE) == {listening}
 
 
-@pytest.mark.parametrize("address", ["192.0.2.9:6379", "ray.example:6379", "localhost:6379", "None", "", "6379"])
+@every("address", ["192.0.2.9:6379", "ray.example:6379", "localhost:6379", "None", "", "6379"])
 def test_an_address_that_is_none_of_this_machine_is_not_believed(address: str):
     assert running_here([raylet(address, OWN)], NOBODY_ELSE) == set()
 

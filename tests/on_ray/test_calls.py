@@ -22,6 +22,7 @@ from backedge.graphs.kinds import rate_of
 from backedge.graphs.sources_and_sinks import Collect, Range
 from backedge.recovery.stores.store_errors import NoSuchCutError
 from proof.runner import run_seed
+from tests.every import every
 from tests.spark.simulated import write_run
 
 COUNT, COUNT_OR_ZERO = "give an integer of at least 1", "give an integer of at least 0"
@@ -74,7 +75,7 @@ def test_every_option_is_checked():
     assert {option.name for option in fields(RunOptions)} == REFUSED.keys() | {"key"}
 
 
-@pytest.mark.parametrize("option", REFUSED)
+@every("option", REFUSED)
 def test_a_value_that_an_option_does_not_take_is_refused_with_one_that_it_takes(option: str):
     values, fix = REFUSED[option]
     for value in values:

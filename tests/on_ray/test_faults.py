@@ -15,6 +15,7 @@ from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import TaskId
 from backedge.recovery.stores.task_files import LogFigures
+from tests.every import every
 from tests.gates import Gate
 from tests.on_ray.flows import begin, trips, until
 
@@ -30,7 +31,7 @@ def loop() -> Deployment:
     return expand(flow.plan(), parallelism=2)
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "kill"),
     [
         ("head@epoch=3", Kill("head", "epoch", 3)),
@@ -52,7 +53,7 @@ NO_FAULTS = """head head@ @epoch=1 head@epoch head@epoch= head@epoch=-1 head@epo
     head@EPOCH=1"""
 
 
-@pytest.mark.parametrize("text", ["", *NO_FAULTS.split()])
+@every("text", ["", *NO_FAULTS.split()])
 def test_what_is_no_fault_is_refused(text: str):
     with pytest.raises(KillSpecError, match="--kill "):
         Kill.parse(text)
@@ -64,7 +65,7 @@ def test_every_task_has_a_role():
     assert roles == {"numbers": "source", "clean": "body", "grow": "head", "enough": "body", "done": "sink"}
 
 
-@pytest.mark.parametrize(
+@every(
     ("who", "tasks"),
     [
         ("head", {"grow/0", "grow/1"}),

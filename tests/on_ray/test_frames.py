@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pickle
 
-import pytest
-
 from backedge.engine.batches.batch import Batch, decode, encode
 from backedge.engine.on_ray.transport.frames import (
     NO_CHANNEL,
@@ -20,6 +18,7 @@ from backedge.engine.on_ray.transport.frames import (
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.protocol.credit import Credit
 from backedge.recovery.protocol.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
+from tests.every import every
 
 MARKER = Marker((3, 0), ((TaskId("grow", 1), 2.5),), Epoch(7))
 ITEMS: list[Item] = [
@@ -32,7 +31,7 @@ ITEMS: list[Item] = [
 ]
 
 
-@pytest.mark.parametrize("item", ITEMS, ids=lambda item: f"{type(item).__name__}-{item[0]}")
+@every("item", ITEMS)
 def test_an_item_comes_out_as_it_went_in(item: Item):
     header, payload = pack_item(Attempt(2), 5, item)
     kind, attempt, channel, number = unpack_header(header)

@@ -19,6 +19,7 @@ from backedge import Collect, Flow, Generate, Range
 from backedge.engine.on_ray.transport import shared_ring
 from backedge.engine.on_ray.transport.shared_ring import Place, RingReceiver, RingSender
 from backedge.graphs.ids import TaskId
+from tests.every import every
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated
 from tests.on_ray.flows import finish, killed
@@ -39,7 +40,7 @@ def ring(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ring]:
     receiver.close()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@every("seed", range(20))
 def test_what_is_taken_is_what_was_put_however_far_the_receiver_is_behind(ring: Ring, seed: int):
     sender, receiver = ring
     drawn = random.Random(seed)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from backedge import Collect, Flow, Items
 from backedge.engine.batches.batch import Batch, decode, encode
 from backedge.engine.task.pacing import CHEAP_RECORDS, CHUNK_NS, SLICE_NS, Pace, unit_of
 from backedge.graphs.kinds import Map, MapBatches
 from backedge.recovery.protocol.messages import Barrier, Data, Mode
+from tests.every import every
 from tests.on_ray.test_turns import ATTEMPT, Around, first_task_of
 
 MS = 1_000_000
@@ -71,8 +70,8 @@ def _batch(payload: Any) -> Batch:
     return decode(payload) if isinstance(payload, bytes) else payload
 
 
-@pytest.mark.parametrize("is_local", [False, True])
-@pytest.mark.parametrize("record_ns", [10_000, 300_000, 5 * MS, 50 * MS, 1_000 * MS])
+@every("is_local", [False, True])
+@every("record_ns", [10_000, 300_000, 5 * MS, 50 * MS, 1_000 * MS])
 def test_a_turn_takes_no_longer_than_a_slice_and_a_record(record_ns: int, is_local: bool):
     task = Task(record_ns, records=100, is_local=is_local)
     turns = 0

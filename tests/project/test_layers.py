@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.every import every
+
 ROOT = Path(__file__).resolve().parents[2]
 
 CORE = {"graphs", "recovery/cut", "recovery/protocol", "recovery/restore", "recovery/stores"}
@@ -161,7 +163,7 @@ def test_every_import_goes_down_the_layers():
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize(
+@every(
     ("path", "source", "complaint"),
     [
         ("recovery/protocol/task.py", "from backedge.graphs.ids import TaskId\nimport backedge.recovery.cut.cut", ""),

@@ -18,6 +18,7 @@ import backedge.graphs.io
 import backedge.graphs.sources_and_sinks
 import backedge.graphs.task_errors
 import backedge.recovery.stores.store_errors
+from tests.every import every
 
 
 def public_classes(module: ModuleType, base: type) -> set[str]:
@@ -27,7 +28,7 @@ def public_classes(module: ModuleType, base: type) -> set[str]:
     return {name for name in classes if not name.startswith("_")}
 
 
-@pytest.mark.parametrize(
+@every(
     ("module", "base"),
     [
         (backedge.graphs.graph_errors, backedge.GraphError),

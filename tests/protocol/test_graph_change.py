@@ -30,6 +30,7 @@ from backedge.recovery.restore.graph_change import ConstantChange, GraphChange, 
 from backedge.recovery.restore.outline import outline_of
 from backedge.recovery.restore.plan import fitting, plan_restore
 from backedge.recovery.restore.restore_task import SnapshotsInMemory, take_back
+from tests.every import every
 
 
 def grow(count: int, number: int) -> tuple[int, int]:
@@ -149,8 +150,8 @@ def in_flight(parts: Mapping[TaskId, TaskRestore]) -> list[tuple[str, list[Any]]
     return [(name, [n for payload in payloads for n in decode(payload).records]) for name, payloads in logs if payloads]
 
 
-@pytest.mark.parametrize("drop", [("grow",), ("grow", "enough", "done"), ("numbers", "grow", "enough", "done")])
-@pytest.mark.parametrize("parallelism", [1, 3])
+@every("drop", [("grow",), ("grow", "enough", "done"), ("numbers", "grow", "enough", "done")])
+@every("parallelism", [1, 3])
 def test_records_on_their_way_to_a_dropped_operator_that_is_still_there_arrive(drop: tuple[str, ...], parallelism: int):
     parts = restored(cut_of(FORMER, logged(5, 6)), SHOWN, change_of(FORMER, drop=drop), parallelism)
     assert {name for name, _ in in_flight(parts)} == {"grow"}
@@ -215,7 +216,7 @@ def routed(route: Callable[[Any], Any] = lambda numbers: numbers) -> Plan:
     return flow.plan()
 
 
-@pytest.mark.parametrize(
+@every(
     ("plan", "rename", "drop", "why"),
     [
         (COUNT, {}, (), r"'grow' is not in the flow any more.*--drop grow.*--rename grow="),
@@ -336,7 +337,7 @@ def fails() -> Any:
     raise AssertionError("the loader was called")
 
 
-@pytest.mark.parametrize(
+@every(
     ("flow", "of_cut", "given", "dropped", "expected"),
     [
         (loaded(), {"prices": "a"}, {}, (), (("rates",), (), "")),
@@ -346,7 +347,6 @@ def fails() -> Any:
         (counting(name="count"), {"prices": "a"}, {}, (), ((), (), "'prices' of the cut is not in the flow any more")),
         (counting(name="count"), {"prices": "a"}, {}, ("prices", "other"), ((), ("prices",), "")),
     ],
-    ids=["loaded", "equal", "changed", "changed and dropped", "gone", "gone and dropped"],
 )
 def test_the_difference_names_constants(flow: Flow, of_cut: Any, given: Any, dropped: Any, expected: Any):
     constants = ConstantChange(of_cut, given, dropped)

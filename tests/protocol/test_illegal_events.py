@@ -16,6 +16,7 @@ from backedge.recovery.protocol.life import TRANSITIONS, Life
 from backedge.recovery.protocol.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
 from backedge.recovery.protocol.protocol_errors import ChannelIntegrityError, ProtocolError
 from proof.cloning import dump
+from tests.every import every
 from tests.protocol.bench_of_cores import JOIN, LOOP, Bench, graph, task_id
 
 REPEAT = graph("items -> repeat", "repeat -> body", "body => repeat", "repeat -> out", iterations=["repeat"])
@@ -207,7 +208,7 @@ ILLEGAL: dict[str, tuple[Callable[[], Bench], str, Event, str]] = {
 """What was done before, at which task, the event, and what its error names."""
 
 
-@pytest.mark.parametrize("name", ILLEGAL)
+@every("name", ILLEGAL)
 def test_an_illegal_event_raises_and_changes_nothing(name: str):
     before, task, event, says = ILLEGAL[name]
     bench = before()

@@ -9,6 +9,7 @@ import pytest
 from backedge.engine.batches.batch import Batch, encode
 from backedge.recovery.protocol.messages import Barrier, Data, Item, Mode
 from backedge.recovery.protocol.protocol_errors import ChannelIntegrityError
+from tests.every import every
 from tests.protocol.bench_of_cores import Bench, graph, task_id
 
 PIPE = graph("source -> sink")
@@ -57,8 +58,8 @@ def disturbed(disturb: Callable[[list[Item]], None], mark: str) -> Bench:
     return bench
 
 
-@pytest.mark.parametrize("mark", ["aligned", "unaligned", "probe", "END"])
-@pytest.mark.parametrize("disturb", [lose_first, lose_last, double, swap, damage, lose_and_renumber])
+@every("mark", ["aligned", "unaligned", "probe", "END"])
+@every("disturb", [lose_first, lose_last, double, swap, damage, lose_and_renumber])
 def test_a_disturbed_channel_fails_at_the_latest_at_the_next_mark(disturb: Callable[[list[Item]], None], mark: str):
     bench = disturbed(disturb, mark)
     with pytest.raises(ChannelIntegrityError, match=r"source\.out0->sink\.from_source.*restored from its last cut"):

@@ -13,6 +13,7 @@ from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import AppendEntry, AttemptStart, Entry, Fenced, Manifest, Rescale
 from backedge.recovery.protocol.requests import Reply, Request, RequestKind, Sizes
 from backedge.recovery.protocol.supervisor import Beginning, Supervisor
+from tests.every import every
 from tests.protocol import chains
 from tests.protocol.bench_of_cores import LOOP
 from tests.protocol.chains import OURS, SUCCESSOR, claimed, numbered
@@ -173,7 +174,7 @@ CONTINUED: dict[str, tuple[str, Sizes, tuple[Entry, ...], Epoch | None, AttemptS
 }
 
 
-@pytest.mark.parametrize(("claimant", "begun", "chain", "epoch", "claims"), CONTINUED.values(), ids=CONTINUED)
+@every(("claimant", "begun", "chain", "epoch", "claims"), CONTINUED.values())
 def test_a_later_run_has_the_tasks_of_a_rescale_or_its_own(
     claimant: str, begun: Sizes, chain: tuple[Entry, ...], epoch: Epoch | None, claims: AttemptStart
 ):

@@ -9,6 +9,7 @@ from backedge.recovery.protocol.effects import Acknowledge, Report
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import Compact, FileId, Manifest, StateFile, Sweep, Trigger
 from backedge.recovery.protocol.state_files import COMPACTED_KEYS_MAX
+from tests.every import every
 from tests.protocol.bench_of_cores import graph, task_id
 from tests.protocol.desk import ATTEMPT, Desk, kinds, manifest_in
 
@@ -57,8 +58,8 @@ def test_a_list_with_as_many_files_as_there_may_be_gets_no_base():
     assert bases(desk) == {None}
 
 
-@pytest.mark.parametrize("compacts", [True, False])
-@pytest.mark.parametrize(("keys", "percent"), [(10, 50), (10, 60), (10, 34), (5_000, 10), (200_000, 7)])
+@every("compacts", [True, False])
+@every(("keys", "percent"), [(10, 50), (10, 60), (10, 34), (5_000, 10), (200_000, 7)])
 def test_no_list_has_more_than_twice_the_bytes_of_the_state(keys: int, percent: int, compacts: bool):
     desk, size, whole = Desk(PIPE, files_max=32), 100_000_000, 0
     for _ in range(60):

@@ -32,6 +32,7 @@ from backedge.recovery.protocol.restarts import RestartOptions
 from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from backedge.recovery.protocol.supervisor import Beginning, Stage, Supervisor
 from backedge.recovery.restore.outline import CutOutline, OperatorOutline, TaskOutline
+from tests.every import every
 from tests.protocol.bench_of_cores import graph
 from tests.protocol.chains import OURS, SUCCESSOR, THEIRS, claimed, manifest, numbered, start
 from tests.protocol.desk import report
@@ -83,7 +84,7 @@ CLAIMS: dict[str, tuple[str, tuple[Entry, ...], dict[str, Any], list[Order]]] = 
 }
 
 
-@pytest.mark.parametrize(("claimant", "chain", "wishes", "orders"), CLAIMS.values(), ids=CLAIMS)
+@every(("claimant", "chain", "wishes", "orders"), CLAIMS.values())
 def test_a_claim_is_an_entry_of_the_chain_and_names_the_cut_it_starts_from(
     claimant: str, chain: tuple[Entry, ...], wishes: dict[str, Any], orders: list[Order]
 ):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backedge.engine.received.log_state import SEGMENT_BYTES, Durable, Group, Header, LogState
-from tests.generated.every_seed import every_seed
+from tests.every import every, every_seed
 
 STEPS = 120
 SIZE = 500
@@ -236,7 +236,7 @@ class MakesRoom(LogState[Any]):
 BROKEN = [AcknowledgesTooMuch, FollowsTheFastest, ForgetsReaders, KeepsTheRefused, LeavesGaps, MakesRoom]
 
 
-@pytest.mark.parametrize("kind", BROKEN)
+@every("kind", BROKEN)
 def test_a_log_that_breaks_a_rule_is_found(kind: type[LogState[Any]]):
     with pytest.raises(AssertionError):
         for seed in range(200):

@@ -17,11 +17,12 @@ from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.io import SplitReader
 from backedge.recovery.protocol.orders import CutId, Sweep
 from backedge.recovery.restore.outline import CutOutline, OperatorOutline, TaskOutline
+from tests.every import every
 
 SECRET = "a-secret-of-this-test"
 
 
-@pytest.mark.parametrize(
+@every(
     "options",
     [
         *({"port": port} for port in (0, -1, 65536, True, "8070")),
@@ -31,7 +32,7 @@ SECRET = "a-secret-of-this-test"
         {"host": "10.1.2.3", "token": ""},
     ],
 )
-@pytest.mark.parametrize("kind", [Received.http, Received.lines])
+@every("kind", [Received.http, Received.lines])
 def test_what_it_cannot_do_is_refused(kind: Any, options: dict[str, Any]):
     with pytest.raises(BadOptionError, match=r"Received\."):
         kind("orders", **{"port": 8070, **options})

@@ -22,7 +22,7 @@ from backedge.graphs.routing import key_group
 from backedge.graphs.task_errors import StateSerializationError
 from backedge.recovery.cut.keyed_parts import Pickles, entries_of
 from backedge.recovery.protocol.effects import TaskRecord
-from tests.generated.every_seed import every_seed
+from tests.every import every, every_seed
 from tests.runtime.tasks import Tasks, encoded, flow_of, records_of
 
 
@@ -202,7 +202,7 @@ def test_keys_are_known_from_captures_that_were_encoded_before():
         assert sorted(entries_of(encoder.parts())) == sorted(state.values.items())
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "is_packed"),
     [
         *((value, True) for value in (-(1 << 31), (1 << 31) - 1)),

@@ -25,6 +25,7 @@ from backedge.graphs.task_errors import (
     show,
     user_error,
 )
+from tests.every import every
 from tests.runtime.tasks import Tasks, by_receiver
 
 RAISED: dict[str, Callable[[], BaseException]] = {
@@ -96,7 +97,7 @@ EACH_WITH_HOPS = [*product(RAISED, (6, [5, 6, 7]))]
 """What is raised, in a batch whose records have gone round equally often, or not."""
 
 
-@pytest.mark.parametrize("kind", STEPS)
+@every("kind", STEPS)
 def test_it_is_told_with_operator_record_and_the_users_own_frames_alone(kind: str):
     for raised, hops in EACH_WITH_HOPS:
         error = failure_of(lambda s, raised=raised: STEPS[kind](s, failing(raised)), [1, 2, 3], hops)
@@ -112,7 +113,7 @@ def test_it_is_told_with_operator_record_and_the_users_own_frames_alone(kind: st
         assert isinstance(error.__cause__, type(RAISED[raised]()))
 
 
-@pytest.mark.parametrize("kind", STEPS)
+@every("kind", STEPS)
 def test_its_record_is_set_aside_where_that_is_asked_for_with_nothing_that_its_call_has_sent(kind: str):
     for raised, hops in EACH_WITH_HOPS:
         tasks = Tasks(flow_of(STEPS[kind], failing(raised), on_error="dead_letter"))
@@ -255,8 +256,8 @@ def test_an_error_further_down_the_chain_is_told_with_the_operator_it_came_from(
     assert "  record: 2" in str(error)
 
 
-@pytest.mark.parametrize("raised", RAISED)
-@pytest.mark.parametrize("hook", ["__init__", "on_start", "on_timer", "on_end", "capture"])
+@every("raised", RAISED)
+@every("hook", ["__init__", "on_start", "on_timer", "on_end", "capture"])
 def test_a_hook_that_raises_is_named_and_cannot_be_set_aside(hook: str, raised: str):
     def on_timer(self: Any, ctx: Any, at_ms: int) -> None: ...
 

@@ -18,6 +18,7 @@ from backedge.graphs.deployment import Channel
 from backedge.graphs.ids import ChannelId, TaskId
 from backedge.graphs.plan import Edge, Routing
 from backedge.graphs.routing import canonical_key, key_group
+from tests.every import every
 from tests.runtime.tasks import Tasks, flow_of, records_of
 
 Pair = namedtuple("Pair", "name weight")  # what users write
@@ -69,8 +70,8 @@ def counting(step: str, states: Any = None, **options: Any) -> Tasks:
     return Tasks(flow_of(counted), restored=states)
 
 
-@pytest.mark.parametrize("step", ["stateful_map", "process", "batches"])
-@pytest.mark.parametrize("kind", KEYS)
+@every("step", ["stateful_map", "process", "batches"])
+@every("kind", KEYS)
 def test_records_whose_key_holds_a_nan_meet_also_after_a_restore(kind: str, step: str):
     for options in ({}, {"on_error": "dead_letter"}) if step != "batches" else ({},):
         tasks = counting(step, **options)

@@ -9,6 +9,7 @@ import pytest
 
 from backedge import Stream
 from backedge.graphs.task_errors import UserFunctionError
+from tests.every import every
 from tests.runtime.tasks import Tasks, by_receiver, flow_of, records_of
 
 
@@ -63,7 +64,7 @@ HOPS: dict[str, tuple[Any, list[tuple[list[int], Any, list[Any]]]]] = {
 }
 
 
-@pytest.mark.parametrize(("step", "batches"), HOPS.values(), ids=HOPS)
+@every(("step", "batches"), HOPS.values())
 def test_each_operator_sends_what_it_makes_with_the_hops_that_it_came_with(step: Any, batches: list[Any]):
     tasks = Tasks(flow_of(step))
     assert [sent(tasks, records, hops) for records, hops, _ in batches] == [found for *_, found in batches]
@@ -136,8 +137,8 @@ def test_stateful_map_computes_each_key_once_whether_it_has_a_value_or_not():
         assert sent(tasks, [{"key": key} for key in keys]) == [("sink/0", [(n, 0) for n in counts], 0)]
 
 
-@pytest.mark.parametrize("before", [[], [1, 2], [1, 2, 3]])
-@pytest.mark.parametrize("fails_in", ["key", "function"])
+@every("before", [[], [1, 2], [1, 2, 3]])
+@every("fails_in", ["key", "function"])
 def test_a_key_error_in_stateful_map_is_not_taken_for_a_new_key(before: list[int], fails_in: str):
     # A second call would raise nothing.
     failures = [KeyError(12)]

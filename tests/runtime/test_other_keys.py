@@ -12,6 +12,7 @@ import pytest
 
 from backedge import Collect, Flow, Items, simulate
 from backedge.graphs.task_errors import RoutingError
+from tests.every import every
 from tests.runtime.test_nan_keys import counting
 
 
@@ -44,8 +45,8 @@ def test_state_of_other_keys_survives_crashes_and_another_number_of_tasks():
     assert result.restores and result.rescaled
 
 
-@pytest.mark.parametrize("step", ["stateful_map", "process", "batches"])
-@pytest.mark.parametrize("key", [frozenset({1}), object(), ("a", frozenset({1})), Decimal("nan"), Decimal("1e999999")])
+@every("step", ["stateful_map", "process", "batches"])
+@every("key", [frozenset({1}), object(), ("a", frozenset({1})), Decimal("nan"), Decimal("1e999999")])
 def test_a_key_without_a_group_is_refused_by_its_operator_though_it_has_one_task(key: Any, step: str):
     with pytest.raises(RoutingError, match=r"key_by between 'source' and 'op': the key .*has no hash"):
         counting(step).feed("op", [{"key": key}])

@@ -14,6 +14,7 @@ from msgspec import to_builtins
 from backedge import Collect, Flow, Items
 from backedge.engine.batches.batch import spread
 from backedge.graphs.task_errors import MisuseError
+from tests.every import every
 from tests.runtime.tasks import Tasks, by_receiver, flow_of, records_of
 
 
@@ -53,7 +54,7 @@ def test_hooks_run_in_their_order():
     assert told == ["start", 5, 3, ("timer", 3, 4), ("timer", 5, 9), "end"]
 
 
-@pytest.mark.parametrize(
+@every(
     ("given", "kind", "due_ms"),
     [
         (np.int64(7), int, 7),
@@ -81,7 +82,7 @@ def test_a_timer_fires_with_the_time_that_it_was_set_for(given: Any, kind: type,
 NOW_MS = 1_800_000_000_000
 
 
-@pytest.mark.parametrize(
+@every(
     ("call", "given", "told"),
     [
         ("set_timer", "soon", "'soon': give a time in milliseconds, such as ctx.now"),
@@ -260,7 +261,7 @@ def test_what_a_class_counts_is_told_by_operator_and_begins_again_after_a_restor
     assert restored.home("op").counted() == {}
 
 
-@pytest.mark.parametrize(
+@every(
     ("use", "complaint"),
     [
         (lambda ctx: ctx.counter("bad name"), r"operator 'op': ctx.counter\('bad name'\) has no usable name"),
@@ -382,7 +383,7 @@ IN_ON_START = {
 }
 
 
-@pytest.mark.parametrize(
+@every(
     ("kind", "key", "told"),
     [
         (hooks(on_end=lambda ctx: ctx.state.get()), abs, r"uses ctx\.state where there is no key.*ctx\.keys\(\)"),

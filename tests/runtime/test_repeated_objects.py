@@ -12,6 +12,7 @@ import pytest
 from backedge import Collect, Flow, Generate, Items, Poll, Stream
 from backedge.engine.io.reader import SourceReader
 from backedge.graphs.task_errors import RecordSerializationError
+from tests.every import every
 from tests.runtime.tasks import Tasks
 
 TAGS = ["new"]
@@ -47,8 +48,8 @@ def run(step: Any, records: list[Any], hops: Any = 0, then: Any = number) -> lis
     return tasks.output("out")
 
 
-@pytest.mark.parametrize("hops", [0, [1]], ids=["of all", "of each"])
-@pytest.mark.parametrize("step", WAYS.values(), ids=WAYS)
+@every("hops", [0, [1]])
+@every("step", WAYS.values())
 def test_an_object_that_is_sent_several_times_is_several_records(step: Any, hops: Any):
     found = run(step, [{"n": 5, "tags": []}], hops)
     assert [(record["n"], record["tags"]) for record in found] == [(6, [5])] * 3

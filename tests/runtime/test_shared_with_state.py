@@ -17,6 +17,7 @@ from backedge import BadOptionError, Collect, Flow, Items, Range, Stream, simula
 from backedge.engine.batches.batch import separate
 from backedge.graphs.ids import TaskId
 from backedge.graphs.task_errors import RecordSerializationError
+from tests.every import every
 from tests.runtime.tasks import Tasks, records_of
 
 
@@ -122,8 +123,8 @@ def sent_by(step: str, batches: list[list[int]], in_task: bool) -> tuple[list[An
     return sent, values.values[0]
 
 
-@pytest.mark.parametrize("in_task", [True, False], ids=["in one task", "through a channel"])
-@pytest.mark.parametrize("step", [*STATEFUL, *CLASSES])
+@every("in_task", [True, False])
+@every("step", [*STATEFUL, *CLASSES])
 def test_neither_sees_what_the_other_changes(step: str, in_task: bool):
     for batches in ([[1, 2, 3]], [[1], [2], [3]], [[1, 2], [3]]):
         sent, state = sent_by(step, batches, in_task)

@@ -60,6 +60,7 @@ from proof.plain.interpreter import reference
 from proof.plain.judge import check
 from proof.plain.plain_output import CONSERVED, KEPT, OUTPUT, check_conservation, check_output
 from proof.plain.theorem import CHANNELS, LEGAL, PLAIN, PREPARED, STATE, check_theorem
+from tests.every import every
 from tests.simulation.handmade import (
     BACK,
     DEPLOYMENT,
@@ -283,8 +284,8 @@ CASES: list[tuple[str, str, Wrong]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("statement", "wrong"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_what_is_wrong_is_found_by_the_statement_that_it_breaks(statement: str, wrong: Wrong):
+@every(("what", "statement", "wrong"), CASES)
+def test_what_is_wrong_is_found_by_the_statement_that_it_breaks(what: str, statement: str, wrong: Wrong):
     record = wrong()
     if statement in OF_THEOREM:
         assert [statement] in [theorem(record, epoch) for epoch in record.cuts]
@@ -292,7 +293,7 @@ def test_what_is_wrong_is_found_by_the_statement_that_it_breaks(statement: str, 
         assert statement in {violation.statement for violation in check_protocol(record)}
 
 
-@pytest.mark.parametrize(
+@every(
     "right",
     [
         good_record,
@@ -302,7 +303,6 @@ def test_what_is_wrong_is_found_by_the_statement_that_it_breaks(statement: str, 
         inserted(ENDED_THERE, barrier(1, Mode.PROBE)),
         inserted(Completed(FIRST, Epoch(2)), Aborted(FIRST, Epoch(1))),
     ],
-    ids=["good", "restored", "restored in part", "captured far apart", "a probe", "another epoch given up"],
 )
 def test_a_right_run_has_no_fault(right: Wrong):
     record = right()
@@ -318,7 +318,7 @@ def test_publishing_a_second_time_does_no_harm():
     assert check(record) == []
 
 
-@pytest.mark.parametrize(
+@every(
     "entries",
     [
         BOTH[:1],
@@ -329,7 +329,6 @@ def test_publishing_a_second_time_does_no_harm():
         (BOTH[0], BOTH[1]._replace(payload=FORGED, digest_after=digest(TWO, FORGED))),
         (BOTH[0], BOTH[1]._replace(digest_before=7)),
     ],
-    ids=["last lost", "first lost", "gap", "swapped", "swapped and numbered anew", "forged", "broken link"],
 )
 def test_a_log_of_two_batches_is_checked_at_every_place(entries: Any):
     cut = cut_of(1, source_snapshot(1), loop_snapshot(1, 3, 0, [TWO, ONE]))
@@ -399,10 +398,8 @@ def test_positions_that_count_bytes_are_not_taken_for_records():
 # -- output, kept values, conservation ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("finished", [True, False])
-@pytest.mark.parametrize(
-    ("found", "is_lost", "is_surplus"), [([], True, False), ([0], False, False), ([0, 0], False, True)]
-)
+@every("finished", [True, False])
+@every(("found", "is_lost", "is_surplus"), [([], True, False), ([0], False, False), ([0, 0], False, True)])
 def test_a_run_may_lack_output_until_it_is_finished_and_never_have_too_much(
     found: list[int], is_lost: bool, is_surplus: bool, finished: bool
 ):

@@ -9,9 +9,9 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
-import pytest
 
 from backedge.engine.batches.differences import differences
+from tests.every import every
 
 
 @dataclass
@@ -49,7 +49,7 @@ RECORDS = [
 ]
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+@every("record", RECORDS)
 def test_a_record_equals_its_copies_and_no_other_record(record: Any):
     copies = [copy.deepcopy(record), pickle.loads(pickle.dumps(record))]
     others = [other for other in RECORDS if other is not record]

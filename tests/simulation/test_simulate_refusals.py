@@ -23,6 +23,7 @@ from backedge import (
     narrate,
     simulate,
 )
+from tests.every import every
 
 
 def doubled(source: Any) -> Flow:
@@ -43,7 +44,7 @@ def looping(**loop: Any) -> Flow:
 ONE = doubled(Items([1]))
 
 
-@pytest.mark.parametrize(
+@every(
     ("flow", "options", "told"),
     [
         (doubled(JsonLines("numbers/")), {}, r"numbers/ does not exist: .*inputs=\{'numbers': \[...\]\}"),

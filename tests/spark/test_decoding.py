@@ -38,6 +38,7 @@ from backedge.recovery.spark.cut_tables.decoding import (
 )
 from backedge.recovery.spark.cut_tables.plain_pickles import UnreadablePickleError
 from backedge.recovery.stores.record_tables import records_in_batch
+from tests.every import every
 from tests.stores.snapshots import RANK
 
 
@@ -50,7 +51,7 @@ def batch(*items: Any, hops: Any = 0) -> bytes:
     return pickle.dumps((list(items), hops), 5)
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "text"),
     [
         (None, "null"),
@@ -89,7 +90,7 @@ class Mine:
         return Mine()
 
 
-@pytest.mark.parametrize("value", [1j, object(), Mine(), [{"deep": Mine()}], {1: 0, "1": 0}, {Mine(): 1}])
+@every("value", [1j, object(), Mine(), [{"deep": Mine()}], {1: 0, "1": 0}, {Mine(): 1}])
 def test_what_is_not_plain_is_none(value: Any):
     assert json_of(value) is None
 
@@ -145,7 +146,7 @@ POINT = {"class": f"{HERE}.Point", "args": [1, 2]}
 IN_AN_HOUR = datetime.timezone(datetime.timedelta(hours=1))
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "told"),
     [
         (
@@ -187,7 +188,6 @@ IN_AN_HOUR = datetime.timezone(datetime.timedelta(hours=1))
         (bytearray(b"x"), {"base64": "eA=="}),
         ((1, {2, 3}), [1, [2, 3]]),
     ],
-    ids=lambda value: type(value).__name__,
 )
 def test_objects_are_told_by_class_and_fields_and_no_class_is_imported(value: Any, told: Any):
     pair = pair_of("value", pickle.dumps(("key", value), 5))
@@ -215,7 +215,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("data", BOMBS.values(), ids=BOMBS)
+@every("data", BOMBS.values())
 def test_a_pickle_that_takes_more_than_its_size_is_not_read(data: bytes):
     tracemalloc.start()
     try:
@@ -285,7 +285,7 @@ def test_a_value_that_holds_itself_is_none():
     assert pair_of("pending", pickle.dumps(doubled)) == Pair(None, None)
 
 
-@pytest.mark.parametrize(
+@every(
     ("kind", "value", "pair"),
     [
         ("value", ("a", [1]), Pair('"a"', "[1]")),
@@ -333,7 +333,7 @@ def test_a_round_marker_has_no_records():
     assert records_of(encode_marker(Marker((0,), ((RANK, 5),)))) == []
 
 
-@pytest.mark.parametrize("payload", [b"", b"?", b"A", b"A" * 40, pickle.dumps(7), pickle.dumps((1, 2, 3)), b"\x80\x05"])
+@every("payload", [b"", b"?", b"A", b"A" * 40, pickle.dumps(7), pickle.dumps((1, 2, 3)), b"\x80\x05"])
 def test_a_batch_that_cannot_be_read_is_one_row_that_says_so(payload: bytes):
     assert records_of(payload) == [Record(None, None)]
 

@@ -23,6 +23,7 @@ from backedge.recovery.stores import record_tables as records
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.parquet_tables import encode, from_rows
 from backedge.recovery.stores.state_table import STATE, state_parts
+from tests.every import every
 from tests.stores.snapshots import held
 
 Row = dict[str, Any]
@@ -135,7 +136,7 @@ def columns_of(key: Any) -> Row:
     return {} if name is None else {name: key}
 
 
-@pytest.mark.parametrize("forgery", FORGERIES)
+@every("forgery", FORGERIES)
 def test_a_row_that_cannot_be_is_told_with_its_key(forgery: str):
     forge, story = FORGERIES[forgery]
     rows = rows_of_state()

@@ -15,7 +15,7 @@ from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import AttemptStart, Entry, Manifest
 from backedge.recovery.spark.cut_tables.lineage import Place, attempts_in, check_chain, places_in
 from backedge.recovery.stores.links import Link
-from tests.generated.every_seed import every_seed
+from tests.every import every_seed
 
 
 def link(number: int, entry: Entry) -> Link:

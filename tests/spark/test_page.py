@@ -15,6 +15,7 @@ from backedge.recovery.spark.report.cut_picture import picture_of_cut
 from backedge.recovery.spark.report.page_style import STYLE
 from backedge.recovery.spark.report.verdict import CutVerdict, InvariantResult, Verdict, finding
 from backedge.recovery.spark.report.verdict_page import page_of, write_page
+from tests.every import every
 from tests.spark.described import AGAIN, cut
 
 
@@ -128,8 +129,8 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-@pytest.mark.parametrize("scheme", [0, 1], ids=["by day", "by night"])
-@pytest.mark.parametrize(
+@every("scheme", [0, 1])
+@every(
     ("text", "behind"),
     [(text, behind) for text in ("ink", "faint") for behind in ("paper", "card", "box", "source", "sink", "bad-tint")]
     + [("good", "card"), ("good", "good-tint"), ("bad", "card"), ("bad", "bad-tint"), ("back", "card")],

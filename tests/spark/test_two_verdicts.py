@@ -12,6 +12,7 @@ from backedge.command import main
 from backedge.recovery.spark.report.verdict import STATEMENTS, InvariantResult, StatementResult, Verdict, finding
 from backedge.recovery.spark.report.verdict_page import page_of
 from proof.runner import run_seed
+from tests.every import every
 from tests.spark.described import cut
 from tests.spark.forging import Forged
 from tests.spark.simulated import write_run
@@ -37,7 +38,7 @@ def verdict(*invariants: InvariantResult, findings: Any = ()) -> Verdict:
     return Verdict("job", "id", "/job", [cut(sizes=SIZES, invariants=invariants, findings=findings)])
 
 
-@pytest.mark.parametrize(
+@every(
     ("found", "consistent", "hold", "outcome"),
     [
         (verdict(), True, None, "consistent"),

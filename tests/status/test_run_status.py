@@ -23,6 +23,7 @@ from backedge.recovery.stores.run_status import (
     united,
 )
 from backedge.recovery.stores.shapes import ShapeError
+from tests.every import every
 
 STATUS = RunStatus(
     job="rank",
@@ -62,7 +63,7 @@ def test_the_figures_of_several_pipelines_add_up():
 DOCUMENT = STATUS.to_json()
 
 
-@pytest.mark.parametrize(
+@every(
     ("place", "document"),
     [
         (".attempt", {**DOCUMENT, "attempt": "2"}),

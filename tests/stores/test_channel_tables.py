@@ -19,6 +19,7 @@ from backedge.recovery.stores.documents import DOCUMENT_BYTES_MAX, FORMAT
 from backedge.recovery.stores.manifests_of_format_12 import FIRST_FORMAT, upgraded
 from backedge.recovery.stores.schema import MANIFEST_SHAPE
 from backedge.recovery.stores.shapes import ShapeError
+from tests.every import every
 
 EDGE = "a.out->b.in"
 OTHERS = range(1_000, 2_000)
@@ -88,7 +89,7 @@ def manifest(form: int) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize(
+@every(
     ("form", "change", "column", "statement"),
     [
         (FIRST_FORMAT, {"count": None}, ".count", 1),
