@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-STARTED = {"spark", "local_ray", "postgres", "server_as_installed"}
-"""Fixtures that start other programs, which takes seconds."""
+STARTED = {"spark", "local_ray", "postgres", "server_as_installed", "broker", "readable"}
+"""Fixtures that start servers, or have a client wait for them: seconds together."""
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30

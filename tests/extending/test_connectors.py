@@ -263,6 +263,7 @@ LYING_SOURCES: dict[str, tuple[type[Numbers], str]] = {
 }
 
 
+@pytest.mark.slow
 @every("liar", LYING_SOURCES)
 def test_a_source_that_lies_is_found(liar: str):
     kind, told = LYING_SOURCES[liar]

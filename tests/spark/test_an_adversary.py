@@ -227,6 +227,7 @@ def test_an_unchanged_cut_is_read_as_it_is_judged(job: Path):
         assert judged(forged.path, manifest) == restored(CutStore(str(job), "job"), epoch)
 
 
+@pytest.mark.slow
 def test_of_a_hundred_changes_each_is_found_or_read_as_it_is_judged(job: Path, tmp_path: Path):
     found = check_changes(job, tmp_path, range(100))
     assert found["found"] > 20 and found["judged"] > 5
@@ -350,6 +351,7 @@ def check_documents(jobs: Sequence[Path], folder: Path, seeds: range) -> Counter
     return found
 
 
+@pytest.mark.slow
 def test_of_a_hundred_changed_documents_each_is_found_or_restored_as_before(lived: list[Path], tmp_path: Path):
     assert check_documents(lived, tmp_path, range(100))["found"] > 50
 
