@@ -22,8 +22,6 @@ from backedge import (
     JsonLines,
     NoInputError,
     NoSuchCutError,
-    OutputError,
-    Range,
     RunExistsError,
     Sink,
     SqliteTable,
@@ -43,8 +41,6 @@ from backedge.engine.on_ray.run_options import RunOptions
 from backedge.engine.on_ray.transport.control_messages import TaskOptions
 from backedge.engine.operators.check_picklable import check_pickles
 from backedge.graphs.ids import Attempt
-from backedge.graphs.kinds import rate_of
-from backedge.graphs.rate import Rate
 from backedge.recovery.protocol.orders import AttemptStart
 from backedge.recovery.stores.cut_store import CutStore
 
@@ -79,12 +75,6 @@ def test_relative_paths_of_files_are_those_of_the_driver():
 @pytest.mark.parametrize("path", ["/in/orders", "s3://bucket/orders", "file:///in/orders"])
 def test_absolute_paths_and_uris_stay_as_they_are(path: str):
     assert with_absolute_paths(files(path).plan()).operators["orders"].function.path == path
-
-
-def test_a_source_whose_path_becomes_absolute_keeps_its_rate():
-    flow = Flow("slowly")
-    flow.read(JsonLines("in/orders.jsonl"), name="orders", rate=5).write(Collect(), name="out")
-    assert rate_of(with_absolute_paths(flow.plan()).operators["orders"].kind) == Rate(5.0)
 
 
 def test_what_is_no_file_stays_as_it_is():
@@ -282,15 +272,6 @@ def test_only_sources_of_files_have_splits(tmp_path: Path):
     (tmp_path / "orders.jsonl").write_text('{"n": 1}\n')
     assert len(check_input(files(str(tmp_path / "orders.jsonl")).plan())["orders"]) == 1
     assert check_input(loop().plan()) == {}
-
-
-def test_output_of_another_run_is_not_mixed_with(tmp_path: Path):
-    flow = Flow("written")
-    flow.read(Range(3)).write(JsonLines(str(tmp_path)), name="out")
-    (tmp_path / "part.jsonl").write_text("{}\n")
-    with pytest.raises(OutputError, match=rf"{re.escape(str(tmp_path))}\b.*'part\.jsonl'"):
-        check_output(flow.plan(), TaskOptions(), fresh=True)
-    check_output(flow.plan(), TaskOptions(), fresh=False)
 
 
 def test_output_is_replaced_only_behind_a_cut_that_is_named(monkeypatch: pytest.MonkeyPatch):
