@@ -13,9 +13,8 @@ import pytest
 from backedge import Collect, Flow, Job, JsonLines, Range, RequestFailedError, Stream, start
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated
-from tests.on_ray.flows import Record, expect, finish, held_back, trips, trips_made, until
+from tests.on_ray.flows import Record, expect, held_back, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, end, supervisor_of
-from tests.on_ray.rounds import MADE, in_rounds, in_the_second, release
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
@@ -69,30 +68,6 @@ def test_a_free_loop_is_rescaled_three_times_and_keeps_its_tasks_when_its_superv
     assert sum(rescale["in_loop_records"] for rescale in result.rescales) > 0, "in the middle of the loop"
     assert len(result.restores) == 1, "a rescale is no failure"
     evidence.cuts(tmp_path / "cuts")
-
-
-def test_rescales_of_an_iteration_do_not_undo_each_other_and_outlast_the_run(tmp_path: Path):
-    """Two clients rescale at once, between rounds. After that the run stops, and goes on with as many tasks."""
-    gate = Gate(tmp_path / "gate")
-    flow = in_rounds(gate)
-    options: dict[str, Any] = {"every": 0.2, "actors": "slice", "parallelism": 2, "snapshots": tmp_path / "cuts"}
-    job = start(flow, progress=False, **options)
-    in_the_second(job)
-    with ThreadPoolExecutor(3) as clients:
-        asked = [clients.submit(job.rescale, {name: tasks}) for name, tasks in (("grow", 3), ("done", 1))]
-        release(job, gate, asked)
-        assert all(gap_ms.result() > 0 for gap_ms in asked)
-        stop = clients.submit(job.stop)
-        release(job, gate, [stop])
-        stopped = stop.result()
-    assert sorted(map(str, (rescale["tasks"] for rescale in stopped.rescales))) == [
-        "{'done': [2, 1]}",
-        "{'grow': [2, 3]}",
-    ]
-    gate.open()
-    _, result = finish(flow, resume="latest", **options)
-    expect(result, MADE)
-    assert [name for name in sorted(result.by_task) if name.startswith("grow/")] == ["grow/0", "grow/1", "grow/2"]
 
 
 class Hoarder:

@@ -179,17 +179,3 @@ def test_pipelines_that_replace_their_output_leave_each_record_in_their_files_on
         files = (out / name).glob("*.jsonl")
         found = Counter(tuple(json.loads(line)) for file in files for line in file.read_text().splitlines())
         assert found == Counter(trips_made(100)), name
-
-
-def test_a_pipeline_that_was_dropped_once_begins_from_the_beginning_when_it_is_back(tmp_path: Path):
-    gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
-    right = [name for name in pair(1, gate).plan().operators if name.startswith("right")]
-    for names, drop in ((NAMES, []), (["left"], right), (NAMES, [])):
-        job = begin(pair(100, gate, names=names), snapshots=cuts, resume="latest", drop=drop)
-        job.stop()
-    restored: dict[str | None, list[int | None]] = {}
-    for entry in CutStore(str(cuts), "pair").chain():
-        if isinstance(entry, AttemptStart):
-            restored.setdefault(entry.pipeline, []).append(entry.restored)
-    assert restored["right"] == [None, None]
-    assert len(restored["left"]) == 3 and None not in restored["left"][1:]

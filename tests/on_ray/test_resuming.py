@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,29 +14,23 @@ from msgspec.structs import replace
 
 from backedge import (
     Collect,
-    CutView,
     FencedError,
     Flow,
     Items,
-    JsonLines,
-    NoSuchCutError,
-    Range,
     RunExistsError,
     SnapshotCorruptError,
-    run,
     start,
 )
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.api import living_runs
 from backedge.engine.on_ray.api.living_runs import told_takeover
-from backedge.graphs.ids import Epoch, TaskId
 from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.run_status import RunStatus
 from tests.faults.evidence import Evidence
-from tests.gates import HANG_S, Gate, Gated
+from tests.gates import HANG_S, Gate
 from tests.on_ray.drivers import COUNT, GATE, driver, gated, next_line
-from tests.on_ray.flows import expect, finish, trips, trips_made, until
+from tests.on_ray.flows import finish, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, has_ended
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
@@ -165,35 +157,6 @@ def test_a_run_goes_on_under_another_parallelism(tmp_path: Path, evidence: Evide
     evidence.cuts(cuts)
 
 
-def test_a_run_that_replaces_its_output_leaves_each_record_in_its_files_once(tmp_path: Path):
-    """Files hold two cuts each or more, so the one that is gone back to lies within a file."""
-    gate, out, cuts = Gate(tmp_path / "gate"), tmp_path / "out", tmp_path / "cuts"
-    flow = Flow("numbers")
-    sink = JsonLines(str(out), roll_bytes=60, roll_s=None)
-    flow.read(Gated(Range(200, start=100), gate), name="numbers").rebalance().write(sink, name="done")
-    job = start(flow, snapshots=cuts, every=None, keep=100, actors="slice", progress=False)
-    epochs: list[int] = []
-    for count in range(5, 80, 5):
-        gate.let(count)
-        until(job, lambda story, count=count: story.by_task().get(TaskId("done", 0), 0) >= count, "they are written")
-        epochs.append(job.cut())
-    joined = [
-        [int(name.rpartition("-")[2]) for name in json.loads(record.read_text())["transactions"]]
-        for record in out.glob("_staging/numbers/done/rolls/*")
-    ]
-    job.cancel()
-    within = max(joined, key=len)
-    assert len(within) > 1 and len(list(out.glob("*.jsonl"))) >= 2
-    gate.open()
-    options: dict[str, Any] = {"snapshots": cuts, "actors": "slice"}
-    _, result = finish(flow, resume=within[0], replace_output=True, **options)
-    assert result.restores[0]["epoch"] == within[0]
-    found = Counter(json.loads(line) for file in out.glob("*.jsonl") for line in file.read_text().splitlines())
-    assert found == Counter(range(100, 200))
-    with pytest.raises(NoSuchCutError, match=f"epoch {within[1]} is not a complete cut"):
-        run(flow, resume=within[1], progress=False, **options)
-
-
 def test_a_file_that_was_damaged_fails_the_run_at_once_with_its_path(tmp_path: Path, evidence: Evidence):
     """It is found by the actor that reads it, and no restart would help."""
     gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
@@ -220,33 +183,6 @@ def test_a_file_that_was_damaged_fails_the_run_at_once_with_its_path(tmp_path: P
 
 
 # -- ends that are asked for ---------------------------------------------------------------------------------------
-
-
-def test_a_run_stops_at_the_first_cut_that_its_condition_holds_for(tmp_path: Path):
-    def has_enough(view: CutView) -> bool:
-        return len(view.output("done")) >= 100
-
-    flow = Flow("enough", stop_when=has_enough)
-    numbers = flow.read(Gated(Range(200), Gate(tmp_path / "gate"), 150), name="numbers").rebalance()
-    numbers.map(lambda number: number, name="same").rebalance().write(Collect(), name="done")
-    _, result = finish(flow, snapshots=tmp_path, every=0.1, kills=["same@epoch=1"], spares=1)
-    found = result.outputs["done"]
-    assert sorted(found) == list(range(len(found))) and len(found) >= 100
-
-
-def test_a_savepoint_is_kept_by_its_name_beside_the_cuts_that_are_dropped(tmp_path: Path):
-    gate, cuts = Gate(tmp_path / "gate"), tmp_path / "cuts"
-    flow = trips(count=100, gate=gate)
-    job = start(flow, snapshots=cuts, every=None, keep=1, actors="slice", progress=False)
-    before, at, *later = job.cut(), job.savepoint("before the change"), job.cut(), job.cut()
-    gate.open()
-    expect(job.wait(), trips_made(100))
-    store = CutStore(str(cuts), "trips")
-    assert store.cut(Epoch(at)).epoch == at
-    assert store.manifest_of(Epoch(at)).savepoint == "before the change"
-    assert not {before, *later} & set(store.cuts())
-    _, result = finish(flow, snapshots=cuts, actors="slice", resume=at)
-    assert set(result.outputs["done"]) == set(trips_made(100))
 
 
 def test_a_list_of_which_nothing_more_is_read_may_change(tmp_path: Path):

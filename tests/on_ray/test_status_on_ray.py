@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Range
 from backedge.command import main
 from backedge.engine.on_ray.api.living_runs import LivingRuns
 from backedge.engine.on_ray.run_spec import RequestFailedError
 from backedge.recovery.stores.cut_store import CutStore
-from backedge.recovery.stores.run_status import CountedStatus, HistogramStatus, OperatorStatus, RunStatus
+from backedge.recovery.stores.run_status import OperatorStatus, RunStatus
 from backedge.recovery.stores.stored_status import stored_status
 from tests.gates import Gate
 from tests.on_ray.flows import begin, expect, told, trips, trips_made
@@ -50,26 +48,6 @@ def test_a_kill_appears_in_the_status_and_heals_and_stays_in_the_store(tmp_path:
     assert (stored.records, stored.failures) == (result.records, healed.failures)
     assert sum(epoch.is_kept for epoch in stored.epochs) == 3
     assert 0 < operator(stored, "done").tasks[0].records_in <= 100, "those of the last attempt"
-
-
-class Sizes:
-    """Counts what it passes on."""
-
-    def on_record(self, ctx: Any, n: int) -> None:
-        ctx.counter("passed").add()
-        ctx.histogram("size").observe(n % 2)
-        ctx.emit(n)
-
-
-def test_what_a_class_counts_is_in_the_status_of_its_operator_for_all_tasks(tmp_path: Path):
-    flow = Flow("sizes")
-    flow.read(Range(40), name="numbers").key_by(int).process(Sizes, name="sizes", parallelism=2).write(
-        Collect(), name="done"
-    )
-    expect(begin(flow, snapshots=tmp_path).wait(), list(range(40)))
-    stored = stored_status(CutStore(str(tmp_path), "sizes"), time.time())
-    sizes = HistogramStatus(40, 20.0, {"0.001": 20, "1.0": 20})
-    assert operator(stored, "sizes").counted == {"sizes": CountedStatus({"passed": 40}, {"size": sizes})}
 
 
 def test_any_process_of_the_cluster_finds_a_run_and_can_end_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

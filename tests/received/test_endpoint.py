@@ -235,18 +235,24 @@ def test_a_second_writer_ends_the_first(tmp_path: Path):
 
 def test_a_full_log_says_who_holds_it_and_frees_itself(tmp_path: Path):
     async def use(session: aiohttp.ClientSession, door: HttpDoor, log: ReceivedLog) -> None:
-        assert await log.join("shop.orders") == 1
-        while (found := await post(session, door, "[1]"))[0] == 200:
+        flows = ["shop.orders", "shop.prices"]
+        assert [await log.join(flow) for flow in flows] == [1, 1]
+        while (await post(session, door, "[1]"))[0] == 200:
             pass
-        assert (found[0], "shop.orders has read least of it" in found[1]["error"]) == (429, True)
+        log.settle("shop.prices", log.state.header.segment)
+        async with session.post(door.address, data="[1]") as answer:
+            refused = (await answer.json())["error"]
+        assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
+        assert "shop.orders has read least of it" in refused, "what one flow has read is kept for the other"
         waiting = asyncio.ensure_future(log.keep_in_time(b"2\n"))
         log.settle("shop.orders", log.state.header.segment)
         await waiting
         async with session.get(door.address) as answer:
             shown = await answer.json()
-        assert shown["readers"] == {"shop.orders": shown["first"]}
+        assert shown["readers"] == dict.fromkeys(flows, shown["first"])
         assert min(listed(store)) == shown["first"] > 1
-        log.forget("shop.orders")
+        for flow in flows:
+            log.forget(flow)
 
     with_door(store := FolderStore(str(tmp_path / "log")), use, bytes_max=6 * SEGMENT_BYTES)
 
