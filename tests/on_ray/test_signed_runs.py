@@ -69,3 +69,4 @@ def test_a_key_that_is_none_is_refused_before_ray_is_started(tmp_path: Path, mon
     monkeypatch.setenv("BACKEDGE_KEY", "")
     with pytest.raises(StoreError, match="BACKEDGE_KEY is empty"):
         run(shop(), snapshots=tmp_path)
+    assert not list(tmp_path.iterdir())

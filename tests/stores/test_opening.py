@@ -153,12 +153,6 @@ def test_a_store_is_opened_with_the_key_it_was_made_with(
     evidence.survived("stores that were not opened", 1)
 
 
-def test_an_empty_key_is_refused(tmp_path: Path):
-    with pytest.raises(StoreError, match=r"\bkey\b.*\bempty"):
-        CutStore(str(tmp_path), "job", b"")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_store_travels_to_another_process_and_does_not_tell_its_key(tmp_path: Path):
     store = CutStore(str(tmp_path), "job", b"very secret")
     begin(store)
