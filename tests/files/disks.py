@@ -1,8 +1,7 @@
-"""Disks on which things go wrong: a crash before any step, the loss of what was not made durable, a full disk."""
+"""Disks on which things go wrong: a crash before any step, a step that fails, a full disk."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,55 +86,6 @@ class SteppedDisk(CrashingDisk):
             self.happened.append(what)
             if self._happens is not None:
                 self._happens(what)
-
-
-class LossyDisk(CrashingDisk):
-    """When the power fails, what was not synced is lost in part: the end of a file, the new name of another."""
-
-    def __init__(self, dies_before: int | None = None) -> None:
-        super().__init__(dies_before)
-        self._unsynced: set[Path] = set()
-        self._renames: list[tuple[Path | None, Path]] = []
-
-    def open(self, path: Path, *, is_private: bool = False) -> Stream:
-        stream = super().open(path, is_private=is_private)
-        self._unsynced.add(path)
-        return stream
-
-    def sync_file(self, path: Path) -> None:
-        super().sync_file(path)
-        self._unsynced.discard(path)
-
-    def sync_folder(self, path: Path) -> None:
-        super().sync_folder(path)
-        self._renames = [(source, target) for source, target in self._renames if target.parent != path]
-
-    def rename(self, source: Path, target: Path) -> None:
-        super().rename(source, target)
-        self._renames.append((source, target))
-        if source in self._unsynced:
-            self._unsynced.remove(source)
-            self._unsynced.add(target)
-
-    def link(self, source: Path, target: Path) -> None:
-        super().link(source, target)
-        self._renames.append((None, target))
-
-    def lose_power(self, chance: random.Random) -> None:
-        """What the disk holds afterwards."""
-        for source, target in reversed(self._renames):
-            if chance.random() < 0.5 and target.exists():
-                if source is None:
-                    target.unlink()
-                    continue
-                target.replace(source)
-                if target in self._unsynced:
-                    self._unsynced.add(source)
-        for path in self._unsynced:
-            if path.exists():
-                data = path.read_bytes()
-                path.write_bytes(data[: chance.randrange(len(data) + 1)])
-        self._unsynced, self._renames = set(), []
 
 
 class FullDisk(Disk):

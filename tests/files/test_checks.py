@@ -105,13 +105,6 @@ def test_a_sink_that_does_not_say_how_it_is_written_cannot_be_made():
         Sink[Any]()  # type: ignore[abstract]
 
 
-class Unreachable(JsonLines):
-    """A sink whose system is down."""
-
-    def validate_output(self, place: SinkPlace, fresh: bool) -> None:
-        raise ConnectionError("no route to the store")
-
-
 @every("name", ["a", "_a", ".", "..", "%", "a%2Fb", "a/b", "ü" * 70, "日本", "a\0", "a\nb", "x" * 200])
 def test_each_name_has_a_path_name_of_its_own_and_is_found_again(name: str):
     encoded = path_name(name)

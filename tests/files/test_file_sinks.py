@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from backedge.engine.io.files.file_errors import OutputError, UnfinishedOutputEr
 from backedge.engine.io.files.services import FileServices
 from backedge.engine.operators.services import commit_all
 from backedge.graphs.ids import Attempt, TaskId
-from tests.files.disks import Crash, CrashingDisk, FullDisk, LossyDisk
+from tests.files.disks import Crash, CrashingDisk, FullDisk
 from tests.files.opened import (
     AT_ONCE,
     FEWER_FAST,
@@ -121,16 +120,13 @@ def test_who_finds_a_note_makes_that_durable_since_the_one_before_may_have_died(
 
 
 @pytest.mark.parametrize("kind", FEWER_FAST)
-@pytest.mark.parametrize("power_fails", [False, True])
 @pytest.mark.parametrize(
     "rolled", [AT_ONCE, {"roll_bytes": 1, "roll_s": None}, {"roll_bytes": 1 << 20, "roll_s": None}]
 )
-def test_a_crash_at_any_step_loses_and_doubles_nothing(
-    tmp_path: Path, kind: Any, power_fails: bool, rolled: dict[str, Any]
-):
+def test_a_crash_at_any_step_loses_and_doubles_nothing(tmp_path: Path, kind: Any, rolled: dict[str, Any]):
     for step in count():
         out = tmp_path / str(step)
-        disk = LossyDisk(dies_before=step)
+        disk = CrashingDisk(dies_before=step)
         prepared: list[str] = []
         survived = False
         try:
@@ -145,8 +141,6 @@ def test_a_crash_at_any_step_loses_and_doubles_nothing(
             survived = True
         except Crash:
             assert len(disk.steps) == step
-        if power_fails:
-            disk.lose_power(random.Random(step))
         if step % 2:
             services().sweep(sink(kind(str(out), **rolled)), swept(prepared))
         again = writer(kind(str(out), **rolled), opened=services(attempt=Attempt(2)))

@@ -78,14 +78,6 @@ def test_a_part_that_was_taken_is_not_published_again_after_a_crash_at_any_step(
     assert 4 < crashes < 40
 
 
-def test_nothing_staged_published_or_noted_is_an_error_and_not_done(tmp_path: Path):
-    opened = published(tmp_path)
-    take_away(tmp_path)
-    (tmp_path / NOTES / transaction(1)).unlink()
-    with pytest.raises(UnknownTransactionError, match=r"\.epoch-1\b"):
-        opened.commit(transaction(1))
-
-
 def test_a_note_goes_when_no_cut_lists_its_transaction_and_not_before(tmp_path: Path):
     published(tmp_path)
     operator = sink(at_once(tmp_path))
@@ -111,18 +103,6 @@ def test_parts_of_two_runs_have_different_names(tmp_path: Path):
         publish(writer(at_once(tmp_path), opened=job), [{"n": value}], transaction(1))
     assert visible(tmp_path) == [f"part-{run}.out.0.attempt-1.epoch-1.jsonl" for run in ("aaaa", "bbbb")]
     assert [(tmp_path / name).read_text() for name in visible(tmp_path)] == ['{"n":1}\n', '{"n":2}\n']
-
-
-def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path):
-    opened = prepared(tmp_path, transaction(1))
-    file = tmp_path / f"part-{RUN}.out.0.attempt-1.epoch-1.jsonl"
-    file.write_text("precious")
-    with pytest.raises(OutputError, match="another file"):
-        opened.commit(transaction(1))
-    assert file.read_text() == "precious"
-    file.unlink()
-    opened.commit(transaction(1))
-    assert file.read_text() == '{"n":1}\n'
 
 
 # -- one job a folder ------------------------------------------------------------------------------------------------

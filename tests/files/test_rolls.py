@@ -278,12 +278,16 @@ def test_going_back_to_a_cut_whose_pieces_were_published_publishes_nothing_again
 
 
 def test_another_file_is_never_replaced(place: OutputPlace, tmp_path: Path):
-    place.write(f"part-{RUN}.{transaction(1)}.jsonl", b'{"n":7}\n')
+    name = f"part-{RUN}.{transaction(1)}.jsonl"
+    place.write(name, b'{"n":7}\n')
     task = Task(place.writer())
     task.write(1, 2)
     with pytest.raises(OutputError, match=r"epoch-1.*remove"):
         task.opened.close()
     assert place.numbers(tmp_path) == [7]
+    place.remove(name)
+    Task(place.writer(attempt=2), task.listed, 2)
+    assert place.numbers(tmp_path) == [1, 2]
 
 
 @pytest.mark.parametrize("is_recorded", [False, True])
