@@ -61,7 +61,6 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["module_to_run:flow", "--set", "size=1", "--set", "size=2"], r"--set .*\bsize twice"),
         (["module_to_run:fixed", "--set", "size=1"], r"\bfixed\b.*\bFlow\b.*--set size="),
         (["module_to_run:flow", "--kill", "head"], r"--kill .*\bhead\b.*WHO@WHEN"),
-        (["module_to_run:flow", "--resume", "latest"], r"--snapshots"),
         (["module_to_run:flow", "--resume", "7"], r"--snapshots"),
         (["module_to_run:flow", "--resume", "7", "--snapshots", "nowhere"], r"\bnowhere\b.*'sizes'"),
         (["module_to_run:flow", "--set", "size=abc"], r"TypeError: 'str' object.*\bmodule_to_run\.py:7\b"),
@@ -84,8 +83,6 @@ RUN = ["run", "module_to_run:flow"]
     "words",
     [
         [*RUN, "--parallelism", "²"],
-        [*RUN, "--actors", "all"],
-        [*RUN, "--resume", "²", "--snapshots", "."],
         [*RUN, "--snapshots", ""],
         ["audit", ""],
         ["audit", ".", "--epoch", "²"],

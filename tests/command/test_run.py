@@ -131,20 +131,15 @@ def test_the_summary_says_where_sinks_of_files_and_tables_write(capsys: pytest.C
     assert summary(capsys)["tables"] == {"filled": table}
 
 
-def test_input_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]):
-    assert "nothing.jsonl" in refusal(capsys, "flows_to_run:copying", "--set", "path=nothing.jsonl")
-
-
-def test_a_folder_that_cannot_be_written_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    (tmp_path / "file").touch()
-    assert f"{tmp_path}/file" in refusal(capsys, "flows_to_run:flow", "--snapshots", "file/cuts")
+def test_what_cannot_be_read_written_or_killed_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     (tmp_path / "in.jsonl").write_text("1\n")
-    words = ["flows_to_run:copying", "--set", "path=in.jsonl", "--set", "output=file/copies"]
-    assert "sink 'after'" in refusal(capsys, *words)
-
-
-def test_a_kill_of_nobody_is_refused(capsys: pytest.CaptureFixture[str]):
-    assert "--kill nobody@epoch=1: " in refusal(capsys, "flows_to_run:flow", "--kill", "nobody@epoch=1")
+    for named, *words in (
+        ("nothing.jsonl", "copying", "--set", "path=nothing.jsonl"),
+        ("sink 'after'", "copying", "--set", "path=in.jsonl", "--set", "output=in.jsonl/copies"),
+        (f"{tmp_path}/in.jsonl", "flow", "--snapshots", "in.jsonl/cuts"),
+        ("--kill nobody@epoch=1: ", "flow", "--kill", "nobody@epoch=1"),
+    ):
+        assert named in refusal(capsys, f"flows_to_run:{words[0]}", *words[1:])
 
 
 def test_cuts_are_listed_shown_and_gone_on_from(capsys: pytest.CaptureFixture[str], tmp_path: Path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from backedge import Collect, Flow, Items
 from backedge.command import main
 from backedge.engine.batches.constant_bytes import constant_bytes
-from backedge.engine.simulation.world.world import World
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.describing import describe_plan
 from backedge.graphs.expansion import expand
@@ -22,31 +20,24 @@ from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.protocol.rounds import Phase, Rounds
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.task_files import TaskFiles
-from proof.runner import run_seed
-from tests.spark.simulated import write_run
-from tests.stores.snapshots import DEPLOYMENT, begin, manifest_for
-
-SEED, CRASHES = 3, 2
+from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for
 
 
-@pytest.fixture(scope="module")
-def world() -> World:
-    return run_seed(SEED, CRASHES)[1]
-
-
-@pytest.fixture(scope="module")
-def written(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a job that is as it was written, and one whose identity was torn."""
-    folder = tmp_path_factory.mktemp("written")
-    write_run(world, folder, "sound")
-    (write_run(world, folder, "torn") / "job.json").write_text("{")
-    return folder
+def written(folder: Path, job: str, key: bytes | None = None) -> Path:
+    """The folder of a job with a cut."""
+    store = CutStore(str(folder), job, key)
+    begin(store)
+    complete(store, 1)
+    return Path(store.path)
 
 
 @pytest.fixture
-def cuts(written: Path, tmp_path: Path) -> Path:
-    """A copy of that folder."""
-    return shutil.copytree(written, tmp_path / "cuts")
+def cuts(tmp_path: Path) -> Path:
+    """A folder with a job that is as it was written, and one whose identity was torn."""
+    folder = tmp_path / "cuts"
+    written(folder, "sound")
+    (written(folder, "torn") / "job.json").write_text("{")
+    return folder
 
 
 def test_a_damaged_job_does_not_hide_the_others(cuts: Path, capsys: pytest.CaptureFixture[str]):
@@ -77,9 +68,9 @@ def test_which_of_several_jobs_is_meant_has_to_be_said(cuts: Path, capsys: pytes
 
 
 def test_signed_cuts_are_listed_with_their_key(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    write_run(world, tmp_path / "cuts", "signed", key=b"a secret of 22 bytes..")
+    written(tmp_path / "cuts", "signed", b"a secret of 22 bytes..")
     (tmp_path / "key").write_bytes(b"a secret of 22 bytes..\n")
     listing = ["snapshots", "list", "--snapshots", str(tmp_path / "cuts")]
     assert main(listing) == 2
