@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,6 @@ from backedge.recovery.protocol.task import TaskCore
 from bench import core, schedules
 from bench.__main__ import main
 from bench.measuring import Limit, Report, Samples, interleaved
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def report(*limits: Limit) -> Report:

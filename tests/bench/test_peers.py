@@ -11,7 +11,6 @@ import pytest
 
 from bench.peers import PeerError, loop_bare, peers
 
-ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = itertools.count()
 
 

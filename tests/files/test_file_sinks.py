@@ -34,9 +34,6 @@ from tests.files.opened import (
     writer,
 )
 
-ROLLED: dict[str, Any] = {"roll_bytes": 150, "roll_s": None}
-"""Two or three transactions go into a file."""
-
 
 def test_committing_what_nobody_prepared_is_refused_and_changes_nothing(tmp_path: Path):
     opened = writer(at_once(tmp_path))

@@ -22,7 +22,6 @@ from backedge.engine.simulation.checker.record import (
     Captured,
     Committed,
     Completed,
-    Conserved,
     EndSent,
     Event,
     Finished,
@@ -274,7 +273,3 @@ def with_states(cut: Cut, task: TaskId, states: Mapping[str, OperatorState]) -> 
 
 def input_of(cut: Cut, channel: ChannelId) -> InputRecord:
     return next(r for r in cut.snapshots[channel.receiver].inputs if r.channel == channel)
-
-
-NUMBERS = Conserved(of_record=lambda number: number, of_state=lambda operator, key, value: 0)
-"""No quantity of this flow: a number shrinks on its way. It shows what a loss looks like."""

@@ -142,7 +142,6 @@ class Shelf(dict[str, int]):
 
 
 HERE = __name__
-POINT = {"class": f"{HERE}.Point", "args": [1, 2]}
 IN_AN_HOUR = datetime.timezone(datetime.timedelta(hours=1))
 
 
