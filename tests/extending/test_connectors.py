@@ -296,23 +296,21 @@ def test_a_writer_that_commits_together_needs_no_other_commit():
     assert opened.commit_together(["a", "b"]) == ["b"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "error", "told"),
-    [
+def test_a_source_that_finds_what_are_no_new_splits_is_refused():
+    check_source(Finds(), range(20))
+    wrong: list[tuple[type[Finds], Any, str]] = [
         (FindsAgain, NoInputError, "'checked' has found splits again"),
         (FindsAList, MisuseError, r"'checked' finds \['0', '10'\]: return FoundSplits"),
         (FindsNumbers, NoInputError, "name splits by text"),
         (FindsNothing, (NoInputError, SimulationError), "source 'checked' cannot read .* away"),
-    ],
-)
-def test_a_source_that_finds_what_are_no_new_splits_is_refused(kind: type[Finds], error: Any, told: str):
-    check_source(Finds(), range(20))
-    with pytest.raises(error, match=told):
-        check_source(kind(), range(20))
-    flow = Flow("found")
-    flow.read(kind(), name="checked").write(Collect(), name="numbers")
-    with pytest.raises(error, match=told):
-        simulate(flow, seeds=[])
+    ]
+    for kind, error, told in wrong:
+        with pytest.raises(error, match=told):
+            check_source(kind(), range(20))
+        flow = Flow("found")
+        flow.read(kind(), name="checked").write(Collect(), name="numbers")
+        with pytest.raises(error, match=told):
+            simulate(flow, seeds=[])
 
 
 def test_a_source_that_lacks_records_is_found():

@@ -266,6 +266,7 @@ def crowded(source: str) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count > ATTRIBUTES_MAX}
 
 
+@pytest.mark.slow
 def test_a_class_is_one_idea():
     found: dict[str, int] = {}
     for folder in ATTRIBUTES_FOLDERS:
