@@ -1,4 +1,4 @@
-"""Replies of the store that are lost, and runs that go back and replace output.
+"""Runs that go back and replace output, and one that claims a job late.
 
 Each is a fault that schedules draw, which test_seeds.py counts; here one of each kind is put together by hand.
 """
@@ -8,10 +8,9 @@ from __future__ import annotations
 import pytest
 
 from backedge.engine.io.files.file_errors import OutputError
-from backedge.engine.simulation.breaks import BREAKS
 from backedge.engine.simulation.world.world import World
 from backedge.graphs.ids import Epoch
-from backedge.recovery.protocol.orders import AttemptStart, Manifest
+from backedge.recovery.protocol.orders import AttemptStart
 from backedge.recovery.protocol.supervisor import Stage
 from proof.plain.judge import check
 from tests.simulation.driven import go_on, world_of
@@ -23,36 +22,6 @@ def violations(world: World) -> list[str]:
 
 def starts(world: World) -> list[Epoch | None]:
     return [entry.restored for _, entry in world.store.history if isinstance(entry, AttemptStart)]
-
-
-def until_a_manifest_is_asked_for(world: World) -> None:
-    while world.pending is None or not isinstance(world.pending.entry, Manifest):
-        events = [event for event in world.enabled() if event[0] != "remove"]
-        world.apply(events[0] if events else ("tick",))
-
-
-@pytest.mark.parametrize("fault", ["lose_append_reply", "hang_append"])
-def test_a_manifest_whose_reply_is_lost_is_completed_once(fault: str):
-    world = world_of(keep=3)
-    until_a_manifest_is_asked_for(world)
-    asked, epoch = world.pending, world.pending.entry.epoch
-    world.apply((fault,))
-    assert world.pending is None and world.driver.step == asked, "the same entry is asked for again, after a pause"
-    go_on(world)
-    assert world.is_finished and violations(world) == []
-    assert [e.epoch for _, e in world.store.history if isinstance(e, Manifest)].count(epoch) == 1
-
-
-@pytest.mark.parametrize("is_given_up", [False, True])
-def test_an_entry_that_hangs_is_not_given_up_when_its_repetition_fails(is_given_up: bool):
-    world = world_of(keep=3, parts=BREAKS["later-error-settles-unknown"].parts() if is_given_up else None)
-    until_a_manifest_is_asked_for(world)
-    asked = world.pending
-    world.apply(("hang_append",))
-    while world.pending is None:
-        world.apply(("tick",))
-    world.apply(("fail_append",))
-    assert (world.driver.step != asked) == is_given_up
 
 
 def after_three_cuts() -> tuple[World, Epoch]:
