@@ -130,6 +130,7 @@ def test_a_small_state_is_measured(kind: str, tmp_path: Any):
     assert {"whole capture", "delta capture", "verify", "restore", "rescale"} <= found["steps"].keys()
 
 
+@pytest.mark.slow
 def test_a_small_log_is_measured(tmp_path: Any):
     found = scale_of_logs.Steps(50_000, str(tmp_path)).figures()
     assert found["steps"].keys() == {"capture", "receive", "write", "verify", "restore", "replay", "rescale"}

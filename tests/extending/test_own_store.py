@@ -138,6 +138,7 @@ LIARS: dict[str, tuple[Callable[[str], Store], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("liar", LIARS)
 def test_a_store_that_lies_is_found(tmp_path: Path, liar: str):
     kind, told = LIARS[liar]

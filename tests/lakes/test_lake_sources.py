@@ -42,6 +42,7 @@ def test_files_of_the_version_are_splits_and_are_read_once(lake: Lake):
     assert ids([row for half in halves for row in rest(half)]) == list(range(5))
 
 
+@pytest.mark.slow
 def test_every_position_is_one_to_go_on_from(lake: Lake):
     check_source(filled(lake, range(6), range(6, 11)), records(*range(11)), seeds=range(3))
 

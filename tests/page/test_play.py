@@ -58,6 +58,7 @@ def circling() -> Flow:
 # -- what is recorded ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_record_is_lost_without_its_log_and_not_with_it():
     recorder = Recorder(circling(), 0)
     lost: dict[bool, list[dict[str, Any]]] = {}

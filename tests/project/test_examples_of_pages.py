@@ -43,6 +43,7 @@ def test_the_rounds_give_what_the_page_says():
     assert sorted(outputs["halved"]) == [1.0, 1.5]
 
 
+@pytest.mark.slow
 def test_the_parts_give_what_the_page_says():
     outputs = simulate(made_by_example("parts")["flow"], seeds=range(2), crashes=1).outputs
     assert sorted(outputs["pages"]) == ["/", "/a", "/b", "/c"]
@@ -55,6 +56,7 @@ def test_the_parts_give_what_the_page_says():
     assert outputs["given_up"] == [{"record": {"text": "never"}, "tries": 3, "error": "ConnectionError: refused"}]
 
 
+@pytest.mark.slow
 def test_the_training_gives_what_the_page_says():
     async def sample(weights: float, prompt: str) -> float:
         return weights + len(prompt)

@@ -112,6 +112,7 @@ def test_a_planted_break_fails_the_command(page: Path, monkeypatch: pytest.Monke
     assert page.read_text() == OLD
 
 
+@pytest.mark.slow
 def test_a_break_that_breaks_nothing_is_not_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(BREAKS, "harmless", Break("nothing is broken"))
     monkeypatch.setattr(broken_rules, "SEEDS", range(2))
