@@ -18,8 +18,6 @@ from backedge.engine.vertices.edges import COMBINES, OutEdges, identity
 from backedge.graphs.exact_numbers import converted
 from backedge.graphs.task_errors import MisuseError, UserFunctionError
 from examples.cyclic.communities import Labels
-from examples.cyclic.import_cycles import Cycles
-from examples.cyclic.triangles import Triangles
 from tests.columns.given import columns
 from tests.every import every
 from tests.graphs.refusals import refuses
@@ -126,32 +124,11 @@ def ranks_by_hand(until: float | None, rounds: int | None) -> dict[int, Any]:
     return {vertex: round(float(ranks[place[vertex]]), 9) for vertex in IDS}
 
 
-def neighbours(*, directed: bool) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {id: [] for id in IDS}
-    for source, target in PAIRS:
-        found[source].append(target)
-        if not directed:
-            found[target].append(source)
-    return found
-
-
-def cycles_by_hand() -> dict[int, Any]:
-    around = neighbours(directed=True)
-
-    def reached(start: int) -> set[int]:
-        found, waiting = {start}, [start]
-        while waiting:
-            new = set(around[waiting.pop()]) - found
-            found |= new
-            waiting += new
-        return found
-
-    reach = {vertex: reached(vertex) for vertex in around}
-    return {vertex: max(end for end in ends if vertex in reach[end]) for vertex, ends in reach.items()}
-
-
 def labels_by_hand(rounds: int) -> dict[int, Any]:
-    around = neighbours(directed=False)
+    around: dict[int, list[int]] = {id: [] for id in IDS}
+    for source, target in PAIRS:
+        around[source].append(target)
+        around[target].append(source)
     labels = {vertex: vertex for vertex in around}
     for _ in range(rounds):
         heard = {vertex: [labels[other] for other in others] for vertex, others in around.items()}
@@ -159,15 +136,6 @@ def labels_by_hand(rounds: int) -> dict[int, Any]:
             vertex: min(own, key=lambda label, own=own: (-own.count(label), label)) for vertex, own in heard.items()
         }
     return labels
-
-
-def triangles_by_hand() -> dict[int, Any]:
-    """As edges lead from anywhere to anywhere: how many pairs of edges arrive that an own edge closes."""
-    around = neighbours(directed=True)
-    return {
-        vertex: sum(last in around[vertex] for others in around.values() if vertex in others for last in others)
-        for vertex in around
-    }
 
 
 RESULTS: dict[str, tuple[Flow, str, Any]] = {
@@ -180,9 +148,7 @@ RESULTS: dict[str, tuple[Flow, str, Any]] = {
     "free-running best way": (flow_of(BestWay, weight="weight", free_running=True), "lowest", shortest_by_hand()),
     "ranks": (flow_of(Rank, rounds=4), "rank", ranks_by_hand(None, 4)),
     "ranks that rest": (flow_of(Rank, until=lambda change: change < 2.0), "rank", ranks_by_hand(2.0, None)),
-    "cycles": (flow_of(Cycles), "cycle", cycles_by_hand()),
     "labels": (flow_of(Labels, rounds=5, undirected=True), "label", labels_by_hand(5)),
-    "triangles": (flow_of(Triangles), "triangles", triangles_by_hand()),
 }
 
 
