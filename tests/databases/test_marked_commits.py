@@ -75,17 +75,6 @@ def test_the_markers_of_another_run_stay(rows: Rows):
     assert rows.markers() == [transaction(1)]
 
 
-@pytest.mark.parametrize("options", [{}, {"key": "id"}], ids=["marked", "by key"])
-def test_a_commit_that_is_repeated_changes_nothing(rows: Rows, options: dict[str, Any]):
-    place = place_in(rows.folder)
-    store = rows.described(**options).store()
-    store.enter(place)
-    for _ in range(2):
-        store.commit(place, {transaction(1): [{"id": 1, "name": "first"}]})
-    store.close()
-    assert rows.ids() == [1]
-
-
 def test_a_row_replaces_the_one_of_its_key(rows: Rows):
     rows.execute(f"INSERT INTO {rows.name} VALUES (1, 'old'), (2, 'old'), (3, 'kept')")
     writer = rows.writer(key="id")
