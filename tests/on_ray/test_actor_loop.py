@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Mapping
-from threading import Event
 from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Generate, Items, Range
+from backedge import Collect, Flow, Generate, Items
 from backedge.engine.batches.batch import Batch, decode, encode
 from backedge.engine.on_ray.planned_faults import Kill
 from backedge.engine.on_ray.transport.control_messages import FaultReached, Progress
@@ -17,7 +16,6 @@ from backedge.engine.on_ray.transport.frames import Kind, Message, pack_item, pa
 from backedge.engine.on_ray.transport.mailbox import Mailbox
 from backedge.engine.task.driver import TaskDriver
 from backedge.engine.task.load import TaskLoad
-from backedge.engine.task.ports import FlowLimits
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.cut.cut import TaskSnapshot
 from backedge.recovery.protocol.effects import Committed, Decline
@@ -55,11 +53,6 @@ def hops_of(run: Attending) -> int:
 def records_of(run: Attending, task: TaskId) -> int:
     """What a task has taken or read so far."""
     return run.loops[run.deployment.tasks[task].actor].counts.records
-
-
-def source_of(run: Attending) -> TaskDriver:
-    """The driver of the source of `pipe`."""
-    return run.loops["numbers/0"].tasks.drivers[SOURCE]
 
 
 def counted(run: Attending, actor: str) -> list[Mapping[TaskId, int]]:
@@ -208,23 +201,6 @@ def test_a_head_says_how_often_records_have_gone_round(monkeypatch: pytest.Monke
 # -- epochs --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("actors", ["task", "slice"])
-@pytest.mark.parametrize("mode", [Mode.ALIGNED, Mode.UNALIGNED])
-def test_a_cut_holds_what_was_read_in_output_or_on_the_way(actors: Any, mode: Mode):
-    store = Snapshots()
-    with Attending(pipe(), actors=actors, store=store, options=options()) as run:
-        run.begin()
-        for epoch in (1, 2, 3):
-            run.until(lambda: min(loop.counts.records for loop in run.loops.values()) > 100, "records flow")
-            run.trigger(epoch, mode)
-            run.until(lambda epoch=epoch: run.has_acknowledged(epoch), "both have acknowledged")
-            run.complete(epoch)
-            run.until(lambda epoch=epoch: (SINK, Committed(Epoch(epoch))) in run.effects(Committed), "it is committed")
-            position = position_in(store, epoch)
-            assert run.published() + logged_in(store, SINK, epoch) == list(range(position))
-
-
 @pytest.mark.parametrize("actors", ["task", "slice"])
 def test_every_token_of_a_ring_is_in_the_log_of_a_cut(actors: Any):
     store = Snapshots()
@@ -356,51 +332,6 @@ def test_a_fault_by_records_strikes_at_exactly_that_record_of_the_run(is_slow: b
         assert (SINK, Epoch(1)) not in run.acknowledged(), "what it dropped of the batch must be in no cut"
 
 
-# -- credit --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_source_stops_reading_when_the_channel_is_full_and_barriers_pass_all_the_same():
-    limits = FlowLimits(credit_bytes=1_000)
-    with Attending(pipe(), options=options(limits=limits)) as run:
-        run.until(lambda: len(run.restored()) == 2, "both are restored")
-        run.start("numbers/0")
-        run.until(lambda: records_of(run, SOURCE) > 0, "the source reads")
-        run.trigger(1)
-        run.until(lambda: (SOURCE, Epoch(1)) in run.acknowledged(), "it has acknowledged")
-        (channel,) = source_of(run).bounded
-        assert channel.is_full()
-        before = records_of(run, SOURCE)
-        run.trigger(2)
-        run.until(lambda: (SOURCE, Epoch(2)) in run.acknowledged(), "it has acknowledged again")
-        assert records_of(run, SOURCE) == before == 1, "a window begins with one record"
-        run.start("kept/0")
-        run.until(lambda: records_of(run, SINK) > 10_000, "with a receiver it goes on")
-
-
-@pytest.mark.slow
-def test_credit_that_is_lost_for_a_while_does_not_stop_the_flow():
-    """Everything that the receiver says of its consumption is lost until the sender has stood still."""
-    lost: list[Message] = []
-    is_over = Event()
-
-    def lose_credit(message: Message) -> list[Message]:
-        if unpack_header(message[0])[0] != Kind.CREDIT or is_over.is_set():
-            return [message]
-        lost.append(message)
-        return []
-
-    disturb = {("kept/0", "numbers/0"): lose_credit}
-    with Attending(pipe(), options=options(limits=FlowLimits(credit_bytes=1_000)), disturb=disturb) as run:
-        run.begin()
-        run.until(lambda: source_of(run).bounded[0].is_full(), "the sender is out of credit")
-        run.until(lambda: len(lost) > 1, "credit was lost, and its repetition too")
-        before = records_of(run, SINK)
-        assert source_of(run).bounded[0].is_full()
-        is_over.set()
-        run.until(lambda: records_of(run, SINK) > before + 1_000, "the flow goes on")
-
-
 # -- broken channels -----------------------------------------------------------------------------------------------
 
 
@@ -438,54 +369,3 @@ def test_a_batch_that_is_disturbed_fails_the_attempt(change: str, evidence: Evid
         assert "ChannelIntegrityError" in run.outcomes["kept/0"].reason
     evidence.happened(f"batches that were {change}", 1)
     evidence.survived("attempts that failed before anything was committed", not run.published())
-
-
-# -- the end -------------------------------------------------------------------------------------------------------
-
-
-def answered(number: int) -> int:
-    return -number
-
-
-class Delayed:
-    """Emits each record some time after it came."""
-
-    def on_record(self, ctx: Any, value: int) -> None:
-        ctx.state.set(value)
-        ctx.set_timer(ctx.now + 20)
-
-    def on_timer(self, ctx: Any, at_ms: int) -> None:
-        ctx.emit(-ctx.state.get())
-
-
-class DelayedOnce:
-    """The same without keys: the records wait together, for one timer."""
-
-    def on_record(self, ctx: Any, value: int) -> None:
-        waiting = ctx.state.get() or []
-        ctx.state.set([*waiting, value])
-        if not waiting:
-            ctx.set_timer(ctx.now + 20)
-
-    def on_timer(self, ctx: Any, at_ms: int) -> None:
-        for value in ctx.state.get():
-            ctx.emit(-value)
-        ctx.state.set([])
-
-
-@pytest.mark.parametrize("step", ["map_async", "timers"])
-@pytest.mark.parametrize("is_chained", [True, False])
-def test_no_task_ends_while_it_waits_for_a_timer_or_a_call(step: str, is_chained: bool):
-    flow = Flow("waiting")
-    numbers = flow.read(Range(30), name="numbers")
-    stream = numbers if is_chained else numbers.rebalance()
-    keyed = stream.map_async(answered, concurrency=4, name="ask") if step == "map_async" else stream
-    if step == "timers":
-        keyed = (numbers if is_chained else numbers.key_by(abs)).process(DelayedOnce if is_chained else Delayed)
-    keyed.rebalance().write(Collect(), name="kept")
-    with Attending(flow, options=options()) as run:
-        run.begin()
-        run.until(run.have_ended, "all have ended")
-        run.complete(1)
-        run.until(lambda: len(run.published()) == 30, "all is published")
-        assert sorted(run.published()) == sorted(-number for number in range(30))
