@@ -94,18 +94,6 @@ def test_keys_and_values_are_bytes_text_or_nothing(topic: Opened):
     assert sorted(found, key=repr) == [(None, "\u00e4".encode()), (None, b"x"), (b"k", None)]
 
 
-def test_a_repeated_commit_changes_nothing(topic: Opened, evidence: Evidence):
-    store, written = topic.sink.store(), {transaction(1): [(None, b"a")]}
-    store.enter(topic.place())
-    for _ in range(2):
-        store.commit(topic.place(), written)
-    again = topic.sink.store()
-    again.enter(topic.place())
-    again.commit(topic.place(), written)
-    evidence.happened("commits that came late again", 2)
-    evidence.same(topic.values(), ["a"])
-
-
 def test_another_task_of_a_later_attempt_commits_what_several_have_prepared(topic: Opened):
     """As it is after a change of parallelism, when the first task takes over what all have prepared."""
     names = [transaction(1), transaction(2), transaction(1, task=1), transaction(0, task=1)]
