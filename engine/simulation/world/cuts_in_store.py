@@ -36,9 +36,15 @@ from backedge.recovery.stores.task_tables import StoredCut
 
 @dataclass
 class CreateFaults:
-    """How exclusive creations fail. `due`: the fault of the next one. `hung`: those that may still take effect."""
+    """How exclusive creations fail.
+
+    - due: the fault of the next one. hung: those that may still take effect.
+    - lost: how many replies were lost. is_away: the store answers nothing more to the process that creates an entry.
+    """
 
     due: CreateFault | None = None
+    lost: int = 0
+    is_away: bool = False
     hung: list[Callable[[], bool]] = field(default_factory=list[Callable[[], bool]])
 
 
@@ -61,6 +67,7 @@ class FaultyStore(Store):
         self._store.prepare(is_signed)
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        self._look()
         return self._store.read(name, start, length)
 
     @contextmanager
@@ -69,6 +76,7 @@ class FaultyStore(Store):
             yield file
 
     def facts(self, name: str) -> FileFacts | None:
+        self._look()
         return self._store.facts(name)
 
     def write(self, files: Mapping[str, bytes]) -> None:
@@ -85,8 +93,17 @@ class FaultyStore(Store):
             case CreateFault.HANGS:
                 self._faults.hung.append(partial(self._store.create, name, data))
             case CreateFault.LOSES_REPLY:
-                self._store.create(name, data)
+                self._faults.lost += 1
+                is_ours = self._store.create(name, data)
+                if self._faults.lost % 2:
+                    # This reply arrives. It is the next one that is lost.
+                    self._faults.is_away = True
+                    return is_ours
         raise OutcomeUnknownError(errno.EIO, f"no reply came for {name}")
+
+    def _look(self) -> None:
+        if self._faults.is_away:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def make_durable(self, names: Collection[str]) -> None:
         self._store.make_durable(names)
@@ -161,8 +178,12 @@ class CutsInStore(SimulatedStore):
         known = len(self._faults.hung)
         try:
             is_ours = self._cuts.create(number, entry, files, deployment)
+        except OSError:
+            if self._faults.is_away:
+                self.create(number, entry)
+            raise
         finally:
-            self._faults.due = None
+            self._faults.due, self._faults.is_away = None, False
             self.hanging += [append] * (len(self._faults.hung) - known)
         return is_ours and self.create(number, entry)
 
