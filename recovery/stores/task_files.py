@@ -201,6 +201,10 @@ class TaskFiles(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     @property
+    def log_batches(self) -> int:
+        return sum(log.batches for log in self.logs)
+
+    @property
     def log_bytes(self) -> int:
         """Size of the logged batches, in bytes."""
         return sum(log.size for log in self.logs)
