@@ -194,6 +194,13 @@ def test_a_log_with_a_batch_that_cannot_be_counted_has_no_number_of_records():
     assert told(made).epochs[0].loops == {"again": LoopLog(2, 20, None)}
 
 
+def test_the_story_counts_the_cuts_that_have_records_in_loops():
+    story = Story("trips")
+    story.on_cut(manifest(1), {GROW: files_of(GROW, (), LogFigures("again", 2, 10, 4)), DONE: None})
+    story.on_cut(manifest(2), {GROW: files_of(GROW, ())})
+    assert (story.snapshots, story.snapshots_with_log, story.log_bytes) == (2, 1, 0)
+
+
 def test_a_cut_that_retention_has_dropped_is_told_as_complete_and_gone():
     made, _ = figures()
     for epoch in (1, 2, 3):

@@ -17,6 +17,7 @@ from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.protocol.requests import Reply
 from backedge.recovery.stores.run_status import added_resources, closed
+from backedge.recovery.stores.task_files import TaskFiles
 
 LINES_MAX = 1_000
 """How many lines for the user are kept, the last ones."""
@@ -156,12 +157,12 @@ class Story(Struct):
         changes = ", ".join(f"{name} from {before} to {after}" for name, (before, after) in rescale["tasks"].items())
         self.say(f"rescaled at epoch {rescale['epoch']}, {changes}: no task ran for {gap_ms} ms")
 
-    def on_cut(self, manifest: Manifest, files: Mapping[TaskId, Any]) -> None:
+    def on_cut(self, manifest: Manifest, files: Mapping[TaskId, TaskFiles | None]) -> None:
         self.last_epoch = manifest.epoch
         self.snapshots += 1
-        batches = sum(getattr(of_task, "log_batches", 0) for of_task in files.values())
-        self.log_bytes = sum(getattr(of_task, "log_bytes", 0) for of_task in files.values())
-        self.snapshots_with_log += batches > 0
+        written = [of_task for of_task in files.values() if of_task is not None]  # without snapshots there are none
+        self.log_bytes = sum(of_task.log_bytes for of_task in written)
+        self.snapshots_with_log += any(of_task.log_batches for of_task in written)
 
     def finish(self, state: str, error: Exception | None = None) -> None:
         """The run is over; only the first end counts."""

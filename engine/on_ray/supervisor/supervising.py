@@ -78,6 +78,7 @@ from backedge.recovery.stores.names import constant_file, path_of
 from backedge.recovery.stores.older_cuts import with_divisible_cut, with_older_cut
 from backedge.recovery.stores.run_status import RunStatus
 from backedge.recovery.stores.store_errors import SnapshotCorruptError, StoreError
+from backedge.recovery.stores.task_files import TaskFiles
 
 TICK_MS = 10
 LONG_TURN_MS = 2_000
@@ -625,7 +626,7 @@ class Supervising(RunObserver[CutDescription]):
         self.figures.on_running(self.story.restores[-1]["seconds"] if was_down else None)
         self._keep_status()
 
-    def on_cut(self, manifest: Manifest, files: Mapping[TaskId, Any]) -> None:
+    def on_cut(self, manifest: Manifest, files: Mapping[TaskId, TaskFiles | None]) -> None:
         """Record a complete cut, and strike the planned faults that wait for it."""
         self.story.on_cut(manifest, files)
         self.figures.on_cut(manifest, files, time.monotonic())
