@@ -53,7 +53,8 @@ class FaultProxy:
         self._listener.bind(str(path))
         self._listener.listen(64)
         self._is_over = False
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     @property
     def dsn(self) -> str:
@@ -82,6 +83,7 @@ class FaultProxy:
         # A blocked accept ends by a connection.
         with socket.socket(socket.AF_UNIX) as last:
             last.connect(str(Path(self.folder, ".s.PGSQL.5432")))
+        self._accepting.join(HANG_S)
         self._listener.close()
         shutil.rmtree(self.folder)
 

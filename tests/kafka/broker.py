@@ -173,7 +173,8 @@ class Broker:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._host, self._port = self._listener.getsockname()
         self.servers = f"{self._host}:{self._port}"
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listening = threading.Thread(target=self._listen, daemon=True)
+        self._listening.start()
 
     # -- what a test does --------------------------------------------------------------------------------------------
 
@@ -212,6 +213,7 @@ class Broker:
         self._is_over = True
         # A blocked accept ends by a connection.
         socket.create_connection((self._host, self._port)).close()
+        self._listening.join(HANG_S)
         self._listener.close()
 
     # -- connections -------------------------------------------------------------------------------------------------
