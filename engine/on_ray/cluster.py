@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from threading import current_thread, main_thread
 from types import ModuleType
@@ -434,8 +435,13 @@ def start_actor(
     )
     if is_detached:
         options["lifetime"] = "detached"
-    remote = ray.remote(kind) if groups is None else ray.remote(concurrency_groups=dict(groups))(kind)
-    return remote.options(**options).remote(*arguments)
+    return _remote_class(kind, frozenset((groups or {}).items())).options(**options).remote(*arguments)
+
+
+@cache
+def _remote_class(kind: type, groups: frozenset[tuple[str, int]]) -> Any:
+    """What Ray makes of a class. Only once, because Ray never lets go of one."""
+    return ray.remote(concurrency_groups=dict(groups))(kind) if groups else ray.remote(kind)
 
 
 def in_group(method: Any, group: str) -> Any:
