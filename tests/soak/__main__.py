@@ -142,6 +142,7 @@ def _soak(progress: Progress, seed: int, stack: ExitStack) -> None:
         lane.thread.start()
     faults.begin(schedule(seed, progress.seconds))
     _watch(progress, Watch(progress, lanes[STEADY]))
+    progress.fail_if_stalled()
     _end(progress, lanes, faults)
 
 

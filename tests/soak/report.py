@@ -9,6 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from threading import Event, Lock
 
@@ -45,6 +46,9 @@ A chain has 64 to 128 entries. Processes, and what Ray's hold open for them, swi
 alive. The GCS of Ray remembers every actor that has died, up to 100,000.
 """
 
+STALL_S = 120.0
+"""A fault begins every four seconds, and lasts for twelve at most unless it waits for a client."""
+
 NOT_JUDGED = "Spark"
 """The memory of a Java grows to its limit before it is collected."""
 
@@ -59,7 +63,7 @@ class Progress:
     - over: no fault happens any more, and lives end. interrupted: it is to end now.
     - failures: what makes the verdict red, as it is noted.
     - events: what explains a figure: the second, and a fault or a run that was resumed.
-    - happened, missed: fault -> how often, and how often it found nobody.
+    - happened, missed: fault -> how often, and how often it found nobody. happened_s: when any of them happened.
     - points: figure -> its values over time.
     """
 
@@ -69,6 +73,7 @@ class Progress:
         self.over, self.interrupted = Event(), Event()
         self.failures: list[str] = []
         self.events: list[tuple[float, str]] = []
+        self.happened_s: list[float] = []
         self.happened, self.missed, self.counted = Counter[str](), Counter[str](), Counter[str]()
         self.points: dict[str, list[Point]] = defaultdict(list)
         self.began_s = time.monotonic()
@@ -98,7 +103,15 @@ class Progress:
         """A fault has happened, or has found nobody."""
         with self._lock:
             (self.happened if has_happened else self.missed)[fault] += 1
+            self.happened_s += [self.now_s] * has_happened
         self.events.append((self.now_s, f"{fault}: {target}{'' if has_happened else f', found nobody {why}'}"))
+
+    def fail_if_stalled(self) -> None:
+        """No fault happens for a long time only if what makes them happen is stuck."""
+        times = sorted([0.0, *self.happened_s, self.seconds])
+        for begin_s, end_s in pairwise(times):
+            if end_s - begin_s > STALL_S:
+                self.fail("the soak itself", f"no fault happened between {begin_s:.0f} and {end_s:.0f} s")
 
     def measure(self, figure: str, value: float) -> None:
         self.points[figure].append((self.now_s, round(value, 3)))

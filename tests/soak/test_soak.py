@@ -88,6 +88,16 @@ def test_a_fault_that_never_happens_turns_the_verdict_red(tmp_path: Path):
     assert Report.of(progress, 7).failures == ["never happened: disk full"]
 
 
+def test_faults_that_stop_happening_turn_the_verdict_red(tmp_path: Path):
+    progress = Progress(600.0, tmp_path, tmp_path)
+    progress.happened_s = [float(second) for second in range(12, 600, 4)]
+    progress.fail_if_stalled()
+    assert progress.failures == []
+    del progress.happened_s[70:]
+    progress.fail_if_stalled()
+    assert "no fault happened between 288 and 600 s" in progress.failures[0]
+
+
 def test_a_job_in_which_something_is_wrong_is_kept_from_whatever_store(tmp_path: Path):
     job, kept = tmp_path / "job", tmp_path / "kept"
     (job / "chain").mkdir(parents=True)
