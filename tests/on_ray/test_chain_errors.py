@@ -200,7 +200,7 @@ def test_a_condition_that_raises_fails_the_run_and_is_named(monkeypatch: pytest.
     error = run.run.story.error
     assert isinstance(error, UserFunctionError)
     assert f"stop_when of flow 'supervised' raised SystemExit: 3 at cut {epoch}" in str(error)
-    assert ", in fails" in str(error) and "engine/" not in str(error)
+    assert ", in fails" in str(error) and "/engine/on_ray/" not in str(error)
 
 
 def test_a_failure_after_a_takeover_is_reported_as_the_takeover_alone(run: Supervised, store: Failing):
