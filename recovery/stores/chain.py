@@ -172,7 +172,9 @@ class Chain:
         document: Document = {**past_document(shorter), "job_id": self._job_id}
         data = sealed(document, self._key, PAST_SHAPE)
         if not create_exclusively(self._store, path_of(past_file(shorter.ordinal)), data):
-            return  # another process has shortened it
+            # Another process has shortened it, or this one has, and never heard that. The next time begins from there.
+            self.links_by_name()
+            return
         with self._lock:
             rest = [link for link in self._known.links if link.number > shorter.number]
             self._note(_Known(shorter, rest))
