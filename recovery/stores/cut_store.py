@@ -67,8 +67,8 @@ class CutStore(CutRemover):
         store = whole.below(check_name(job, "job"))
         store.prepare(is_signed=key is not None)
         super().__init__(store, job, identity_of(store, job, key), key)
-        # Numbers of the chain under which an entry of ours may or may not exist.
-        self._unknown: set[int] = set()
+        # Numbers of the chain under which an entry of ours may or may not exist, with the manifest that it names.
+        self._unknown: dict[int, ManifestFile | None] = {}
         # Pipeline -> kept cut -> what its manifest names of keyed state: a later cut may name it again.
         self._layers: dict[str | None, dict[Epoch, Layers]] = {}
         # Task -> the files of its latest compaction.
@@ -123,14 +123,14 @@ class CutStore(CutRemover):
                 self._named[entry.epoch] = frozenset(shared_files(constants, files))
             is_ours = self._chain.create(number, entry, parent, manifest)
         except OutcomeUnknownError:
-            self._unknown.add(number)
+            self._unknown[number] = manifest
             raise
         except OSError as error:
             if number in self._unknown:
                 raise OutcomeUnknownError(error.errno, f"whether entry {number} exists is unknown ({error})") from error
             self._remove_manifest(number, entry)
             raise
-        self._unknown.discard(number)
+        self._unknown.pop(number, None)
         if is_ours and isinstance(entry, Manifest):
             # Not before: if this cut is given up, the next one builds on those that it would have dropped.
             self._keep_layers(entry, files)
@@ -177,10 +177,13 @@ class CutStore(CutRemover):
         document["parent"] = {"number": number - 1, "sha256": parent}
         data = sealed(document, self._key, MANIFEST_SHAPE)
         name = path_of(manifest_file(entry.attempt, entry.epoch, number))
+        manifest = ManifestFile(name, len(data), sha256(data))
+        if self._unknown.get(number) == manifest:
+            return manifest  # It is durable, and would not be while it is replaced; an entry may name it.
         unsettled = self._unsettled(written)
         self._store.write({name: data})
         self._store.make_durable([*unsettled, name])
-        return ManifestFile(name, len(data), sha256(data))
+        return manifest
 
     def _unsettled(self, written: Iterable[TaskFiles]) -> list[str]:
         return [self._checked(file.name) for of_task in written if not of_task.is_settled for file in of_task.files]
