@@ -43,6 +43,8 @@ class CutRemover(CutReader):
         super().__init__(store, job, job_id, key)
         # The constants and versions of cuts that this process has written or looked at, by epoch.
         self._named: dict[Epoch, frozenset[StoredFile]] = {}
+        # Those of dropped cuts that are not removed yet.
+        self._left: set[StoredFile] = set()
         # Whether tasks of this run keep their inputs, and whether inputs of earlier runs may be there.
         self.keeps_inputs = True
         self._may_have_inputs = True
@@ -60,13 +62,13 @@ class CutRemover(CutReader):
         entry = link.entry
         if not isinstance(entry, Manifest):
             return
-        shared = self._shared_of(entry)
+        self._left |= self._shared_of(entry) or frozenset()
         self._store.remove([link.manifest_name])
         self._drop_files(entry)
         self._drop_last_states(entry)
         with suppress(OSError):  # a full disk, perhaps; the next drop does it
             self._drop_inputs(entry.pipeline)
-            self._drop_shared(entry, shared)
+            self._drop_shared(entry)
             self.answers.remove(self._oldest_restore())
             self._chain.shorten(lambda: {cut.epoch for cut in self._there(self._kept())})
 
@@ -111,11 +113,12 @@ class CutRemover(CutReader):
                 return None
         return self._named[entry.epoch]
 
-    def _drop_shared(self, entry: Manifest, dropped: frozenset[StoredFile] | None) -> None:
-        """Remove the constants and versions of a dropped cut that no other cut names, if all others can be read."""
+    def _drop_shared(self, entry: Manifest) -> None:
+        """Remove the constants and versions of dropped cuts that no other cut names, if all others can be read."""
         self._named.pop(entry.epoch, None)
         last = max((cut.epoch for cut in self._manifests() if cut.pipeline == entry.pipeline), default=entry.epoch)
-        if not dropped or dropped <= self._named.get(last, frozenset()):
+        self._left -= self._named.get(last, frozenset())
+        if not self._left:
             return
         # Other pipelines may name them, too.
         self._chain.links_by_name()
@@ -123,7 +126,8 @@ class CutRemover(CutReader):
         others = [self._shared_of(cut) for cut in kept]
         self._named = {cut.epoch: self._named[cut.epoch] for cut in kept if cut.epoch in self._named}
         if None not in others:
-            self.constants.remove(dropped.difference(*(other for other in others if other is not None)))
+            self.constants.remove(self._left.difference(*(other for other in others if other is not None)))
+            self._left.clear()
 
     def _manifests(self) -> list[Manifest]:
         """The complete cuts that are known of the chain."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import errno
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -13,6 +16,7 @@ from backedge.recovery.cut.cut import OperatorState, TaskSnapshot, Version
 from backedge.recovery.spark.audit.file_verification import check_file
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.digests import digest_of_task_file
+from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.names import path_of, version_file
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
 from backedge.recovery.stores.task_files import TaskFiles
@@ -89,6 +93,32 @@ def test_what_an_attempt_has_written_and_no_cut_names_is_removed_by_a_later_one(
     written(store, 2, version(3, attempt=2), attempt=2)
     sweep(store, 2)
     assert there(tmp_path) == [1, 3]
+
+
+class FailsOnce(FolderStore):
+    """Cannot remove files below a folder when it is asked for the first time."""
+
+    folder = ""
+
+    def remove(self, names: Collection[str]) -> None:
+        if self.folder and any(name.startswith(self.folder) for name in names):
+            self.folder = ""
+            raise OSError(errno.EIO, "the store is away")
+        super().remove(names)
+
+
+@pytest.mark.parametrize("folder", ["epoch=1/", "constants/"])
+def test_what_could_not_be_removed_with_its_cut_is_removed_with_a_later_one(tmp_path: Path, folder: str):
+    store: Any = CutStore(FailsOnce(str(tmp_path)), "job")
+    begin(store)
+    cut(store, 1, version(1), version(2), keeps=(1,))
+    cut(store, 2, in_file(version(2)), version(3), keeps=(2,))
+    store._store.folder = folder
+    with suppress(OSError):
+        store.drop(Epoch(1))
+    cut(store, 3, in_file(version(3)), keeps=(3,))
+    store.drop(Epoch(2))
+    assert there(tmp_path) == [3]
 
 
 def test_damage_is_found_before_anything_is_decoded_and_by_the_audit(store: CutStore, tmp_path: Path):
