@@ -120,7 +120,6 @@ class CutStore(CutRemover):
                 files = self._with_layers(entry, files)
                 document = manifest_document(entry, files, deployment, constants, dropped)
                 manifest = self._write_manifest(number, entry, parent, document, files.values())
-                self._named[entry.epoch] = frozenset(shared_files(constants, files))
             is_ours = self._chain.create(number, entry, parent, manifest)
         except OutcomeUnknownError:
             self._unknown[number] = manifest
@@ -132,8 +131,10 @@ class CutStore(CutRemover):
             raise
         self._unknown.pop(number, None)
         if is_ours and isinstance(entry, Manifest):
-            # Not before: if this cut is given up, the next one builds on those that it would have dropped.
+            # Not before: if this cut is given up, the next one builds on those that it would have dropped, and another
+            # cut may get its number.
             self._keep_layers(entry, files)
+            self._named[entry.epoch] = frozenset(shared_files(constants, files))
         # If the entry is in the shortened part of the chain, later entries build on it, and the cut may still be kept.
         if not is_ours and not self._chain.is_past(number):
             self._remove_manifest(number, entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -119,6 +120,31 @@ def test_what_could_not_be_removed_with_its_cut_is_removed_with_a_later_one(tmp_
     cut(store, 3, in_file(version(3)), keeps=(3,))
     store.drop(Epoch(2))
     assert there(tmp_path) == [3]
+
+
+def test_a_late_removal_knows_nothing_of_a_cut_that_was_never_complete(tmp_path: Path):
+    """A supervisor fails to record a cut and falls asleep; its successor takes one of the same number."""
+    full = [False]
+
+    def write(descriptor: int, data: memoryview) -> int:
+        if full[0] and b'"kind":"manifest"' in bytes(data):
+            raise OSError(errno.ENOSPC, "no space left")
+        return os.write(descriptor, data)
+
+    store = CutStore(FolderStore(str(tmp_path), write), "job")
+    begin(store)
+    cut(store, 1, version(1), version(2), keeps=(1,))
+    cut(store, 2, in_file(version(2)), version(3), keeps=(2,))
+    full[0] = True
+    with pytest.raises(OSError, match="no space left"):
+        cut(store, 3, in_file(version(3)), version(4), keeps=(3,))
+    successor = CutStore(str(tmp_path), "job")
+    begin(successor, 2, restored=2)
+    cut(successor, 3, in_file(version(2)), in_file(version(3)), keeps=(2, 3), attempt=2)
+    cut(successor, 4, in_file(version(3)), keeps=(3, 4), attempt=2)
+    successor.drop(Epoch(2))
+    store.drop(Epoch(1))
+    successor.verify(Epoch(3))
 
 
 def test_damage_is_found_before_anything_is_decoded_and_by_the_audit(store: CutStore, tmp_path: Path):
