@@ -22,6 +22,7 @@ from backedge.recovery.stores.names import (
     attempt_of_version,
     epoch_folder,
     first_part,
+    is_unfinished,
     number_in,
     path_of,
     run_of_constant,
@@ -185,12 +186,15 @@ class CutRemover(CutReader):
     def _sweep_shared(self, sweep: Sweep) -> None:
         """Remove constants of dead runs and versions of dead attempts that no cut names, if all cuts can be read.
 
-        A run is dead for good if the run of this attempt has claimed the job after it.
+        A run is dead for good if the run of this attempt has claimed the job after it. What a process has left that
+        died while it wrote one goes, too: one that is still writing finds it gone, and writes it again.
         """
         runs = [run_of(link.entry.claimant) for link in self._chain.known() if link.entry.attempt <= sweep.attempt]
         dead = set(runs[: runs.index(runs[-1])]) - {""} if runs else set[str]()
 
         def is_dead(name: str) -> bool:
+            if is_unfinished(name):
+                return True
             attempt = attempt_of_version(name)
             return run_of_constant(name) in dead if attempt is None else sweep.removes_last_states(attempt)
 

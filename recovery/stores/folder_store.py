@@ -29,7 +29,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from backedge.recovery.stores.names import Parts, parts_of, path_of
+from backedge.recovery.stores.names import TEMPORARY, Parts, parts_of, path_of
 from backedge.recovery.stores.store_errors import OutcomeUnknownError, StoreError
 from backedge.recovery.stores.store_protocol import FileFacts, Store
 
@@ -43,7 +43,6 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # Another task may remove the empty folder of an aborted epoch just before we write into it.
 _WRITE_TRIES_MAX = 20
 _NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST}
-_TEMPORARY = ".part-"
 _WRITTEN_BACK_BYTES = 8 << 20
 _PAST_CACHE_BYTES, _BLOCK = 1 << 20, 4096
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -221,7 +220,7 @@ class FolderStore(Store):
                     os.unlink(name, dir_fd=opened.at(parts[:-1]))
 
     def _write_temporary(self, folder: int, pieces: Iterable[bytes], *, is_to_last: bool = False) -> str:
-        name = f"{_TEMPORARY}{secrets.token_hex(8)}"
+        name = f"{TEMPORARY}{secrets.token_hex(8)}"
         descriptor = os.open(name, _NEW, 0o600, dir_fd=folder)
         try:
             size = begun = 0

@@ -34,6 +34,8 @@ PAST = "past"
 INPUTS = "inputs"
 ANSWERS = "answers"
 CONSTANTS = "constants"
+TEMPORARY = ".part-"
+"""What a name begins with under which a file is written that is not whole yet. It is never read."""
 
 
 def encoded(name: str) -> str:
@@ -84,6 +86,15 @@ def manifest_file(attempt: Attempt, epoch: Epoch, number: int) -> Parts:
     ('epoch=7', 'attempt=2', 'manifest-00000012.json')
     """
     return (*attempt_folder(attempt, epoch), f"manifest-{number:08d}.json")
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file is one that is being written, or that a process has left which died.
+
+    >>> is_unfinished("constants/.part-0123"), is_unfinished("constants/f00d-77aa.constant")
+    (True, False)
+    """
+    return name.rpartition("/")[2].startswith(TEMPORARY)
 
 
 def has_manifest_name(name: str) -> bool:

@@ -96,6 +96,25 @@ def test_what_an_attempt_has_written_and_no_cut_names_is_removed_by_a_later_one(
     assert there(tmp_path) == [1, 3]
 
 
+def test_what_a_process_has_left_that_died_while_it_wrote_one_is_removed_by_a_later_attempt(
+    store: CutStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    cut(store, 1, version(1), keeps=(1,))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", die)
+        patch.setattr(os, "unlink", die)
+        with pytest.raises(KeyboardInterrupt):
+            written(store, 2, version(2))
+    assert len(list((tmp_path / "job" / "constants").iterdir())) == 2
+    begin(store, 2, restored=1)
+    sweep(store, 2)
+    assert there(tmp_path) == [1]
+
+
+def die(*names: str, **folders: int) -> None:
+    raise KeyboardInterrupt
+
+
 class FailsOnce(FolderStore):
     """Cannot remove files below a folder when it is asked for the first time."""
 
