@@ -221,16 +221,28 @@ class Supervising(RunObserver[CutDescription]):
             self.actors.close()
             self._answer_last_requests()
             self.story.stale += self.actors.stale
-        if self.story.state in ("finished", "stopped"):
-            self.story.outputs = self.output.collected()
         driver.clean_up()
         if driver.supervisor.has_claimed and driver.ending is not RunEnding.FENCED:
             self._keep_status()
         self.beside.finish()
         self._tell_watchers()
+        # Last: all else is done, even if it cannot be read.
+        if self.story.state in ("finished", "stopped"):
+            self.story.outputs = self._collected()
         if not driver.is_restorable:
             self._release_output()
         return self.story
+
+    def _collected(self) -> dict[str, list[Any]]:
+        """The records that sinks keep. That the store is away for a moment makes no finished run fail."""
+        retries = self.driver.retries
+        for _ in range(retries.tries_max):
+            try:
+                return self.output.collected()
+            except OSError as error:
+                self.say_once(f"the collected output cannot be read yet: {error}")
+                time.sleep(retries.pause_ms / 1000)
+        return self.output.collected()
 
     def _tell_end_of(self, earlier: RunStatus) -> None:
         """The run has ended under a former supervisor."""
