@@ -248,6 +248,18 @@ class RunDriver:
                 self.requests.on_failed(reason)
             self.ports.observer.on_end(ending, reason)
 
+    def ends_as_lost(self) -> bool:
+        """Whether another run has taken over the job. Then the run ends with that: the other one may have removed what
+        this one misses.
+        """
+        try:
+            fenced = self.supervisor.fenced_by(self._chain())
+        except (OSError, StoreError):
+            return False
+        for order in fenced:
+            self._carry_out(order)
+        return bool(fenced)
+
     def clean_up(self) -> None:
         """The run is over and none of its tasks runs any more: remove what is no longer needed."""
         if self.ending in (RunEnding.FINISHED, RunEnding.STOPPED) or not self.is_restorable:

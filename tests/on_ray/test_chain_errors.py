@@ -16,6 +16,7 @@ from backedge.engine.on_ray.run_options import RunOptions
 from backedge.engine.on_ray.supervisor import supervising
 from backedge.engine.on_ray.transport.control_messages import Outcome, TaskOptions
 from backedge.engine.run.driver import StoreRetries
+from backedge.engine.run.ports import RunEnding
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.chain_view import run_of
@@ -23,7 +24,7 @@ from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import Abort, AttemptStart, Complete, Entry, Manifest, Numbered
 from backedge.recovery.protocol.protocol_errors import FencedError
 from backedge.recovery.protocol.supervisor import Beginning
-from backedge.recovery.stores.store_errors import OutcomeUnknownError, StoreError
+from backedge.recovery.stores.store_errors import OutcomeUnknownError, SnapshotCorruptError, StoreError
 from tests.on_ray.supervised import Supervised
 
 PAUSE_MS, TRIES_MAX = StoreRetries().pause_ms, StoreRetries().tries_max
@@ -228,6 +229,20 @@ def test_a_failure_is_reported_though_the_chain_cannot_be_read(run: Supervised, 
     assert "attempt 1 failed: the process of actor actor died" in run.lines
     assert "the chain of the job could not be read" in run.lines
     assert run.run.story.error is None
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_file_that_is_missing_because_another_run_has_the_job_is_told_as_that(
+    run: Supervised, store: Failing, is_lost: bool
+):
+    """The supervisor has slept; the other run has dropped the cut that is being restored."""
+    if is_lost:
+        store.create(2, AttemptStart(Attempt(2), None, "another.supervisor"), {}, run.run.driver.deployment)
+    missing = SnapshotCorruptError("state.parquet is missing")
+    run.actors.overs.append(("actor", run.supervisor.attempt, Outcome("broken", str(missing), error=missing)))
+    run.turn()
+    assert run.run.driver.ending is (RunEnding.FENCED if is_lost else RunEnding.FAILED)
+    assert isinstance(run.run.story.error, FencedError if is_lost else SnapshotCorruptError)
 
 
 def test_an_actor_that_leaves_an_attempt_without_an_order_fails_it(run: Supervised):

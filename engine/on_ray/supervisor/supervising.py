@@ -488,6 +488,8 @@ class Supervising(RunObserver[CutDescription]):
 
     def _fail(self, error: Exception) -> None:
         """End the run as failed, with this error as its cause."""
+        if isinstance(error, StoreError) and self.driver.ends_as_lost():
+            return
         restored = self.driver.restored_from
         if isinstance(error, SnapshotCorruptError) and restored is not None:
             error = with_older_cut(error, restored, self.driver.supervisor.chain.cuts, self.store.manifest)
