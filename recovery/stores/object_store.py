@@ -8,7 +8,7 @@
   repeated, with pauses that double and are drawn at random.
 - `copy` is conditional, too: by a multipart upload of S3, whose end is conditional, and by a header elsewhere.
 - A file is read in pieces of one version: if another one is written meanwhile, the read begins again.
-- Nothing depends on a list, and a removal that fails leaves an object that nothing names.
+- No cut depends on a list, and a removal that fails leaves an object that nothing names.
 
 `object_client.py` has credentials, timeouts and errors.
 """

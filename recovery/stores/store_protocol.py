@@ -10,8 +10,9 @@ A store must give four guarantees. `backedge.testing.check_store` checks them, a
 What a store does not have to give:
 
 - A reply may be lost. Reading back tells whether `create` has succeeded (`store_calls.create_exclusively`).
-- `list` may miss files, or name some that are gone. The chain and the cuts are read by name; only clean-up, and
-  reading back the result of a `Collect`, depend on listing.
+- `list` may miss files, or name some that are gone. The chain and the cuts are read by name; only clean-up, reading
+  back the result of a `Collect`, and finding kept answers depend on listing. A call whose answer is not listed is made
+  again.
 - Files are written whole. Nothing is appended, renamed or locked.
 """
 
