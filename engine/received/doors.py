@@ -20,7 +20,7 @@ from typing import Any, Protocol, cast
 from aiohttp import web
 from msgspec import DecodeError, Struct, json
 
-from backedge.engine.received.received_log import FullError, NotKeptError, ReceivedLog
+from backedge.engine.received.received_log import FullError, NotKeptError, ReceivedLog, TooLargeError
 from backedge.engine.received.segments import decoded, encoded
 
 RETRY_AFTER_S = 1
@@ -103,6 +103,8 @@ class HttpDoor:
                 await self._log.keep(lines)
         except MalformedError as error:
             return _error(400, error)
+        except TooLargeError as error:
+            return _error(413, error)
         except FullError as error:
             return _error(429, error, {"Retry-After": str(RETRY_AFTER_S)})
         except NotKeptError as error:
@@ -158,7 +160,7 @@ class LinesDoor:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._take(reader, writer)
-        except (MalformedError, NotKeptError) as error:
+        except (MalformedError, NotKeptError, TooLargeError) as error:
             with suppress(ConnectionError):
                 writer.write(f"error: {error}\n".encode())
                 await writer.drain()
@@ -175,10 +177,10 @@ class LinesDoor:
             whole, end, rest = (rest + data).rpartition(b"\n")
             if len(rest) > spec.body_bytes_max:
                 raise MalformedError(f"a line has more than {spec.body_bytes_max:,} bytes: send shorter ones")
-            lines = records_in(whole + end, may_be_list=False)
-            if lines:
-                await self._log.keep_in_time(lines)
-                count += lines.count(b"\n")
+            if whole or end:
+                await self._log.keep_in_time(records_in(whole + end, may_be_list=False))
+                # An empty line is one as well: the sender counts those that it has sent.
+                count += whole.count(b"\n") + 1
                 writer.write(f"{count}\n".encode())
                 await writer.drain()
 

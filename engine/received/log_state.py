@@ -9,14 +9,17 @@ The log is a sequence of segments, numbered without a gap. A segment is a group 
 3. Where it is unknown whether a segment was created, the same one is created again until that is known. One that was
    certainly not created is given up: its requests are refused, and may be sent again.
 4. If the number of a segment is taken, another process writes to the log. Nothing is acknowledged any more.
-5. A reader joins before it reads, and begins at the first segment. It has joined when a durable header names it.
+5. A reader joins before it reads, and begins at the first segment. It has joined when a durable header names it. One
+   that joins again, as a new run of its flow, begins at what the last header says that it needs, and needs that again:
+   what its former cuts have freed since may still be there, and would go while the new run reads it.
 6. A reader needs what lies behind its position in the oldest cut that it may restore. Segments that no reader needs are
    removed once a durable header says so: a restart would otherwise look for them. Where no flow has joined, nothing is.
 7. A request for which there is no room is refused: nothing that was acknowledged makes room for it.
 8. A reader that finds a segment of another log stops: somebody has removed the one that it read, and what is in the new
    one before its position would never be read.
 9. What readers no longer need is written with the next request. A segment of its own is written for it only if the log
-   is half full: otherwise each cut would cause a segment, and reading that another position in the next cut.
+   is half full, or a request has found no room: otherwise each cut would cause a segment, and reading that another
+   position in the next cut.
 """
 
 from __future__ import annotations
@@ -70,7 +73,7 @@ class LogState(Generic[R]):
     - needs: the first segment that each reader needs, newer than in the header, and of readers that are joining.
     - waiting: requests for the next segment. waiting_bytes: what they take up.
     - writing: the segment that is being written. is_lost: another process writes to the log.
-    - is_due: a segment is to be written even if no request waits.
+    - is_due: a segment is to be written even if no request waits. is_short: a request has found no room.
     """
 
     def __init__(self, bytes_max: int, last: Header | None = None) -> None:
@@ -82,6 +85,7 @@ class LogState(Generic[R]):
         self.waiting_bytes = 0
         self.writing: Group[R] | None = None
         self.is_due = False
+        self.is_short = False
         self.is_lost = False
 
     @property
@@ -92,16 +96,20 @@ class LogState(Generic[R]):
     def offer(self, request: R, size: int) -> bool:
         """Take a request of this many bytes, to be acknowledged later. False if the log is full, or lost."""
         if self.is_lost or self._bytes_to_come() + size + SEGMENT_BYTES > self.bytes_max:
+            self.is_short = True
+            self._free()
             return False
         self.waiting.append(request)
         self.waiting_bytes += size
         return True
 
     def join(self, reader: str, request: R) -> bool:
-        """Whether a reader has joined. If not, it has when this request is acknowledged."""
-        if reader in self.header.readers:
+        """Whether a reader has joined, to begin at what it needs. If not, it has when this request is acknowledged."""
+        # What the segment that is being written frees goes when that is durable.
+        latest = self._latest
+        self.needs[reader] = max(latest.first, latest.readers.get(reader, 0))
+        if reader in self.header.readers and reader in latest.readers:
             return True
-        self.needs.setdefault(reader, self.header.first)
         self.waiting.append(request)
         return False
 
@@ -109,8 +117,7 @@ class LogState(Generic[R]):
         """Note that a reader needs nothing before a segment. A late note changes nothing, nor one of a stranger."""
         if segment > self.needs.get(reader, segment):
             self.needs[reader] = min(segment, self.next)
-        if self._bytes_to_come() > self.bytes_max // 2 and self._first() > self.header.first:
-            self.is_due = True
+        self._free()
 
     def forget(self, reader: str) -> None:
         """Let a reader go that reads no more."""
@@ -126,6 +133,7 @@ class LogState(Generic[R]):
         header = Header(self.next, first, left + size, dict(self.needs), self.header.log)
         self.writing = Group(header, self.waiting, size)
         self.waiting, self.waiting_bytes, self.is_due = [], 0, False
+        self.is_short = self.is_short and first == self.header.first
         return self.writing
 
     def on_durable(self) -> Durable[R]:
@@ -153,6 +161,17 @@ class LogState(Generic[R]):
             raise RuntimeError("no segment is being written: call next_group() first")
         group, self.writing = self.writing, None
         return group
+
+    @property
+    def _latest(self) -> Header:
+        """The header of the segment that is being written, or of the last one."""
+        return self.header if self.writing is None else self.writing.header
+
+    def _free(self) -> None:
+        """Have a segment written if one would free what the log needs."""
+        needs_room = self.is_short or self._bytes_to_come() > self.bytes_max // 2
+        if needs_room and self._first() > self._latest.first:
+            self.is_due = True
 
     def _bytes_to_come(self) -> int:
         """What the log takes up when all that it has taken is written."""

@@ -10,9 +10,10 @@ import asyncio
 import secrets
 import time
 from asyncio import Future
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from backedge.engine.received.log_state import Durable, Group, Header, LogState
+from backedge.engine.received.log_state import SEGMENT_BYTES, Durable, Group, Header, LogState
 from backedge.engine.received.segments import (
     create_segment,
     last_header,
@@ -30,6 +31,10 @@ AGAIN_S = 0.2
 
 class FullError(Exception):
     """The log has no room for a request: send it again later."""
+
+
+class TooLargeError(Exception):
+    """A request for which even an empty log has no room."""
 
 
 class NotKeptError(Exception):
@@ -69,15 +74,27 @@ class ReceivedLog:
         return last
 
     async def keep(self, lines: bytes) -> None:
-        """Return when these lines are durable. Raises `FullError`, or `NotKeptError`."""
+        """Return when these lines are durable. Raises `FullError`, `TooLargeError` or `NotKeptError`."""
+        # A segment that frees the others may be there as well.
+        room = self.bytes_max - 2 * SEGMENT_BYTES
+        if len(lines) > room:
+            raise TooLargeError(
+                f"{len(lines):,} bytes are to be kept at once, and the log in {self._store.location} has room for "
+                f"{room:,}: send less at a time, or give it a larger bytes_max"
+            )
         request = self._request(lines)
         if not self.state.offer(request, len(lines)):
+            self._wake.set()  # something may be free by now
             raise self._refusal()
         self._wake.set()
         await request.kept
 
     async def keep_in_time(self, lines: bytes) -> None:
-        """The same; wait as long as the log is full."""
+        """The same; wait as long as the log is full. Many lines are kept some at a time."""
+        for some in divided(lines, self.bytes_max // 2):
+            await self._keep_in_time(some)
+
+    async def _keep_in_time(self, lines: bytes) -> None:
         while True:
             self._freed.clear()
             try:
@@ -90,9 +107,10 @@ class ReceivedLog:
         request = self._request(b"")
         if self.state.is_lost:
             raise self._refusal()
-        if not self.state.join(reader, request):
-            self._wake.set()
-            await request.kept
+        if self.state.join(reader, request):
+            return self.state.needs[reader]
+        self._wake.set()
+        await request.kept
         return self.state.header.readers[reader]
 
     def settle(self, reader: str, segment: int) -> None:
@@ -126,13 +144,14 @@ class ReceivedLog:
                 # Once unknown, an error of a repetition says nothing about the first try.
                 is_unknown |= isinstance(error, OutcomeUnknownError)
                 if not is_unknown:
-                    _refuse(self.state.on_refused(), f"the segment could not be written: {error}")
+                    self._refuse(self.state.on_refused(), f"the segment could not be written: {error}")
                     return
                 await asyncio.sleep(AGAIN_S)
         if is_ours:
             await self._on_durable(self.state.on_durable())
         else:
-            _refuse(self.state.on_taken(), str(self._refusal()))
+            refused = self.state.on_taken()
+            self._refuse(refused, str(self._refusal()))
 
     async def _on_durable(self, durable: Durable[Request]) -> None:
         for request in durable.acknowledged:
@@ -144,6 +163,13 @@ class ReceivedLog:
                 await asyncio.to_thread(remove_segments, self._store, durable.removed)
             except OSError:
                 return  # a restart removes them
+
+    def _refuse(self, requests: list[Request], reason: str) -> None:
+        for request in requests:
+            if not request.kept.done():
+                request.kept.set_exception(NotKeptError(reason))
+        # What they would have taken up is free; or the log is lost, and nothing will ever be.
+        self._freed.set()
 
     def _request(self, lines: bytes) -> Request:
         return Request(lines, asyncio.get_running_loop().create_future())
@@ -157,7 +183,16 @@ class ReceivedLog:
         return FullError(f"the log in {self._store.location} is full, and {who}: send it again later")
 
 
-def _refuse(requests: list[Request], reason: str) -> None:
-    for request in requests:
-        if not request.kept.done():
-            request.kept.set_exception(NotKeptError(reason))
+def divided(lines: bytes, bytes_max: int) -> Iterator[bytes]:
+    """Lines in parts of at most so many bytes; a longer line is a part by itself.
+
+    >>> list(divided(b"1\n2\n345\n6\n", 4))
+    [b'1\n2\n', b'345\n', b'6\n']
+    """
+    start = 0
+    while len(lines) - start > bytes_max:
+        end = lines.rfind(b"\n", start, start + bytes_max) + 1 or lines.find(b"\n", start) + 1
+        yield lines[start:end]
+        start = end
+    if start < len(lines):
+        yield lines[start:]

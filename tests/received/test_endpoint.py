@@ -7,6 +7,7 @@ import pickle
 import shutil
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from backedge.engine.received.doors import DoorSpec, GeneratorDoor, HttpDoor, Li
 from backedge.engine.received.log_state import SEGMENT_BYTES
 from backedge.engine.received.received import SegmentsReader
 from backedge.engine.received.received_actor import Endpoint, EndpointSpec
-from backedge.engine.received.received_log import NotKeptError, ReceivedLog
-from backedge.engine.received.segments import LOG, listed, read_segment, segment_file
+from backedge.engine.received.received_log import NotKeptError, ReceivedLog, TooLargeError
+from backedge.engine.received.segments import LOG, encoded, listed, read_segment, segment_file
 from backedge.graphs.io import OtherInputError
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.store_protocol import Store
@@ -461,6 +462,75 @@ def test_a_sender_of_lines_waits_while_the_log_is_full(tmp_path: Path):
 
     with_lines(store := FolderStore(str(tmp_path / "log")), use, bytes_max=6 * SEGMENT_BYTES)
     assert records_of(store)[-1:] == [8]
+
+
+def test_an_empty_line_counts_as_well(tmp_path: Path):
+    async def use(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, log: ReceivedLog) -> None:
+        writer.write(b"1\n\n2\n\n")
+        await answered(reader, 4)
+
+    with_lines(store := FolderStore(str(tmp_path / "log")), use)
+    assert records_of(store) == [1, 2]
+
+
+def test_what_is_larger_than_the_log_is_kept_as_it_is_read(tmp_path: Path):
+    count = 3 * SEGMENT_BYTES
+
+    async def use(session: aiohttp.ClientSession, door: HttpDoor, log: ReceivedLog) -> None:
+        await log.join("flow")
+        keeping = asyncio.ensure_future(log.keep_in_time(b"7\n" * count))
+        while not keeping.done():
+            records.update({segment: read_segment(store, segment)[1] for segment in listed(store)})
+            log.settle("flow", log.state.next)
+            await asyncio.sleep(0)
+        await keeping
+        records.update({segment: read_segment(store, segment)[1] for segment in listed(store)})
+
+    records: dict[int, bytes] = {}
+    with_door(store := FolderStore(str(tmp_path / "log")), use, bytes_max=6 * SEGMENT_BYTES)
+    assert b"".join(records[segment] for segment in sorted(records)) == b"7\n" * count
+
+
+def test_a_record_that_is_larger_than_the_log_is_refused(tmp_path: Path):
+    async def use(session: aiohttp.ClientSession, door: HttpDoor, log: ReceivedLog) -> None:
+        large = b"1e15," * 190 + b"1e15"
+        status, answer = await post(session, door, b"[[" + large + b"]]")
+        assert (status, "room for" in answer["error"]) == (413, True), "numbers may be longer in the log"
+        with pytest.raises(TooLargeError):
+            await log.keep_in_time(encoded([10**SEGMENT_BYTES]))
+
+    with_door(store := FolderStore(str(tmp_path / "log")), use, bytes_max=2 * SEGMENT_BYTES + 1000)
+    assert listed(store) == []
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_who_waits_for_room_is_told_when_others_were_refused(is_lost: bool, tmp_path: Path):
+    store, may_create, creating = Gated(str(tmp_path / "log")), threading.Event(), threading.Event()
+
+    def refuse(name: str) -> None:
+        creating.set()
+        may_create.wait()
+        store.before = lambda name: None
+        if is_lost:
+            store.write({name: b"that of another process"})
+        else:
+            raise OSError(28, "No space left on device")
+
+    store.before = refuse
+
+    async def use(session: aiohttp.ClientSession, door: HttpDoor, log: ReceivedLog) -> None:
+        refused = asyncio.ensure_future(log.keep(b"1" * SEGMENT_BYTES + b"\n"))
+        await asyncio.to_thread(creating.wait)
+        waiting = asyncio.ensure_future(log.keep_in_time(b"2" * SEGMENT_BYTES + b"\n"))
+        while not log.state.is_short:
+            await asyncio.sleep(0)
+        may_create.set()
+        with pytest.raises(NotKeptError):
+            await refused
+        with pytest.raises(NotKeptError) if is_lost else nullcontext():
+            await waiting
+
+    with_door(store, use, bytes_max=4 * SEGMENT_BYTES)
 
 
 # -- a generator -------------------------------------------------------------------------------------------------------

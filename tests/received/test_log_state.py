@@ -273,6 +273,40 @@ def test_a_log_with_room_writes_nothing_because_of_a_cut():
     assert state.on_durable().removed == range(1, 2)
 
 
+def test_a_request_without_room_frees_what_was_read():
+    """The log is less than half full, so no cut has freed it; and a large request finds no room."""
+    state = LogState[str](10 * SEGMENT_BYTES, Header(9, 5, 4 * SEGMENT_BYTES, {"flow": 5}))
+    state.settle("flow", 10)
+    assert state.next_group() is None
+    assert not state.offer("large", 6 * SEGMENT_BYTES)
+    assert state.next_group(), "or a sender that sends nothing else would wait for ever"
+    assert not state.offer("large", 6 * SEGMENT_BYTES)
+    assert state.on_durable().removed == range(5, 10)
+    assert state.next_group() is None, "one segment frees all"
+    assert state.offer("large", 6 * SEGMENT_BYTES)
+
+
+def test_a_new_run_of_a_flow_keeps_what_it_begins_with():
+    state = LogState[str](BYTES_MAX, Header(9, 4, SEGMENT_BYTES, {"flow": 4}))
+    state.settle("flow", 8)
+    assert state.join("flow", "join")
+    assert state.needs == {"flow": 4}, "the new run is about to read it, and has no cut yet"
+    state.offer("request", 1)
+    state.next_group()
+    assert state.on_durable().removed == range(4, 4)
+
+
+@pytest.mark.parametrize("reader", ["flow", "another"])
+def test_who_joins_while_segments_are_freed_begins_behind_them(reader: str):
+    state = LogState[str](BYTES_MAX, Header(9, 4, SEGMENT_BYTES, {"flow": 4}))
+    state.settle("flow", 8)
+    state.offer("request", 1)
+    state.next_group()
+    state.join(reader, "join")
+    assert state.on_durable().removed == range(4, 8)
+    assert state.needs[reader] == 8
+
+
 def test_a_late_note_and_one_of_a_stranger_change_nothing():
     state = LogState[str](BYTES_MAX, Header(9, 4, SEGMENT_BYTES, {"flow": 7}))
     state.settle("flow", 5)
