@@ -82,6 +82,35 @@ def test_a_record_that_does_not_fit_is_named(record: Any, told: str):
         checked(columns_of(*FIELDS), {"id": 1, "share": 1}, record)
 
 
+SHARE = pa.float32()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "changes"),
+    [
+        (SHARE, [0.5, None, -0.0, float("inf"), 2**24], [0.1, 1e300, 2**24 + 1]),
+        (pa.list_(SHARE), [[0.5, None], [], None], [[0.5, 0.1]]),
+        (pa.struct([("a", SHARE), ("b", pa.list_(SHARE))]), [{"b": [0.5]}, {"a": 0.5, "b": None}], [{"b": [0.1]}]),
+    ],
+)
+def test_a_number_is_not_rounded(kind: Any, fits: list[Any], changes: list[Any]):
+    columns = columns_of(("share", kind))
+    taken = pa.array(fits, kind).to_pylist()
+    assert checked(columns, *({"share": value} for value in fits)) == [{"share": value} for value in taken]
+    for value in changes:
+        with pytest.raises(UnwritableRecordError, match="'share' cannot hold a value as"):
+            checked(columns, {"share": value})
+    assert np.isnan(checked(columns_of(("share", SHARE)), {"share": float("nan")})[0]["share"])
+
+
+def test_a_number_in_a_map_is_not_rounded():
+    columns, wide = columns_of(("shares", pa.map_(pa.string(), SHARE))), pa.map_(pa.string(), pa.float64())
+    batch = pa.record_batch({"shares": pa.array([[("a", 0.1)], [("b", 0.5)], None], wide)})
+    assert len(columns.check(Columns(batch.slice(1)))) == 2
+    with pytest.raises(UnwritableRecordError, match="more digits"):
+        columns.check(Columns(batch))
+
+
 @pytest.mark.parametrize("value", [timedelta(1), [], {"a": None}, 1j])
 def test_a_new_column_that_no_table_has_is_refused(value: Any):
     with pytest.raises(UnwritableRecordError, match="'new' cannot hold"):

@@ -8,7 +8,7 @@ from typing import Any, cast
 from backedge.engine.batches.arrow import arrow
 from backedge.engine.batches.columns import Columns, Records, is_tensor
 from backedge.engine.io.files.input_columns import Schema
-from backedge.engine.io.files.parquet_part import NO_COLUMN, are_akin, check_alike, tensor_lists
+from backedge.engine.io.files.parquet_part import NO_COLUMN, are_akin, are_same, check_alike, tensor_lists
 from backedge.engine.io.files.parts import column_names, unwritable
 from backedge.graphs.task_errors import describe
 
@@ -124,7 +124,28 @@ def fitted(array: Any, kind: Any) -> Any:
         return array
     if not _means_the_same(kind, array.type):
         raise TypeError(f"{array.type} is not {kind}")
-    return array.cast(kind)
+    taken = array.cast(kind)
+    if _is_rounded(array, taken):
+        raise ValueError(f"a number has more digits than {kind} holds")
+    return taken
+
+
+def _is_rounded(array: Any, taken: Any) -> bool:
+    """Whether a number has become another one: Arrow verifies all casts but those between types of fractions."""
+    types, given, kind = arrow().types, array.type, taken.type
+    if types.is_map(kind):
+        return any(_is_rounded(*(_of_maps(each, part) for each in (array, taken))) for part in ("keys", "items"))
+    if _is_list(kind):
+        return _is_rounded(array.flatten(), taken.flatten())
+    if types.is_struct(kind):
+        return any(_is_rounded(*(each.field(field.name) for each in (array, taken))) for field in given)
+    is_narrower = types.is_floating(kind) and types.is_floating(given) and kind.bit_width < given.bit_width
+    return is_narrower and not are_same(taken.cast(given), array)
+
+
+def _of_maps(maps: Any, part: str) -> Any:
+    """The keys or the items of these maps alone: an array of maps may be a part of another one."""
+    return arrow().ListArray.from_arrays(maps.offsets, getattr(maps, part)).flatten()
 
 
 def widest(kind: Any) -> Any:
