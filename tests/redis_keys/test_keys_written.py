@@ -115,6 +115,12 @@ def test_many_records_of_several_arguments_are_written_by_few_commands(server: R
         ("stream", {1: "x"}, "no text"),
         ("stream", {}, "0 fields"),
         ("stream", 5, "int"),
+        ("list", "bad \ud83d", "surrogates"),
+        ("hash", {"n": "bad \ud83d"}, "surrogates"),
+        ("stream", {"n": "bad \ud83d"}, "surrogates"),
+        ("stream", {"bad \ud83d": 1}, "surrogates"),
+        ("stream", {"n": 10**5000}, "digits"),
+        ("list", {"n": {1: "x", "1": "y"}}, "the same text"),
     ],
 )
 def test_a_record_that_does_not_fit_is_refused_before_the_cut(

@@ -114,7 +114,7 @@ class JsonPart:
         try:
             encode = self._encode
             lines = [encode(record) for record in records]
-            _check_names(records)
+            check_names(records)
         except (TypeError, ValueError, RecursionError) as error:
             fix = "map it to text, finite numbers, booleans, None, lists and dicts of these"
             raise unwritable(self._sink, "JSON", _culprit(records, self._try), describe(error), fix) from error
@@ -125,7 +125,7 @@ class JsonPart:
 
     def _try(self, record: Any) -> None:
         self._encode(record)
-        _check_names([record])
+        check_names([record])
 
 
 class CsvPart:
@@ -308,7 +308,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{show(value)} of type {type(value).__name__} cannot be written as JSON")
 
 
-def _check_names(values: list[Any]) -> None:
+def check_names(values: list[Any]) -> None:
     """Raise if two keys of a dict in these values become the same text: a reader would find one of them."""
     while True:
         kinds = set(map(type, values))

@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from backedge.engine.batches.columns import Records, as_records
 from backedge.engine.io.files.file_errors import UnwritableRecordError
+from backedge.engine.io.files.parts import check_names
 from backedge.engine.io.marked_output import Check, MarkedSink, one_line, superseded
 from backedge.engine.io.packages import package
 from backedge.engine.io.streams.redis_errors import EntriesGoneError, RedisKeyError, RedisLostError
@@ -182,7 +183,9 @@ class _KeyStore:
     def enter(self, place: SinkPlace) -> Check:
         with _told(self.title):
             self._client.eval(_ENTER, 1, _markers(place), place.attempt)
-        return lambda records: [self._arguments(place, record) for record in as_records(records)]
+        # As they are sent: what cannot be is found before the cut.
+        encode = self._client.get_encoder().encode
+        return lambda records: [self._arguments(place, record, encode) for record in as_records(records)]
 
     def commit(self, place: SinkPlace, written: Mapping[str, Records]) -> None:
         sink, arguments = self._sink, list[Any]()
@@ -216,9 +219,9 @@ class _KeyStore:
     def close(self) -> None:
         self._client.close()
 
-    def _arguments(self, place: SinkPlace, record: Any) -> Sequence[Any]:
+    def _arguments(self, place: SinkPlace, record: Any, encode: Callable[[Any], bytes]) -> Sequence[bytes]:
         try:
-            return self._sink.arguments(record)
+            return [encode(argument) for argument in self._sink.arguments(record)]
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
             raise UnwritableRecordError(
                 f"sink {place.operator!r} cannot write a record to {self.title} ({describe(error)}): map it to "
@@ -422,7 +425,11 @@ def _ordered(id: str) -> tuple[int, int]:
 
 
 def _value(record: Any) -> bytes | str:
-    return record if isinstance(record, bytes | str) else _encode(record)
+    if isinstance(record, bytes | str):
+        return record
+    text = _encode(record)
+    check_names([record])
+    return text
 
 
 _encode: Callable[[Any], str] = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
