@@ -19,6 +19,7 @@ from backedge import (
     UncommittedOutputError,
     UnwritableRecordError,
 )
+from backedge.engine.io.streams.kafka_writer import FRAME_BYTES
 from tests.databases.sinks_by_hand import place_in, transaction
 from tests.every import every
 from tests.faults.evidence import Evidence
@@ -250,7 +251,7 @@ def test_the_statement_of_the_error_gives_up_the_records_of_a_transaction(struck
         ({"value": 5}, "its value is of type int"),
         ({"value": "x", "key": ("a", 1)}, "its key is of type tuple"),
         ({"value": "bad \ud83d"}, "its value cannot be encoded"),
-        ({"value": "x" * 999_999, "key": "ab"}, "more than 1,000,000 bytes"),
+        ({"value": "x" * 999_963, "key": "ab"}, "more than 999,964 bytes"),
     ],
 )
 def test_a_record_that_does_not_fit_is_refused_before_the_cut(struck: Opened, record: Any, told: str):
@@ -258,6 +259,16 @@ def test_a_record_that_does_not_fit_is_refused_before_the_cut(struck: Opened, re
     with pytest.raises(UnwritableRecordError, match=told):
         writer.write([{"value": "fine"}, record])
     assert not writer.prepare(transaction(1)), "a batch is taken whole or not at all"
+
+
+@pytest.mark.parametrize("limit", [5_000, 1_000_000])
+def test_the_largest_record_that_is_taken_can_be_committed(struck: Opened, limit: int):
+    struck.sink = replace(struck.sink, config={"message.max.bytes": limit})
+    writer, value = struck.writer(), "x" * (limit - FRAME_BYTES - 1)
+    with pytest.raises(UnwritableRecordError):
+        writer.write([{"value": value, "key": "ab"}])
+    publish(writer, [{"value": value, "key": "a"}], transaction(1))
+    assert struck.values() == [value]
 
 
 def test_a_topic_that_is_missing_is_refused_before_the_run(cluster: Any, tmp_path: Path):

@@ -50,6 +50,9 @@ Message = tuple[bytes | None, bytes | None]
 BYTES_MAX = 1_000_000
 """The default of `message.max.bytes`."""
 
+FRAME_BYTES = 36
+"""What librdkafka adds to key and value before it compares them with that: the most that it writes around them."""
+
 _FIELDS = frozenset({"key", "value"})
 
 _EPOCHS = 2**40
@@ -261,7 +264,7 @@ class _MessageCheck:
     def __init__(self, sink: str, topic: Topic) -> None:
         self._sink = sink
         self._what = f"a record of {topic.title}"
-        self._bytes_max = int(topic.config.get("message.max.bytes", BYTES_MAX))
+        self._bytes_max = int(topic.config.get("message.max.bytes", BYTES_MAX)) - FRAME_BYTES
 
     def __call__(self, records: Records) -> list[Message]:
         return [self._message(record) for record in as_records(records)]
