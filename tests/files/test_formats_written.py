@@ -7,7 +7,8 @@ import json
 import math
 import os
 import threading
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -202,6 +203,25 @@ def test_an_integer_that_a_later_fraction_would_round_is_told(tmp_path: Path):
 def test_a_value_that_the_type_of_the_rows_before_would_change_is_told(tmp_path: Path, before: Any, value: Any):
     with pytest.raises(UnwritableRecordError, match="column 'n'"):
         rows_in_groups(tmp_path / "a", [{"n": before}] * 4, [{"n": value}] * 4)
+
+
+@pytest.mark.parametrize(
+    ("before", "value"),
+    [
+        (date(2020, 1, 1), datetime(2020, 1, 1, 5)),
+        (datetime(2020, 1, 1, 5, tzinfo=UTC), datetime(2020, 1, 1, 5)),
+        (time(5), time(5, tzinfo=UTC)),
+        ("a", b"a"),
+    ],
+)
+@pytest.mark.parametrize("within", [lambda n: [n], lambda n: {"m": n}, lambda n: [{"m": (n,)}]])
+def test_values_within_others_do_not_change_beside_one_another(
+    tmp_path: Path, within: Callable[[Any], Any], before: Any, value: Any
+):
+    fine = written(tmp_path / "fine", Parquet, [{"n": within(before)}, {"n": None}, {"n": within(before)}])
+    assert len(parquet().read_table(fine)) == 3
+    with pytest.raises(UnwritableRecordError, match="column 'n' does not go with the rows before: TypeError: it "):
+        written(tmp_path / "out", Parquet, [{"n": within(before)}, {"n": None}, {"n": within(value)}])
 
 
 @pytest.mark.parametrize("value", ["text", [1], 2**70])

@@ -270,8 +270,7 @@ def tensor_lists(tensor: Any) -> Any:
 
 def _converted(values: list[Any], kind: Any) -> Any:
     """Convert values to an array, of this type if given, provided that no value changes."""
-    check_alike(values)
-    array = arrow().array(values)
+    array = array_of(values)
     if kind is None or array.type == kind:
         return array
     if _is_narrower(kind, array.type) and are_same(array.cast(kind).cast(array.type), array):
@@ -332,7 +331,35 @@ def _is_narrower(kind: Any, other: Any) -> bool:
     return any(is_it(kind) and is_it(other) for is_it in sorts) and are_akin(kind, other)
 
 
-def check_alike(values: list[Any]) -> None:
+def array_of(values: list[Any]) -> Any:
+    """An array of these values. `TypeError` if one of them, or something in them, would change beside the others."""
+    _check_alike(values)
+    array = arrow().array(values)
+    if arrow().types.is_nested(array.type) and _may_hide_a_change(array.type):
+        _check_within(values)
+    return array
+
+
+def _may_hide_a_change(kind: Any) -> bool:
+    """Whether Arrow may have changed values to put them into this type. It does not change numbers."""
+    types = arrow().types
+    if types.is_nested(kind):
+        return any(_may_hide_a_change(kind.field(place).type) for place in range(kind.num_fields))
+    return types.is_temporal(kind) or types.is_binary(kind) or types.is_large_binary(kind)
+
+
+def _check_within(values: Iterable[Any]) -> None:
+    """Raise for mixed types in what is to be one column of a nested type."""
+    dicts: list[dict[Any, Any]] = [value for value in values if isinstance(value, dict)]
+    columns = [[each[name] for each in dicts if name in each] for name in dict.fromkeys(chain.from_iterable(dicts))]
+    lists: list[Any] = [value for value in values if isinstance(value, (list, tuple, set, frozenset))]
+    for column in (*columns, list(chain.from_iterable(lists))):
+        if column:
+            _check_alike(column)
+            _check_within(column)
+
+
+def _check_alike(values: list[Any]) -> None:
     """Raise for mixed types that Arrow would put into one column by changing some values."""
     kinds = set(map(type, values)) - {type(None)}
     if len(kinds) > 1 and not any(all(issubclass(kind, alike) for kind in kinds) for alike in _ALIKE):

@@ -8,7 +8,7 @@ from typing import Any, cast
 from backedge.engine.batches.arrow import arrow
 from backedge.engine.batches.columns import Columns, Records, is_tensor
 from backedge.engine.io.files.input_columns import Schema
-from backedge.engine.io.files.parquet_part import NO_COLUMN, are_akin, are_same, check_alike, tensor_lists
+from backedge.engine.io.files.parquet_part import NO_COLUMN, are_akin, are_same, array_of, tensor_lists
 from backedge.engine.io.files.parts import column_names, unwritable
 from backedge.graphs.task_errors import describe
 
@@ -202,8 +202,7 @@ def _means_the_same(kind: Any, given: Any) -> bool:
 def _plain_array(values: Any) -> Any:
     if not isinstance(values, list):
         return values
-    check_alike(cast("list[Any]", values))
-    return arrow().array(values)
+    return array_of(cast("list[Any]", values))
 
 
 def _is_list(kind: Any) -> bool:
