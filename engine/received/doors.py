@@ -15,6 +15,7 @@ import threading
 import traceback
 from contextlib import suppress
 from functools import partial
+from json import dumps
 from typing import Any, Protocol, cast
 
 from aiohttp import web
@@ -70,6 +71,21 @@ def records_in(body: bytes, *, may_be_list: bool = True) -> bytes:
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
         form = "a JSON list of records, or one record in each line" if may_be_list else "one record in each line"
         raise MalformedError(f"this cannot be read ({error}): send {form}, as JSON") from error
+
+
+def finite(records: list[Any]) -> bytes:
+    """Records of a program as lines. `ValueError` for NaN and the infinite, which would become null.
+
+    >>> finite([{"a": None}, (1, 2.5)])
+    b'{"a":null}\\n[1,2.5]\\n'
+    """
+    lines = encoded(records)
+    if b"null" in lines:
+        try:
+            dumps(records, allow_nan=False, skipkeys=True, default=lambda value: None)
+        except ValueError as error:
+            raise ValueError(f"a list that it yielded has a number that JSON does not have: {error}") from None
+    return lines
 
 
 class HttpDoor:
@@ -218,7 +234,7 @@ class GeneratorDoor:
                 for records in make():
                     if not isinstance(records, list):
                         raise TypeError(f"it yielded {records!r}: yield a list of records")
-                    lines = encoded(cast("list[Any]", records))
+                    lines = finite(cast("list[Any]", records))
                     asyncio.run_coroutine_threadsafe(self._log.keep_in_time(lines), loop).result()
                 return
             except Exception:  # noqa: BLE001 - it calls code of the user's

@@ -186,8 +186,8 @@ class ReceivedLog:
 def divided(lines: bytes, bytes_max: int) -> Iterator[bytes]:
     """Lines in parts of at most so many bytes; a longer line is a part by itself.
 
-    >>> list(divided(b"1\n2\n345\n6\n", 4))
-    [b'1\n2\n', b'345\n', b'6\n']
+    >>> list(divided(b"1\\n2\\n345\\n6\\n", 4))
+    [b'1\\n2\\n', b'345\\n', b'6\\n']
     """
     start = 0
     while len(lines) - start > bytes_max:

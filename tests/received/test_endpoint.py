@@ -535,6 +535,13 @@ def test_who_waits_for_room_is_told_when_others_were_refused(is_lost: bool, tmp_
 
 # -- a generator -------------------------------------------------------------------------------------------------------
 
+
+@pytest.mark.parametrize("number", [float("nan"), float("-inf")])
+def test_a_number_that_json_does_not_have_is_no_null(number: float):
+    with pytest.raises(ValueError, match="JSON does not have"):
+        doors.finite([{"a": None}, {"b": [(number,)]}])
+
+
 GENERATED: list[list[int]] = []
 """The segments that there were behind each first `yield`."""
 ENDED = threading.Event()
