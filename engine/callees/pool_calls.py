@@ -151,11 +151,14 @@ class PoolCalls:
         return await turn
 
     def _give_places(self) -> None:
-        """Give the actors that have room to the calls that wait, and start actors that are missing."""
+        """Start actors that are missing, and give those that have room to the calls that wait."""
         for _ in range(self._actors - len(self.places) - len(self._starting)):
             starting = asyncio.ensure_future(self._start_one())
             self._starting.add(starting)
             starting.add_done_callback(self._on_started)
+        self._give_room()
+
+    def _give_room(self) -> None:
         while self._waiting and self.places:
             place = min(self.places, key=lambda place: place.running)
             if place.running == self._at_once:
@@ -181,7 +184,8 @@ class PoolCalls:
     def _on_started(self, starting: asyncio.Task[None]) -> None:
         self._starting.discard(starting)
         if self.places:
-            self._give_places()
+            # What is missing is not started at once: it would be again and again where it cannot be.
+            self._give_room()
         elif not self._starting:
             # The next call starts actors again.
             while self._waiting:

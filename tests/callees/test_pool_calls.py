@@ -11,7 +11,7 @@ import pytest
 
 import backedge.engine.callees.pool_calls as pool_calls
 from backedge import PoolError
-from backedge.engine.callees.pool_calls import LostError, Outcome, PoolCalls
+from backedge.engine.callees.pool_calls import STARTS_MAX, LostError, Outcome, PoolCalls
 
 
 class Actor:
@@ -98,6 +98,24 @@ async def test_a_call_goes_to_the_actor_that_makes_the_fewest():
     assert pool.made() == [[0, 2], [1, 3]]
     await pool.actors[1].answer()
     assert pool.made() == [[0, 2], [3, 4]]
+
+
+@scripted
+async def test_an_actor_that_cannot_be_started_is_tried_again_with_the_next_call():
+    """And not again and again while no one asks."""
+    pool = Pool(actors=1)
+    await pool.ask("first")
+    pool.calls._actors = 2
+    pool.can_start = False
+    tried = [len(pool.actors)]
+    for record in range(2):
+        await pool.ask(record)
+        await settled()
+        tried.append(len(pool.actors))
+    assert tried == [1, 1 + STARTS_MAX, 1 + 2 * STARTS_MAX]
+    pool.can_start = True
+    await pool.ask("last")
+    assert pool.made() == [["first"], *[[]] * 2 * STARTS_MAX, [0]]
 
 
 @scripted
