@@ -13,6 +13,7 @@ import hmac
 import pickle
 import threading
 import traceback
+import zlib
 from contextlib import suppress
 from functools import partial
 from json import dumps
@@ -27,6 +28,7 @@ from backedge.engine.received.segments import decoded, encoded
 RETRY_AFTER_S = 1
 READ_BYTES = 1 << 16
 LIST_BEGINS = b"["
+MEMBERS_MAX = 64
 
 
 class DoorSpec(Struct, frozen=True):
@@ -55,6 +57,10 @@ class Door(Protocol):
         """Stop listening."""
 
 
+class TooLongError(ValueError):
+    """A body that is larger than the door takes."""
+
+
 class MalformedError(ValueError):
     """A body or a line that is not JSON."""
 
@@ -71,6 +77,37 @@ def records_in(body: bytes, *, may_be_list: bool = True) -> bytes:
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
         form = "a JSON list of records, or one record in each line" if may_be_list else "one record in each line"
         raise MalformedError(f"this cannot be read ({error}): send {form}, as JSON") from error
+
+
+def unpacked(body: bytes, coding: str, bytes_max: int) -> bytes:
+    """A body as it was before it was packed: all of it, or an error.
+
+    >>> from gzip import compress
+    >>> unpacked(compress(b"1 ") + compress(b"2"), "gzip", 100), unpacked(b"3", "", 100)
+    (b'1 2', b'3')
+    """
+    if coding in ("", "identity") or not body:
+        return body
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        raise MalformedError(f"the body is packed as {coding}: send it as it is, or packed by gzip")
+    # Some pack by deflate without the header that this has.
+    form = zlib.MAX_WBITS | 16 if coding != "deflate" else zlib.MAX_WBITS if body[0] & 15 == 8 else -zlib.MAX_WBITS
+    found, left = b"", body
+    for _ in range(MEMBERS_MAX):
+        unpacking = zlib.decompressobj(form)
+        try:
+            found += unpacking.decompress(left, bytes_max + 1)
+        except zlib.error as error:
+            raise MalformedError(f"the body cannot be unpacked ({error}): send it again") from error
+        if len(found) > bytes_max:
+            raise TooLongError(f"the body has more than {bytes_max:,} bytes when it is unpacked: send less at a time")
+        if not unpacking.eof:
+            # What there is of it may be lines, too.
+            raise MalformedError("the body ends before what it has packed: send it again")
+        left = unpacking.unused_data
+        if not left:
+            return found
+    raise MalformedError(f"the body was packed in more than {MEMBERS_MAX} parts: pack it as one")
 
 
 def finite(records: list[Any]) -> bytes:
@@ -100,7 +137,8 @@ class HttpDoor:
     async def open(self) -> None:
         app = web.Application(client_max_size=self._spec.body_bytes_max)
         app.add_routes([web.post("/", self._take), web.get("/", self._show)])
-        self._runner = web.AppRunner(app, access_log=None)
+        # aiohttp takes the beginning of a packed body for all of it.
+        self._runner = web.AppRunner(app, access_log=None, auto_decompress=False)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._spec.host, self._spec.port, reuse_address=True).start()
         host, port = self._runner.addresses[0][:2]
@@ -114,12 +152,13 @@ class HttpDoor:
         if (refusal := self._refusal(request)) is not None:
             return refusal
         try:
-            lines = records_in(await request.read())
+            coding = request.headers.get("Content-Encoding", "").strip().lower()
+            lines = records_in(unpacked(await request.read(), coding, self._spec.body_bytes_max))
             if lines:
                 await self._log.keep(lines)
         except MalformedError as error:
             return _error(400, error)
-        except TooLargeError as error:
+        except (TooLargeError, TooLongError) as error:
             return _error(413, error)
         except FullError as error:
             return _error(429, error, {"Retry-After": str(RETRY_AFTER_S)})

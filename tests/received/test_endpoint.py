@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import pickle
 import shutil
 import threading
+import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -139,6 +141,36 @@ def test_what_is_not_json_is_refused_and_leaves_nothing(body: bytes, tmp_path: P
 
     with_door(store := FolderStore(str(tmp_path / "log")), use)
     assert listed(store) == []
+
+
+PACKED = gzip.compress(b"12345\n67890\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "coding", "status"),
+    [
+        (PACKED, "gzip", 200),
+        (PACKED + gzip.compress(b"") + PACKED, "GZIP", 200),
+        (zlib.compress(b"1\n"), "deflate", 200),
+        (zlib.compress(b"1\n", wbits=-15), "deflate", 200),
+        (b"1", "identity", 200),
+        (b"", "gzip", 200),
+        *((PACKED[:end], "gzip", 400) for end in range(1, len(PACKED))),
+        (PACKED + PACKED[:12], "gzip", 400),
+        (PACKED + b"more", "gzip", 400),
+        (zlib.compress(b"1\n")[:-1], "deflate", 400),
+        (zlib.compress(b"", wbits=-15) * 65, "deflate", 400),
+        (b"1", "br", 400),
+        (gzip.compress(b"[" + b" " * BODY_BYTES_MAX + b"]"), "gzip", 413),
+    ],
+)
+def test_a_packed_body_is_taken_whole_or_not_at_all(body: bytes, coding: str, status: int, tmp_path: Path):
+    async def use(session: aiohttp.ClientSession, door: HttpDoor, log: ReceivedLog) -> None:
+        assert (await post(session, door, body, **{"Content-Encoding": coding}))[0] == status
+
+    with_door(store := FolderStore(str(tmp_path / "log")), use)
+    if status != 200:
+        assert listed(store) == []
 
 
 def test_deep_nesting_is_refused():
