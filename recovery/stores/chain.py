@@ -163,7 +163,8 @@ class Chain:
 
     def shorten(self, existing: Callable[[], Collection[Epoch]]) -> None:
         """Remove the first entries of a long chain, except for those still needed. `existing`: the cuts that exist."""
-        past, links = self._known
+        # A copy: another thread may create entries meanwhile.
+        past, links = self._known.past, [*self._known.links]
         if len(links) < 2 * ENTRIES_KEPT:
             return
         gone, rest = links[:-ENTRIES_KEPT], links[-ENTRIES_KEPT:]
