@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ANSWER_TIMEOUT_S = 5.0
-PROBE_TIMEOUT_S = 10.0
+PROBE_TIMEOUT_S = 30.0
 _PROBE = """
 import sys
 from ray._raylet import GcsClient

@@ -123,6 +123,27 @@ def test_a_process_that_follows_late_is_told_how_many_messages_were_not_kept(
     assert told == ["two supervisors", "1 message before these were not kept", "first went on"]
 
 
+def test_a_run_whose_successor_another_thread_has_followed_is_not_over(
+    follow: Callable[[Supervisors], Job], monkeypatch: pytest.MonkeyPatch
+):
+    """While one thread waits for the end of a run, another asks the dead supervisor, and hears of its death first."""
+    supervisors = Supervisors([9, 9], [of_supervisor("first", snapshots=3), of_supervisor("second", snapshots=5)])
+    job = follow(supervisors)
+    first, alone = job._over, cluster.is_over
+    supervisors.is_over = True
+
+    def beside_another(call: Any, timeout_s: float) -> bool:
+        monkeypatch.setattr(cluster, "is_over", alone)
+        was_over = alone(call, timeout_s)
+        assert job._follow_successor(first)
+        supervisors.is_over = False
+        return was_over
+
+    monkeypatch.setattr(cluster, "is_over", beside_another)
+    assert not job._is_over(0)
+    assert supervisors.deaths_told == 1
+
+
 class Silent:
     """A supervisor that answers once, and is then silent for a number of looks."""
 

@@ -222,13 +222,13 @@ class Job:
         """The progress of the run, with all lines of its supervisor or those that this process has not shown yet."""
         while True:
             with self._following:
-                known = self._seen
+                over, known = self._over, self._seen
                 first = (0, 0) if all_lines else (self._told, self._printed)
             try:
                 story = cast(Story, self._answer(self._supervisor.look.remote(*first)))
             except cluster.ActorUnavailableError:
                 self._cluster.check()
-                if not self._follow_successor():
+                if not self._follow_successor(over):
                     time.sleep(REPEAT_S)
                 continue
             is_new = known is None or known.supervisor != story.supervisor
@@ -275,15 +275,22 @@ class Job:
 
     def _is_over(self, timeout_s: float) -> bool:
         """Whether the run ends within that time. It goes on if its supervisor was replaced."""
-        return cluster.is_over(self._over, timeout_s) and not self._follow_successor()
+        over = self._over
+        return cluster.is_over(over, timeout_s) and not self._follow_successor(over)
 
-    def _follow_successor(self) -> bool:
-        """If the supervisor has died and Ray starts it again, follow that one. Returns whether it has."""
+    def _follow_successor(self, over: cluster.Pending) -> bool:
+        """If the supervisor that was followed has died and Ray starts it again, follow that one.
+
+        `over`: what was to come when that supervisor ends. Returns whether it is no longer followed: another thread
+        may have been faster.
+        """
         with self._following:
-            if not cluster.is_over(self._over, 0):
+            if self._over is not over:
+                return True
+            if not cluster.is_over(over, 0):
                 return False
             try:
-                cluster.get(self._over)
+                cluster.get(over)
             except cluster.ActorUnavailableError:
                 self._over = self._wait_for_end()
                 return True
@@ -340,7 +347,7 @@ class Job:
                 break
             except cluster.ActorUnavailableError:
                 self._cluster.check()
-                self._follow_successor()
+                self._follow_successor(self._over)
                 time.sleep(REPEAT_S)
             except cluster.RayError as gone:
                 error = f"the run is over: {cluster.first_line(gone)}"
@@ -387,7 +394,7 @@ class Job:
                     answer = self._last_answer(request_id, kind, name, "")
             except cluster.ActorUnavailableError:
                 self._cluster.check()
-                self._follow_successor()
+                self._follow_successor(self._over)
                 answer = None
             except cluster.RayError as error:
                 answer = self._last_answer(request_id, kind, name, cluster.first_line(error))
