@@ -116,7 +116,7 @@ class Steps:
         keys = np.arange(self.keys)
         self.meter("fill", lambda: self.kept.change(keys))
         whole = self._cut(Epoch(1), None)
-        # Not metered: it is what `fill` does, and takes a tenth of a second, which waiting for memory doubles or halves.
+        # Not metered: it is what `fill` does, in a tenth of a second, which waiting for memory doubles or halves.
         self.kept.change(keys[::CHANGED])
         delta = self._cut(Epoch(2), Epoch(1))
         del self.kept.state
