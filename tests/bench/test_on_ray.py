@@ -34,6 +34,8 @@ PEERS = {
 }
 RATIOS = {"watch": {"unwatched", "processor"}}
 """Where they are not those of the peers."""
+SECONDS = {"columns": 3.0}
+"""Where a cut a second must come in each window."""
 MORE = {
     "columns": {"rows"},
     "loop": {"epochs", "epochs_with_log", "ours_task"},
@@ -59,7 +61,7 @@ def test_a_benchmark_on_ray_tells_its_figure_its_peers_and_the_ratios(name: str,
     # Whether or not they are installed: of so few rows they need minutes, or give no figure.
     for optional in (columns_ray_data, count_bytewax, kmeans_scikit):
         monkeypatch.setattr(optional, "is_installed", lambda: False)
-    options = Options(turns=1, seconds=0.3, records=20_000, scale=12, side=30)
+    options = Options(turns=1, seconds=SECONDS.get(name, 0.3), records=20_000, scale=12, side=30)
     told: dict[str, Any] = json.loads(importlib.import_module(f"bench.{name}").run(options).as_json())
     assert told.keys() >= TOLD | MORE.get(name, set())
     assert told["bench"] == name and told["ours"] > 0
