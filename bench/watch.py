@@ -14,10 +14,10 @@ import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import HTTPCookieProcessor, build_opener
+from urllib.request import Request, urlopen
 
 from backedge.engine.on_ray.api.living_runs import LivingRuns
-from backedge.page.page_server import PageServer
+from backedge.page.page_server import TOKEN_HEADER, PageServer
 from backedge.page.page_source import PageSource
 from bench.loop import REPETITIONS, SECONDS_MIN, UNIT, make_flow
 from bench.measuring import Report, Samples, at_least, interleaved
@@ -111,7 +111,7 @@ def open_page(job: str) -> Generator[list[bytes]]:
 
 
 def _follow(address: str, job: str, statuses: list[bytes]) -> None:
-    client = build_opener(HTTPCookieProcessor())
-    client.open(address).close()
-    with client.open(f"{address.partition('?')[0]}api/jobs/{job}/events") as events:
+    place, _, token = address.partition("#token=")
+    request = Request(f"{place}api/jobs/{job}/events", headers={TOKEN_HEADER: token})
+    with urlopen(request) as events:
         statuses.extend(line for line in events if line.startswith(b"data: ") and b'"operators"' in line)
