@@ -12,7 +12,7 @@ from tests.on_ray.supervised import Supervised
 
 
 class Away:
-    """The output of a run, in a store that does not answer so many times."""
+    """The output of a run, in a store that is away the first times that it is asked."""
 
     def __init__(self, times: int) -> None:
         self.left = times

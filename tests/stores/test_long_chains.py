@@ -19,12 +19,12 @@ from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.schema import PAST_SHAPE
 from backedge.recovery.stores.store_errors import (
     NoSuchCutError,
-    OutcomeUnknownError,
     SnapshotAuthError,
     SnapshotCorruptError,
     StoreError,
 )
 from backedge.recovery.stores.store_protocol import FileFacts
+from tests.stores.lost_replies import LosesAReply
 from tests.stores.snapshots import DEPLOYMENT, append, begin, manifest_for, sweep
 
 KEPT = 4
@@ -294,28 +294,9 @@ def test_a_full_disk_puts_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert again(tmp_path).chain() == store.chain()
 
 
-class LosesReplies(FolderStore):
-    """Goes away, for one read, when it has made a first past; nobody hears that it has."""
-
-    is_away = has_been_away = False
-
-    def create(self, name: str, data: bytes) -> bool:
-        is_made = super().create(name, data)
-        if name.startswith("past/") and not self.has_been_away:
-            self.is_away = self.has_been_away = True
-            raise OutcomeUnknownError(5, "the reply was lost")
-        return is_made
-
-    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        if self.is_away:
-            self.is_away = False
-            raise OSError(5, "the store is away")
-        return super().read(name, start, length)
-
-
 def test_it_stays_short_after_a_lost_reply(tmp_path: Path):
     """As an attempt does that runs for long, the chain is not read again."""
-    store = CutStore(LosesReplies(str(tmp_path)), "job")
+    store = CutStore(LosesAReply(str(tmp_path), "past/"), "job")
     begin(store)
     for epoch in range(1, 31):
         assert store.create(epoch + 1, replace(of_no_task(epoch), kept=(Epoch(epoch),)), {}, DEPLOYMENT)

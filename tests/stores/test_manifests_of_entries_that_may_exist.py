@@ -6,38 +6,19 @@ from pathlib import Path
 
 from backedge.graphs.ids import Epoch
 from backedge.recovery.stores.cut_store import CutStore
-from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.store_errors import OutcomeUnknownError
 from tests.power import cut_at_each_sync
+from tests.stores.lost_replies import LosesAReply
 from tests.stores.snapshots import DEPLOYMENT, begin, manifest_for, snapshots_of, write
 
 ENTRY = "chain/00000002.json"
 
 
-class LosesReplies(FolderStore):
-    """Goes away when it has made the entry of a cut: nobody hears that it has, and it cannot be read back."""
-
-    is_away = has_been_away = False
-
-    def create(self, name: str, data: bytes) -> bool:
-        is_made = super().create(name, data)
-        if name == ENTRY and not self.has_been_away:
-            self.is_away = self.has_been_away = True
-            raise OutcomeUnknownError(5, "the reply was lost")
-        return is_made
-
-    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        if self.is_away:
-            self.is_away = False
-            raise OSError(5, "the store is away")
-        return super().read(name, start, length)
-
-
 class Cut:
-    """A cut whose entry is created again, because nobody has heard that it was."""
+    """A cut whose entry is created twice: the reply to the first time is lost, and the entry cannot be read."""
 
     def __init__(self, folder: Path) -> None:
-        self.store = CutStore(LosesReplies(str(folder / "root")), "job")
+        self.store = CutStore(LosesAReply(str(folder / "root"), ENTRY), "job")
         begin(self.store)
         self.files = write(self.store, snapshots_of(1))
 
