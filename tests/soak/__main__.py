@@ -162,12 +162,18 @@ def _watch(progress: Progress, watch: Watch) -> None:
 def _end(progress: Progress, lanes: dict[str, Lane], faults: Faults) -> None:
     """Let faults and lives end. It is called again if that was interrupted."""
     progress.over.set()
+    if progress.interrupted.is_set():
+        for lane in lanes.values():
+            lane.give_up()
     faults.finish()
     for lane in lanes.values():
         if lane.thread.ident is not None:
             lane.thread.join(3 * HANG_S)
         if lane.thread.is_alive():
             progress.fail(lane.name, "its last life does not end")
+            # Ray aborts this process if a thread still waits for it when it has ended.
+            lane.give_up()
+            lane.thread.join(HANG_S)
 
 
 if __name__ == "__main__":

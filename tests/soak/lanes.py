@@ -68,6 +68,7 @@ class Lane:
         self._cuts = cuts or str(progress.folder)
         self._seen: set[tuple[object, object]] = set()
         self._looked_s = 0.0
+        self._newest: Job | None = None
 
     @property
     def path(self) -> str:
@@ -77,6 +78,11 @@ class Lane:
     @property
     def _location(self) -> str:
         return f"{self._cuts}/{self.name}-{self.life.number}"
+
+    def give_up(self) -> None:
+        """Cancel the run that this waits for."""
+        if self._newest is not None:
+            self._newest.cancel()
 
     def _run(self) -> None:
         while not self._progress.over.is_set():
@@ -131,6 +137,7 @@ class Lane:
                 self.job = attach("trips", progress=False)
             else:
                 self.job = start(self._mixed.make(self.life), **options)
+            self._newest = self.job
         except Exception as error:
             if not self._is_forgiven(error):
                 raise
