@@ -73,8 +73,11 @@ class Batch:
         return f"Batch({self.records!r}, hops={self.hops!r})"
 
 
-def encode(batch: Batch) -> bytes:
-    """Encode a batch, for the wire and for logs alike. The bytes contain none of our classes."""
+def encode(batch: Batch, edge: str = "") -> bytes:
+    """Encode a batch, for the wire and for logs alike. The bytes contain none of our classes.
+
+    An error names the edge that the batch is sent over.
+    """
     records, hops = batch.records, batch.hops
     if isinstance(records, Columns):
         if isinstance(hops, int):
@@ -84,7 +87,7 @@ def encode(batch: Batch) -> bytes:
         payload = pickle.dumps((records, hops), 5)
         check_reads_back(payload)
     except Exception as error:
-        raise _does_not_pickle(records, error) from error
+        raise _does_not_pickle(records, error, edge) from error
     return payload
 
 
@@ -186,10 +189,11 @@ def own_copy(records: Records) -> Records:
     return records if isinstance(records, Columns) else copy_records(records)
 
 
-def _does_not_pickle(records: list[Any], error: Exception) -> RecordSerializationError:
+def _does_not_pickle(records: list[Any], error: Exception, edge: str = "") -> RecordSerializationError:
     culprit = next((record for record in records if not _pickles(record)), records)
+    where = edge and f" of edge {edge!r}"
     return RecordSerializationError(
-        f"record {show(culprit)} can neither travel nor be copied: it cannot be pickled and unpickled "
+        f"record {show(culprit)}{where} can neither travel nor be copied: it cannot be pickled and unpickled "
         f"({describe(error)})\n"
         "  send values that pickle: numbers, text, lists, dicts, arrays, objects of importable classes; exceptions "
         "whose __init__ passes all of its arguments to super().__init__"

@@ -597,13 +597,13 @@ class TaskDriver:
             records_max = out.batch_max(batch)
             out.records += records
             if records <= records_max:
-                item = sent(channel, batch if out.is_local else encode(batch))
+                item = sent(channel, batch if out.is_local else encode(batch, channel.edge))
                 observer.on_sent(self.id, channel, item)
                 out.send(item)
                 continue
             observer.on_split(self.id, channel)
             for part in _parts(batch, max(records_max, min(-(-records // PARTS), largest_batch(batch)))):
-                item = sent(channel, part if out.is_local else encode(part))
+                item = sent(channel, part if out.is_local else encode(part, channel.edge))
                 observer.on_sent(self.id, channel, item)
                 out.send(item)
         if leaves:

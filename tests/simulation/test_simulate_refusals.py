@@ -17,6 +17,7 @@ from backedge import (
     Items,
     JsonLines,
     LoopLimitError,
+    RecordSerializationError,
     SimulationError,
     Stream,
     UserFunctionError,
@@ -155,3 +156,11 @@ def test_a_function_that_cannot_travel_is_refused_as_run_refuses_it():
     for call in (simulate, lambda flow: narrate(flow, seed=1)):
         with pytest.raises(BadOptionError, match=r"operator 'guard' of flow 'guarded' cannot travel .*lock"):
             call(flow)
+
+
+def test_a_record_that_cannot_travel_is_told_with_its_edge():
+    flow = Flow("locks")
+    made = flow.read(Items([1]), name="numbers").map(lambda _: threading.Lock(), name="lock")
+    made.rebalance().map(str, name="shown").write(Collect(), name="out")
+    with pytest.raises(RecordSerializationError, match=r"of edge 'lock\.out->shown\.in'"):
+        simulate(flow, seeds=[])
