@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from backedge.engine.on_ray.supervisor.run_story import Story
-from backedge.engine.on_ray.supervisor.supervising import WATCHED_MS
+from backedge.engine.on_ray.supervisor.status_keeper import WATCHED_MS
 from backedge.graphs.expansion import resized
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.stores.run_status import RunStatus
@@ -94,7 +94,7 @@ def test_a_watcher_that_fails_is_left_out_and_the_run_goes_on(monkeypatch: pytes
             told.append(status.state)
 
     supervised = Supervised(monkeypatch)
-    supervised.run.watchers += [Wrong(), Right()]
+    supervised.run.statuses.watchers += [Wrong(), Right()]
     supervised.begin()
     supervised.turn(WATCHED_MS)
     supervised.turn(WATCHED_MS)

@@ -7,7 +7,8 @@ end. So silence is not a failure; it is reported at the limit, and whenever its 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -24,11 +25,23 @@ class Doing(NamedTuple):
     is_operator: bool = False
 
 
+NO_ANSWER = Doing("its process does not answer; it is stopped, or in native code that lets no other thread run", True)
+ANSWER_MS = 3_000
+
+
 class Silent(NamedTuple):
     """An actor that has reported nothing for that long."""
 
     actor: str
     silent_ms: int
+
+
+class Question(NamedTuple):
+    """What a silent actor is doing: asked after so long a silence, and no longer awaited from `until_ms` on."""
+
+    answer: Future[Doing]
+    silent_ms: int
+    until_ms: int
 
 
 class Silences:
@@ -44,9 +57,11 @@ class Silences:
         self.limit_ms = limit_ms
         self._heard_ms: dict[str, int] = {}
         self._due_ms: dict[str, int] = {}
+        self._asked: dict[str, Question] = {}
 
     def begin(self, actors: Iterable[str], now_ms: int) -> None:
         """Start watching the actors of an attempt."""
+        self._asked.clear()
         self._heard_ms = dict.fromkeys(actors, now_ms)
         self._due_ms = dict.fromkeys(self._heard_ms, now_ms + self.limit_ms)
 
@@ -65,6 +80,17 @@ class Silences:
         for actor, silent_ms in found:
             self._due_ms[actor] = now_ms + max(silent_ms, self.limit_ms)
         return found
+
+    def explained(self, ask: Callable[[str], Future[Doing] | None], now_ms: int) -> Iterator[tuple[str, int, Doing]]:
+        """Ask the actors whose silence is due what they are doing; yield what they, or others before, have answered."""
+        for actor, silent_ms in self.due(now_ms):
+            if (answer := ask(actor)) is not None:
+                self._asked[actor] = Question(answer, silent_ms, now_ms + ANSWER_MS)
+        for actor, (answer, silent_ms, until_ms) in list(self._asked.items()):
+            if answer.done() or now_ms >= until_ms:
+                del self._asked[actor]
+                has_answered = answer.done() and answer.exception() is None
+                yield actor, silent_ms, answer.result() if has_answered else NO_ANSWER
 
 
 def place_of(thread: int) -> Doing:

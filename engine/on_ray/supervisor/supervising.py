@@ -12,8 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -32,7 +31,8 @@ from backedge.engine.on_ray.supervisor.run_figures import RunFigures
 from backedge.engine.on_ray.supervisor.run_story import LINES_MAX, Story
 from backedge.engine.on_ray.supervisor.settled_input import SettledInput
 from backedge.engine.on_ray.supervisor.shared_constants import SharedConstants
-from backedge.engine.on_ray.supervisor.silence import Doing, Silences
+from backedge.engine.on_ray.supervisor.silence import Silences
+from backedge.engine.on_ray.supervisor.status_keeper import StatusKeeper
 from backedge.engine.on_ray.supervisor.switchboard import STOP_TIMEOUT_S, Switchboard
 from backedge.engine.on_ray.supervisor.version_directories import VersionDirectories
 from backedge.engine.on_ray.transport.control_messages import (
@@ -53,7 +53,7 @@ from backedge.graphs.expansion import resized, sizes_asked
 from backedge.graphs.graph_errors import GraphError
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.rate import Rate, rate_in
-from backedge.graphs.task_errors import USER_RAISED, describe, stop_when_error
+from backedge.graphs.task_errors import USER_RAISED, stop_when_error
 from backedge.recovery.protocol.chain_view import claimant_of, run_of
 from backedge.recovery.protocol.effects import Acknowledge, AcknowledgeEnd
 from backedge.recovery.protocol.messages import Mode
@@ -82,32 +82,12 @@ from backedge.recovery.stores.task_files import TaskFiles
 
 TICK_MS = 10
 LONG_TURN_MS = 2_000
-LOOK_MS = 3_000
-NO_ANSWER = Doing("its process does not answer; it is stopped, or in native code that lets no other thread run", True)
 WAIT_TOLD_S, WAIT_TOLD_AGAIN_S = 5.0, 60.0
-STATUS_KEPT_MS = 10_000
-WATCHED_MS = 5_000
 REFUSALS = (StoreError, RescaleError, GraphError, FencedError, NoRoomError)
 
 
 class CancelledError(RuntimeError):
     """The run was cancelled while it waited for a machine."""
-
-
-class Look(NamedTuple):
-    """A question to a silent actor, with the duration of its silence and the deadline for its answer."""
-
-    answer: Future[Doing]
-    silent_ms: int
-    until_ms: int
-
-
-class Watcher(Protocol):
-    """Passes on what is known about a run, such as its metrics."""
-
-    def on_status(self, status: RunStatus) -> None:
-        """The status now: every few seconds, and at the end."""
-        ...
 
 
 class Common:
@@ -137,9 +117,6 @@ class Supervising(RunObserver[CutDescription]):
     - asking: lock of `asked` and `has_ended`, because requests come from any thread.
     - has_ended: whether the loop has ended, so that requests are answered at once.
     - earlier: the status that a former supervisor of this run has kept.
-    - looks: open questions to silent actors about what they are doing.
-    - status_kept_at_ms: when the status was kept last.
-    - watchers, watched_at_ms: what passes the status on, and when it got the status last.
     - beside: what the loop does not wait for: removals, and keeping the status.
     - wait_told_at_s: the next message about a missing machine is due after this many seconds of waiting.
     """
@@ -174,28 +151,16 @@ class Supervising(RunObserver[CutDescription]):
         self.asking = threading.Lock()
         self.is_cancelled = False
         self.silences = Silences(spec.silence_ms)
-        self.looks: dict[str, Look] = {}
-        self.earlier = self._earlier()
+        self.statuses = StatusKeeper(self.store, self.beside, self.say, self.say_once, self.now_ms)
+        self.earlier = self.statuses.kept_of(spec.id)
         if self.earlier is not None:
             sources = (operator for operator in self.earlier.operators if operator.is_source)
             self.common.rates |= {source.name: rate_in(source.rate or None) for source in sources}
         # The first pipeline adds it to its own figures, so that it counts once.
         added = self.earlier if spec.pipeline.place == 0 else None
         self.figures = RunFigures(spec.id, spec.options.root, time.time() - time.monotonic(), added)
-        self.status_kept_at_ms: int | None = None
-        self.watchers: list[Watcher] = []
-        self.watched_at_ms = self.now_ms
         self.wait_told_at_s = WAIT_TOLD_S
         self.has_ended = False
-
-    def _earlier(self) -> RunStatus | None:
-        """What a former supervisor of this run has kept."""
-        try:
-            kept = self.store.kept_status()
-        except (OSError, StoreError) as error:
-            self.say(f"the status that was kept of the job cannot be read, and is replaced: {error}")
-            return None
-        return kept if kept is not None and kept.run == self.spec.id else None
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -225,7 +190,7 @@ class Supervising(RunObserver[CutDescription]):
         if driver.supervisor.has_claimed and driver.ending is not RunEnding.FENCED:
             self._keep_status()
         self.beside.finish()
-        self._tell_watchers()
+        self.statuses.tell(self.status)
         # Last: all else is done, even if it cannot be read.
         if self.story.state in ("finished", "stopped"):
             self.story.outputs = self._collected()
@@ -257,28 +222,7 @@ class Supervising(RunObserver[CutDescription]):
         return self.figures.status(story, time.monotonic(), self.common.rates)
 
     def _keep_status(self) -> None:
-        """Keep what is known now, beside the loop."""
-        self.status_kept_at_ms = self.now_ms
-        status = (self.common.status or self.status)()
-
-        def keep() -> None:
-            try:
-                self.store.keep_status(status)
-            except (OSError, StoreError) as error:
-                self.say_once(f"the status of the run could not be kept ({error}); it is tried again later")
-
-        self.beside.do(keep)
-
-    def _tell_watchers(self) -> None:
-        self.watched_at_ms = self.now_ms
-        if self.watchers:
-            status = self.status()
-            for watcher in list(self.watchers):
-                try:
-                    watcher.on_status(status)
-                except Exception as error:  # noqa: BLE001  # a run does not end because it cannot be reported
-                    self.watchers.remove(watcher)
-                    self.say(f"{type(watcher).__name__} has failed, and is left out from now on: {describe(error)}")
+        self.statuses.keep((self.common.status or self.status)(), self.now_ms)
 
     def _has_successor(self) -> bool:
         """Whether another supervisor of this run has claimed the job. Then the first actors are in its use."""
@@ -324,8 +268,7 @@ class Supervising(RunObserver[CutDescription]):
         while driver.is_due:
             driver.advance()
         self.actors.flush()
-        if self.now_ms - self.watched_at_ms >= WATCHED_MS:
-            self._tell_watchers()
+        self.statuses.tell_if_due(self.status, self.now_ms)
 
     def _accept(self, request: Request | Limit) -> None:
         if isinstance(request, Limit):
@@ -354,17 +297,8 @@ class Supervising(RunObserver[CutDescription]):
 
     def _look_at_silent(self) -> None:
         """Ask actors that have been silent for long what they are doing; report it, or restart if so configured."""
-        now_ms = self.now_ms
-        for actor, silent_ms in self.silences.due(now_ms):
-            if (answer := self.actors.crew.look(actor)) is not None:
-                self.looks[actor] = Look(answer, silent_ms, now_ms + LOOK_MS)
-        for actor, look in list(self.looks.items()):
-            if not look.answer.done() and now_ms < look.until_ms:
-                continue
-            del self.looks[actor]
-            has_answered = look.answer.done() and look.answer.exception() is None
-            doing = look.answer.result() if has_answered else NO_ANSWER
-            told = f"actor {actor} has said nothing for {look.silent_ms // 1000} s: {doing.told}"
+        for actor, silent_ms, doing in self.silences.explained(self.actors.crew.look, self.now_ms):
+            told = f"actor {actor} has said nothing for {silent_ms // 1000} s: {doing.told}"
             # To read a large state takes long, and would take as long again.
             is_reading = self.driver.supervisor.is_restoring and not doing.is_operator
             if self.spec.run.on_silence == "restart" and not is_reading and not self.driver.is_over:
@@ -585,7 +519,6 @@ class Supervising(RunObserver[CutDescription]):
         """Have all actors leave the attempt. An actor busy in a user function gets the rest of its silence limit."""
         if self.driver.supervisor.is_over:
             self.actors.crew.is_superseded = self._has_successor()
-        self.looks.clear()
         silent_ms = self.silences.longest_ms(self.now_ms)
         self.silences.begin((), self.now_ms)
         patience_s = max(STOP_TIMEOUT_S, (self.spec.silence_ms - silent_ms) / 1000)
@@ -644,7 +577,7 @@ class Supervising(RunObserver[CutDescription]):
         """Record a complete cut, and strike the planned faults that wait for it."""
         self.story.on_cut(manifest, files)
         self.figures.on_cut(manifest, files, time.monotonic())
-        if self.status_kept_at_ms is None or self.now_ms - self.status_kept_at_ms >= STATUS_KEPT_MS:
+        if self.statuses.is_old(self.now_ms):
             self._keep_status()
         self.kills.recurring.on_cut()
         if self.driver.runs and self.kills.strike_loop(manifest.epoch, files, self.driver.deployment):

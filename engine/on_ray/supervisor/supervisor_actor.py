@@ -72,10 +72,10 @@ class SupervisorActor:
         self._supervising = JobSupervising(specs, starter, held, is_successor=survivors is not None)
         if spec.run.metrics == "on":
             for pipeline in self._supervising.pipelines:
-                pipeline.watchers.append(RunMetrics(pipeline.status(), cluster.metric))
+                pipeline.statuses.watchers.append(RunMetrics(pipeline.status(), cluster.metric))
         if (spans := tracer()) is not None:
             for pipeline in self._supervising.pipelines:
-                pipeline.watchers.append(RunSpans(pipeline.status(), spans, flush))
+                pipeline.statuses.watchers.append(RunSpans(pipeline.status(), spans, flush))
         elif lacks_exporter():
             self._supervising.pipelines[0].say(NO_EXPORTER)
         self._run_id = spec.id
