@@ -117,7 +117,7 @@ class Timers:
 
     def unkeyed(self) -> list[tuple[float, int]]:
         """The task's own timers, (at_ms, hops), in the order in which they will fire."""
-        return [(at_ms, hops) for at_ms, _, _, key, hops in self._in_order() if key is NO_KEY]
+        return sorted(self._of_key.get(NO_KEY, ()))
 
     def restore(self, keyed: Iterable[tuple[Any, float, int]], unkeyed: Iterable[tuple[float, int]]) -> None:
         for key, at_ms, hops in keyed:

@@ -11,6 +11,7 @@ import pytest
 from backedge import Collect, Flow, Items
 from backedge.engine.state.compaction import put_together
 from backedge.engine.state.keyed_state import KeyedState, encode_entries, keyed_entries
+from backedge.engine.state.timers import Timers
 from backedge.engine.state.touched_keys import TouchedKeys
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.cut.cut import OperatorState
@@ -68,6 +69,16 @@ def test_a_delta_holds_the_keys_that_changed_and_their_timers_and_none_that_has_
     later, _ = states(tasks, 3, base=1)
     left = keyed_entries(OperatorState(whole.keyed, deltas=(later.keyed,))).timers
     assert sorted(left) == [(1, 111, 0), (2, 102, 0), (3, 103, 0)]
+
+
+def test_a_delta_looks_at_no_timers_but_those_of_the_keys_that_changed(monkeypatch: pytest.MonkeyPatch):
+    tasks = sessions()
+    tasks.feed("op", [1, 2, 3])
+    states(tasks, 1)
+    tasks.feed("op", [11])
+    monkeypatch.delattr(Timers, "_in_order")
+    delta, _ = states(tasks, 2, base=1)
+    assert keyed_entries(delta).timers == [(1, 101, 0), (1, 111, 0)]
 
 
 def test_a_delta_holds_what_aborted_captures_held():
