@@ -1,7 +1,8 @@
 """Timers of one process operator. They are state, filed by key group, or with the task if they have no key.
 
-They fire in the order of their time, and at the same time in the order of a word that is computed from their keys: a
-restored run must fire them in the same order, in whichever order it gets them back.
+They fire in the order of their time, at the same time in the order of a word that is computed from their keys, and for
+the same key in the order of their hops: a restored run must fire them in the same order, in whichever order it gets
+them back.
 
 Setting or firing a timer changes its key, which is noted: a delta holds all timers of the keys that it writes.
 """
@@ -30,8 +31,8 @@ class Timers:
     """
 
     def __init__(self, note: Callable[[Any], None]) -> None:
-        # (at_ms, word of the key, number in the order of setting, key, hops). All but the first may have been cleared.
-        self._heap: list[tuple[float, int, int, Any, int]] = []
+        # (at_ms, word of the key, hops, number in the order of setting, key). All but the first may have been cleared.
+        self._heap: list[tuple[float, int, int, int, Any]] = []
         # Key -> the timers that are set for it: (at_ms, hops) -> the number, in the order of setting.
         self._of_key: dict[Any, dict[tuple[float, int], int]] = {}
         self._added = 0
@@ -58,7 +59,7 @@ class Timers:
             self._note(key)
         self._added += 1
         of_key[at_ms, hops] = self._added
-        heapq.heappush(self._heap, (at_ms, word, self._added, key, hops))
+        heapq.heappush(self._heap, (at_ms, word, hops, self._added, key))
 
     def clear(self, at_ms: float | None, key: Any) -> None:
         """Clear the timers of a key at one time, or all of them."""
@@ -76,13 +77,13 @@ class Timers:
 
         Those that are set meanwhile wait for the next call, and those that are cleared meanwhile do not fire.
         """
-        entries: list[tuple[float, int, int, Any, int]] = []
+        entries: list[tuple[float, int, int, int, Any]] = []
         while self._heap and self._heap[0][0] <= now_ms:
             entries.append(heapq.heappop(self._heap))
         self._drop_cleared()
         for entry in entries:
             if self._is_set(entry):
-                at_ms, _, _, key, hops = entry
+                at_ms, _, hops, _, key = entry
                 self._forget(at_ms, key, hops)
                 yield at_ms, key, hops
 
@@ -91,11 +92,11 @@ class Timers:
         while self._heap and not self._is_set(self._heap[0]):
             heapq.heappop(self._heap)
 
-    def _in_order(self) -> list[tuple[float, int, int, Any, int]]:
+    def _in_order(self) -> list[tuple[float, int, int, int, Any]]:
         return sorted(filter(self._is_set, self._heap))
 
-    def _is_set(self, entry: tuple[float, int, int, Any, int]) -> bool:
-        at_ms, _, number, key, hops = entry
+    def _is_set(self, entry: tuple[float, int, int, int, Any]) -> bool:
+        at_ms, _, hops, number, key = entry
         return self._of_key.get(key, {}).get((at_ms, hops)) == number
 
     def _forget(self, at_ms: float, key: Any, hops: int) -> None:
@@ -108,7 +109,7 @@ class Timers:
 
     def keyed(self) -> list[tuple[Any, float, int]]:
         """Entries (key, at_ms, hops) in the order in which they will fire."""
-        return [(key, at_ms, hops) for at_ms, _, _, key, hops in self._in_order() if key is not NO_KEY]
+        return [(key, at_ms, hops) for at_ms, _, hops, _, key in self._in_order() if key is not NO_KEY]
 
     def of(self, keys: Iterable[Any]) -> list[tuple[Any, float, int]]:
         """The same of these keys alone, key by key."""

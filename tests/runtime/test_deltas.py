@@ -81,6 +81,15 @@ def test_a_delta_looks_at_no_timers_but_those_of_the_keys_that_changed(monkeypat
     assert keyed_entries(delta).timers == [(1, 101, 0), (1, 111, 0)]
 
 
+@pytest.mark.parametrize("hops", [(4, 0), (0, 4)])
+def test_timers_of_a_key_at_one_time_fire_in_the_same_order_if_they_come_from_a_delta(hops: tuple[int, int]):
+    timers, restored = (Timers(note=lambda key: None) for _ in range(2))
+    for each in hops:
+        timers.add(10, "a", each)
+    restored.restore(timers.of(["a"]), ())
+    assert list(restored.due(10)) == list(timers.due(10))
+
+
 def test_a_delta_holds_what_aborted_captures_held():
     tasks = sessions()
     states(tasks, 1)
