@@ -5,7 +5,8 @@
   because the delta after it must hold what the aborted one held.
 - Cuts may be aborted for weeks. So beside the oldest set and those of the newest captures there are no others: they
   are put into the oldest one. And sets are dropped that no delta can hold, because they have too many keys.
-- A capture that does not find its base, or would write too many keys, writes everything.
+- A capture that does not find its base, or would write too many keys, writes everything. Which one does is decided
+  before it (`has`), for all operators of a task alike. What one of them files when it captures is in its delta as well.
 - When too many keys are touched, tracking stops until the next capture, which writes everything.
 - A key comes with its value if the state has handed it over, otherwise with None: then the state looks it up.
 - A delta that holds all keys of its base's own delta makes that one superfluous: it may be applied without it.
@@ -68,9 +69,9 @@ class TouchedKeys:
         return sum(map(len, self._sets_from(base))) + more <= self.limit(keys)
 
     def capture(self, epoch: Epoch, base: Epoch | None, keys: int) -> dict[Any, Any] | None:
-        """Close the newest set; return the keys to write, None for all of them."""
+        """Close the newest set; return the keys to write, None for all of them. Ask `has` before."""
         found: dict[Any, Any] | None = None
-        if base is not None and self.has(base, keys):
+        if base is not None and base in self._since:
             first, *later = self._sets_from(base)
             found = dict(first) if later else first
             for touched in later:

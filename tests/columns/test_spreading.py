@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from backedge import Flow, VertexProgram, Vertices, simulate
 from backedge.engine.batches.batch import Batch
 from backedge.engine.batches.columns import Columns
 from backedge.engine.batches.constant_bytes import constant_in
 from backedge.engine.operators.sending import Emitted
+from backedge.engine.state.keyed_state import keyed_entries
 from backedge.engine.vertices import edges as vertex_edges
 from backedge.engine.vertices import graph as vertex_graph
 from backedge.engine.vertices import rounds as in_rounds
@@ -22,6 +24,7 @@ from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.routing import tasks_of_keys
 from backedge.graphs.task_errors import StateSerializationError
 from backedge.graphs.vertex_program import BACKWARDS
+from backedge.recovery.cut.cut import OperatorState
 from backedge.recovery.cut.keyed_parts import entries_of
 from tests.columns.given import columns, slow
 from tests.columns.test_vertex_programs import (
@@ -364,6 +367,22 @@ def test_a_graph_that_arrives_between_cuts_is_restored_whole(
             run.tasks.capture()
     run.run()
     assert run.values() == shortest_by_hand()
+
+
+def test_a_graph_is_restored_once_from_deltas_of_which_one_has_put_its_pieces_together():
+    """That delta holds more keys than any may: all groups lose the pieces that they had."""
+    run = InRounds(flow_of(BestWay, weight="weight"), 1)
+    [runtime] = run.programs
+    states: dict[int | None, OperatorState] = {}
+    for cut in range(vertex_graph.PIECES_MAX + 2):
+        run.load([{"source": cut, "target": cut * 200 + n, "weight": 1.0} for n in range(200)])
+        capture = runtime.capture(Epoch(cut), Attempt(1), Epoch(cut - 1) if cut else None)
+        assert cut == 0 or capture.base is not None
+        state = encoded(capture)["program"]
+        below = states.get(capture.base)
+        states[cut] = state if below is None else replace(below, deltas=(*below.deltas, state.keyed))
+        pieces = [constant_in(memoryview(filed)) for filed in keyed_entries(states[cut]).values.values()]
+        assert sum(len(piece["sources"]) for piece in pieces) == 200 * len(states)
 
 
 def test_weights_are_kept_if_a_cut_comes_between_the_vertices_of_a_task_and_its_first_edge():
