@@ -308,9 +308,10 @@ def edge_parts(operator: str, edges: Columns, columns: tuple[str, str, str | Non
     source, target, weight = columns
     names = {"sources": source, "targets": target} | ({} if weight is None else {"weights": weight}) | more
     if missing := [name for name in names.values() if name not in edges.names]:
+        more_options = ", weight=, added= and version=" if "added" in more else " and weight="
         raise MisuseError(
             f"operator {operator!r}: the edges have the columns {', '.join(edges.names)} but no "
-            f"{', '.join(map(repr, missing))}: name their columns with source=, target= and weight="
+            f"{', '.join(map(repr, missing))}: name their columns with source=, target={more_options}"
         )
     arrays = {name: to_array(edges.batch.column(name)) for name in names.values()}
     try:

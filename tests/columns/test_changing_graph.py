@@ -135,6 +135,13 @@ def test_numbers_beyond_64_bits_with_a_sign_are_refused(column: str):
         simulate(flow_of(Best, arrow().table(row)), seeds=[])
 
 
+@pytest.mark.parametrize("column", ["source", "added", "version"])
+def test_a_column_that_changes_lack_is_named_with_its_option(column: str):
+    row = {name: value for name, value in ONE[0].items() if name != column}
+    with pytest.raises(MisuseError, match=rf"no '{column}': name their columns with .*{column}="):
+        simulate(flow_of(Best, [row]), seeds=[])
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float16, np.float64, np.int8, np.uint16])
 def test_weights_may_have_any_type_of_numbers(kind: Any):
     changes = {"source": [0, 1], "target": [1, 2], "added": [True, True], "version": [0, 0]}
