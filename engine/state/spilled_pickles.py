@@ -54,6 +54,8 @@ class SpilledPickles:
 class NamelessFile:
     """A file that disappears when nothing refers to it any more, even if the process is killed."""
 
+    _descriptor = -1
+
     def __init__(self) -> None:
         self._descriptor, path = tempfile.mkstemp(prefix="backedge-capture-")
         os.unlink(path)
@@ -74,4 +76,5 @@ class NamelessFile:
         return data
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor >= 0:  # otherwise it could not be made
+            os.close(self._descriptor)

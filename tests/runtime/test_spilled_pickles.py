@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -87,6 +88,22 @@ def test_a_full_disk_leaves_the_rest_in_memory(
     assert len(accepted) == 300
     assert spilled(made) < sum(accepted)
     assert entries_of(made.parts()) == in_memory
+
+
+def test_a_file_that_cannot_be_made_leaves_all_in_memory_and_nothing_on_stderr(
+    monkeypatch: pytest.MonkeyPatch, values: dict[Any, Any], in_memory: list[tuple[Any, ...]]
+):
+    def refuse(**options: Any) -> Any:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    told: list[Any] = []
+    monkeypatch.setattr(spilled_pickles, "KEPT_BYTES_MAX", PIECE_BYTES)
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    made = encoder(values)
+    assert entries_of(made.parts()) == in_memory
+    assert spilled(made) == 0
+    assert told == []
 
 
 def test_bytes_are_not_pickled_beside_other_values_either():
