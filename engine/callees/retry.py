@@ -22,6 +22,9 @@ Errors = type[Exception] | tuple[type[Exception], ...]
 PAUSE_S_MAX = 60.0
 """A pause that doubles would otherwise come to hours."""
 
+DOUBLED_MAX = 1_000
+"""A float ends at 2 to the power of 1,024."""
+
 BUSY = frozenset({408, 409, 425, 429})
 """What a server answers besides 5xx if it may answer otherwise later. 409: an equal request is still in progress."""
 
@@ -106,7 +109,7 @@ class Policy(Struct, frozen=True):
 
     def pauses(self) -> Iterator[float]:
         """The longest pauses of a call, one for each try that may follow another."""
-        return (min(PAUSE_S_MAX, self.backoff_s * 2.0**n) for n in range(self.tries - 1))
+        return (min(PAUSE_S_MAX, self.backoff_s * 2.0 ** min(n, DOUBLED_MAX)) for n in range(self.tries - 1))
 
     def pause_s(self, error: Exception, pauses: Iterator[float]) -> float | None:
         """The seconds to wait after an error; None if it will not pass, or if there are no pauses left."""

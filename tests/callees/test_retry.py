@@ -100,6 +100,13 @@ def test_pauses_are_drawn_and_have_a_limit():
     assert len(set(failing.pauses)) == 20
 
 
+@BOTH
+def test_a_service_that_is_away_for_days_is_tried_again_all_the_time(way: Way):
+    failing = Failing(*[TimeoutError()] * 1_100)
+    assert way(failing, tries=1_101, jitter=float) == 8
+    assert set(failing.pauses[7:]) == {60}
+
+
 def test_a_cancelled_call_is_not_made_again():
     async def cancelled(record: int) -> None:
         raise asyncio.CancelledError
