@@ -37,7 +37,7 @@ class Counter:
     def add(self, amount: float = 1) -> None:
         if not 0 <= amount < inf:
             raise MisuseError(f"{self._what}.add got {show(amount)}, but a counter only grows: give 0 or more")
-        self.total += amount
+        self.total += _plain(amount)
 
 
 class Histogram:
@@ -55,7 +55,7 @@ class Histogram:
         if not 0 <= value < inf:
             raise MisuseError(f"{self._what}.observe got {show(value)}: give an amount of 0 or more")
         self.buckets[bisect_left(BOUNDS, value)] += 1
-        self.total += value
+        self.total += float(value)
 
 
 class Meters:
@@ -98,11 +98,11 @@ class Meters:
 
     def counted(self) -> CountedStatus:
         return CountedStatus(
-            {name: _plain(counter.total) for name, counter in self._counters.items()},
+            {name: counter.total for name, counter in self._counters.items()},
             {
                 name: HistogramStatus(
                     sum(histogram.buckets),
-                    float(histogram.total),
+                    histogram.total,
                     {label: count for label, count in zip(_LABELS, histogram.buckets, strict=True) if count},
                 )
                 for name, histogram in self._histograms.items()
@@ -110,9 +110,9 @@ class Meters:
         )
 
 
-def _plain(total: Any) -> float:
-    """The number without a type of NumPy."""
-    return total if type(total) is int else float(total)
+def _plain(amount: Any) -> float:
+    """The number without a type of NumPy: its small ones overflow when they are added."""
+    return amount if type(amount) is int else float(amount)
 
 
 def added(several: Sequence[CountedStatus]) -> CountedStatus:

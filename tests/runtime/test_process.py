@@ -261,6 +261,18 @@ def test_what_a_class_counts_is_told_by_operator_and_begins_again_after_a_restor
     assert restored.home("op").counted() == {}
 
 
+@every("kind", [np.uint8, np.int8, np.float16, np.float32])
+def test_small_numbers_of_numpy_add_up_to_a_large_one(kind: Any):
+    def count(ctx: Any, n: int) -> None:
+        ctx.counter("sum").add(kind(n))
+        ctx.histogram("size").observe(kind(n))
+
+    tasks = processing(hooks(on_record=count))
+    tasks.feed("op", [100] * 1_000)
+    found = tasks.home("op").counted()["op"]
+    assert (found.counters["sum"], found.histograms["size"].sum) == (100_000, 100_000)
+
+
 @every(
     ("use", "complaint"),
     [
