@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
 from inspect import isawaitable
-from numbers import Number
+from numbers import Number, Real
 from typing import Any, cast
 
 import numpy as np
@@ -37,6 +37,9 @@ SET_ASIDE = b""
 
 PAID = ("answers", "cost", "used", "cost_used")
 """What is counted of answers that are paid for."""
+
+COST_MAX = 2.0**63
+"""The journal has no larger integers."""
 
 IDLE_LOOK_S = 0.1
 NUMBERS: Any = (Number, np.bool_)
@@ -267,12 +270,13 @@ class KeptAnswersOperator(MapAsyncOperator):
             found: Any = answer[cost] if isinstance(cost, str) else cost(answer)
         except USER_RAISED as raised:
             raise user_error(self.name, raised, answer, hook="cost", can_set_aside=False) from raised
-        if isinstance(found, bool) or not isinstance(found, int | float) or not found >= 0:
+        if isinstance(found, bool) or not isinstance(found, Real) or not 0 <= cast(float, found) < COST_MAX:
             raise MisuseError(
                 f"operator {self.name!r}: cost= gives {show(found)} for the answer {show(answer)}: it must be a number "
-                "of 0 or more"
+                "of 0 or more, below 2 to the power of 63"
             )
-        return found
+        # The journal takes no numbers of NumPy.
+        return int(found) if isinstance(found, int) else float(found)
 
     def unwritten(self) -> list[Known]:
         return self._questions.unwritten()
