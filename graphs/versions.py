@@ -86,6 +86,8 @@ class VersionSource(Protocol):
 class AttemptOverError(BaseException):
     """A version could not be read or published, because the attempt is over or a process that has it has died.
 
+    Or a call could not begin, because the attempt that has made its instance is over.
+
     No error of the user's function, which must not handle it: the attempt ends, and the run goes on with another one.
     """
 

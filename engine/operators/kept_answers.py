@@ -28,6 +28,7 @@ from backedge.graphs.plan import Edge
 from backedge.graphs.questions import digest_of
 from backedge.graphs.routing import canonical_key, key_group, key_in_group
 from backedge.graphs.task_errors import USER_RAISED, MisuseError, TaskError, show, user_error
+from backedge.graphs.versions import AttemptOverError
 from backedge.recovery.cut.cut import OperatorState
 from backedge.recovery.protocol.answers import SPENT, Known, Question, Questions
 
@@ -88,6 +89,7 @@ class KeptAnswersOperator(MapAsyncOperator):
         self._asked: dict[int, Question] = {}
         self._calls: dict[Question, int] = {}
         self._running = 0
+        self._is_closed = False
         self._paid: dict[str, float] = dict.fromkeys(PAID, 0)
         self._unpaid: TaskError | None = None
 
@@ -171,11 +173,14 @@ class KeptAnswersOperator(MapAsyncOperator):
         """The instance as a function that counts its calls: they go on when the task is over, and need it."""
 
         async def call_async(record: Any) -> Any:
-            self._running += 1
-            return await self._counted_down(instance(record))
+            self._count()
+            try:
+                return await instance(record)
+            finally:
+                self._running -= 1
 
         def call(record: Any) -> Any:
-            self._running += 1
+            self._count()
             try:
                 result = instance(record)
             except BaseException:
@@ -188,6 +193,12 @@ class KeptAnswersOperator(MapAsyncOperator):
 
         return call_async if is_async(instance) else call
 
+    def _count(self) -> None:
+        """Count a call that begins. It may have waited for its turn until the instance was closed."""
+        if self._is_closed:
+            raise AttemptOverError(f"the instance that operator {self.name!r} calls is closed")
+        self._running += 1
+
     async def _counted_down(self, answering: Awaitable[Any]) -> Any:
         try:
             return await answering
@@ -196,14 +207,16 @@ class KeptAnswersOperator(MapAsyncOperator):
 
     def close(self) -> None:
         """Let the instance release what it has opened, when its calls have ended."""
-        if self._running:
-            in_event_loop(self._close_later())
-        else:
+        self._is_closed = not self._running
+        if self._is_closed:
             super().close()
+        else:
+            in_event_loop(self._close_later())
 
     async def _close_later(self) -> None:
         while self._running:
             await asyncio.sleep(IDLE_LOOK_S)
+        self._is_closed = True
         await self._close()
 
     # -- answers -------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from backedge import BadOptionError, Collect, Flow, Items, UserFunctionError, id
 from backedge.engine.on_ray.actor.background import Answered, Background, Outlived
 from backedge.engine.operators.async_calls import Answer, Call, begin, finish, in_event_loop
 from backedge.graphs.ids import TaskId
+from backedge.graphs.versions import AttemptOverError
 from backedge.recovery.protocol.answers import Question
 from tests.gates import HANG_S, wait_for
 from tests.runtime.tasks import Tasks
@@ -417,6 +418,40 @@ def test_an_instance_is_closed_when_calls_that_outlive_its_task_have_ended(clien
     in_event_loop(Gated.open_gate()).result()
     assert answering.result() == Answer("open")
     wait_for(lambda: Gated.state == "closed", "it is closed")
+
+
+@pytest.mark.parametrize("client", [Awaits, ReturnsAwaitable])
+def test_a_call_that_has_not_begun_when_its_instance_is_closed_is_left_to_the_next_attempt(client: type[Gated]):
+    """It has waited for the event loop, or for a thread. Its failure would be kept as the answer."""
+    tasks = Tasks(through(client))
+    tasks.feed("ask", [1])
+    home = tasks.home("ask")
+    call = home.call(home.unanswered[0])
+    home.close()
+    assert Gated.state == "closed"
+
+    async def ask() -> Answer:
+        return await finish(begin(call), call)
+
+    in_event_loop(Gated.open_gate()).result()
+    assert isinstance(in_event_loop(ask()).result().error, AttemptOverError)
+
+
+class TakesNothing(Gated):
+    async def __call__(self) -> str:
+        return self.state
+
+
+def test_an_instance_is_closed_although_it_could_not_even_be_called():
+    tasks = Tasks(through(TakesNothing))
+    tasks.feed("ask", [1])
+    home = tasks.home("ask")
+    call = home.call(home.unanswered[0])
+    answering = begin(call)
+    assert not isinstance(answering, Answer)
+    assert isinstance(in_event_loop(finish(answering, call)).result().error, TypeError)
+    home.close()
+    assert Gated.state == "closed"
 
 
 def fails_in(hook: str) -> type[Any]:
