@@ -254,7 +254,7 @@ class Questions:
             for number in equals.spare():
                 equals = equals.without(number)
                 self.durable.discard(Question(key, identity, number))
-            self._put(key, identity, equals)
+                self._put(key, identity, equals)
 
     def _forget_beyond(self, settled_max: int) -> None:
         while len(self.settled) > settled_max:

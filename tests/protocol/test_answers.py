@@ -114,6 +114,19 @@ def test_spare_answers_are_dropped_after_many_captures():
     assert not after.has_answer(FIRST)
 
 
+def test_what_is_forgotten_first_does_not_depend_on_spare_answers_that_were_dropped():
+    questions = Questions(State(), Epoch(0))
+    questions.load(Known(Question(KEY, "never", 0), b"because"), Epoch(0))
+    early, late = (questions.ask(KEY, identity, b"record") for identity in ("early", "late"))
+    finish(questions, late)
+    finish(questions, early)
+    for epoch in range(SPARE_CUTS):
+        questions.on_capture(Epoch(epoch + 1))
+    questions.settled_max = 2
+    questions.on_capture(Epoch(SPARE_CUTS + 1))
+    assert questions.state.values[KEY].keys() == {"never", "early"}, "the late one was answered first"
+
+
 def test_a_question_that_was_forgotten_gets_a_number_that_it_never_had():
     questions = asked(b"first", b"second")
     questions.settled_max = 0
