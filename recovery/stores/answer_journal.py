@@ -80,7 +80,7 @@ class AnswerJournal:
         self._store.create(name, sealed_content(document, data, self._key, ANSWER_GROUP))
 
     def read(self, operator: str, restored: Epoch) -> Iterator[tuple[Epoch, Known]]:
-        """The answers of an operator that a restore of this cut reads, each with its segment."""
+        """The answers of an operator that a restore of this cut reads, each with its segment, the first ones first."""
         for group in self.each_group(restored, lambda group: group, operator):
             for known in answers_in(group.content):
                 yield group.segment, known
@@ -88,21 +88,21 @@ class AnswerJournal:
     def each_group(self, restored: Epoch, of: Callable[[AnswerGroup], R], operator: str | None = None) -> list[R]:
         """The result of a call for each group that a restore of this cut reads, of one operator or of all."""
         found = [
-            (name, segment)
+            (segment, name)
             for segment in self._segments()
             if self.segments.are_read(segment, restored)
             for name in self._store.list(f"{ANSWERS}/{epoch_folder(segment)}")
             if operator is None or answer_groups_of(operator, name)
         ]
 
-        def call(one: tuple[str, Epoch]) -> R | None:
+        def call(one: tuple[Epoch, str]) -> R | None:
             group = self._group(*one)
             return None if group is None else of(group)
 
         results = each(self._store.reads_at_once, call, sorted(found))
         return [result for result in results if result is not None]
 
-    def _group(self, name: str, segment: Epoch) -> AnswerGroup | None:
+    def _group(self, segment: Epoch, name: str) -> AnswerGroup | None:
         path = full_name(self._store, name)
         try:
             content = self._store.read(name)

@@ -36,6 +36,13 @@ def test_a_restore_reads_the_segments_from_its_cut_on_of_every_attempt_and_proce
     assert sorted(journal(tmp_path).read("ask", Epoch(2))) == [(2, known(21)), (2, known(22)), (3, known(32))]
 
 
+def test_segments_are_read_in_their_order(tmp_path: Path):
+    """An answer that was written again, without its cost, comes behind the one with the cost."""
+    for segment in (10, 9, 2):
+        journal(tmp_path).write(Epoch(segment), Attempt(1), "ask", [known(segment)])
+    assert [segment for segment, _ in journal(tmp_path).read("ask", Epoch(0))] == [2, 9, 10]
+
+
 def test_segments_before_the_oldest_cut_are_removed(tmp_path: Path):
     for segment in (0, 1, 2):
         journal(tmp_path).write(Epoch(segment), Attempt(1), "ask", [known(segment)])
