@@ -7,7 +7,7 @@ import os
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from hashlib import blake2b
@@ -102,7 +102,7 @@ class Pool:
     async def __call__(self, record: Any) -> Any:
         """What an instance returns for the record. Raises what it raises, with its frames as a note."""
         if not cluster.is_connected():
-            return await self._locally(lambda instance: instance(record))
+            return await self._locally(record)
         data = cluster.pickled(record)
         key = None if idempotency_key() is None else request_key(self._identity(record, data))
         ask = retry(self._ask, tries=TRIES, backoff=BACKOFF_S, on=_GoneError, jitter=float)
@@ -117,7 +117,13 @@ class Pool:
     async def close(self) -> None:
         """End the pool, for all processes. A later call starts another one."""
         if not cluster.is_connected():
-            await self._locally(lambda instance: instance.close())
+            with _locking:
+                local = _local.pop(self._name, None)
+            if local is not None:
+                threads, instance = local
+                closing = asyncio.get_running_loop().run_in_executor(threads, instance.close)
+                threads.shutdown(wait=False)
+                await closing
             return
         _used.pop(self._address(), None)
         dispatcher = await asyncio.to_thread(cluster.find_actor, self._name, self._address().space)
@@ -134,13 +140,15 @@ class Pool:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _locally(self, work: Callable[[Instance], Any]) -> Any:
+    async def _locally(self, record: Any) -> Any:
         with _locking:
             if self._name not in _local:
                 threads = ThreadPoolExecutor(self._at_once, self._name)
                 _local[self._name] = threads, Instance(lambda: self._made_of)
-        threads, instance = _local[self._name]
-        return await asyncio.get_running_loop().run_in_executor(threads, work, instance)
+            threads, instance = _local[self._name]
+            # Within the lock: what is closed takes no more calls.
+            answering = asyncio.get_running_loop().run_in_executor(threads, instance, record)
+        return await answering
 
     def _identity(self, record: Any, data: bytes) -> bytes:
         try:

@@ -11,6 +11,7 @@ import pytest
 from backedge import Collect, Flow, GraphError, Items, Pool, simulate
 from backedge.engine.on_ray import cluster
 from tests.every import every
+from tests.gates import wait_for
 
 
 class Twice:
@@ -68,6 +69,21 @@ def test_an_async_class_lives_in_one_event_loop_until_it_is_closed():
     assert [asyncio.run(pool(1)) for _ in range(2)] == [True, True]
     asyncio.run(pool.close())
     assert len(CLOSED) == 1
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_a_pool_that_is_closed_leaves_no_threads_and_a_later_call_starts_another_one():
+    pool = Pool(Twice, by=5, at_once=2)
+
+    def threads() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith("Twice")]
+
+    before = threads()
+    for _ in range(2):
+        assert asyncio.run(pool(2))[0] == 10
+        assert len(threads()) > len(before)
+        asyncio.run(pool.close())
+        wait_for(lambda: threads() == before, "its threads have ended")
 
 
 def test_pools_of_the_same_class_arguments_and_options_are_one():
