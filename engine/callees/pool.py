@@ -174,6 +174,9 @@ class Pool:
             if outcome.error is None:
                 result = await _answer(outcome.result[0])
                 kept_s = KEPT_S
+        except asyncio.CancelledError:
+            key = None  # nobody has it: who asks again gets it
+            raise
         except cluster.RayError as error:
             raise _GoneError(cluster.first_line(error)) from error
         finally:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import threading
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import backedge.engine.callees.pool as pool_module
 from backedge import Collect, Flow, GraphError, Items, Pool, simulate
+from backedge.engine.callees.pool_calls import KEPT_S, Outcome
 from backedge.engine.on_ray import cluster
+from backedge.engine.operators.async_calls import Answer, Call, begin, finish
+from backedge.recovery.protocol.answers import Question
 from tests.every import every
-from tests.gates import wait_for
+from tests.gates import HANG_S, wait_for
 
 
 class Twice:
@@ -84,6 +91,62 @@ def test_a_pool_that_is_closed_leaves_no_threads_and_a_later_call_starts_another
         assert len(threads()) > len(before)
         asyncio.run(pool.close())
         wait_for(lambda: threads() == before, "its threads have ended")
+
+
+class Dispatcher:
+    """A dispatcher whose outcomes come at once, and their results when the test says so."""
+
+    def __init__(self) -> None:
+        self.result, self.fetched = Future[bytes](), threading.Event()
+        self.dropped: list[float] = []
+        self.ask, self.drop = SimpleNamespace(remote=self._ask), SimpleNamespace(remote=self._drop)
+
+    def _ask(self, process: str, key: str, record: Any) -> Future[Outcome]:
+        answered = Future[Outcome]()
+        answered.set_result(Outcome([self.result]))
+        return answered
+
+    def _drop(self, key: str, kept_s: float) -> None:
+        self.dropped.append(kept_s)
+
+    def future(self, pending: Future[Any]) -> Future[Any]:
+        if pending is self.result:
+            self.fetched.set()
+        return pending
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_result_whose_caller_did_not_wait_for_it_stays_for_the_next_one(
+    is_cancelled: bool, monkeypatch: pytest.MonkeyPatch
+):
+    pool, dispatcher = Pool(Twice), Dispatcher()
+    fakes = {
+        "is_connected": lambda: True,
+        "address": lambda: "here",
+        "ray_job": lambda: "1",
+        "pickled": pickle.dumps,
+        "future": dispatcher.future,
+        "RayError": LookupError,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(cluster, name, fake, raising=False)
+    monkeypatch.setitem(pool_module._used, pool._address(), dispatcher)  # type: ignore[arg-type]
+    call = Call(pool, 4, operator="ask", question=Question(7, "why", 0))
+
+    async def ask() -> Answer:
+        asked = asyncio.ensure_future(finish(begin(call), call))
+        await asyncio.to_thread(dispatcher.fetched.wait, HANG_S)
+        if is_cancelled:
+            asked.cancel()
+        else:
+            dispatcher.result.set_result(pickle.dumps(8))
+        return await asked
+
+    answer = asyncio.run(ask())
+    if is_cancelled:
+        assert (type(answer.error), dispatcher.dropped) == (asyncio.CancelledError, [])
+    else:
+        assert (answer, dispatcher.dropped) == (Answer(8), [KEPT_S])
 
 
 def test_pools_of_the_same_class_arguments_and_options_are_one():
