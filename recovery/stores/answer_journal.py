@@ -1,6 +1,6 @@
 """The journal of answers to `map_async`, in segments, below the folder `answers` of a job.
 
-    answers/epoch=7/ask.2-1f0c9a-3.answers    what a process of attempt 2 has kept after epoch 7, its third group
+    answers/epoch=7/ask.2-1f0c9a-c0de.answers    what a process of attempt 2 has kept after epoch 7, by its digest
 
 A group is a sealed document of one line, and then bytes whose SHA-256 it names: nothing is decoded before it is
 verified. It is durable when it is written, and no manifest names it. What belongs to a segment, and when it goes, is
@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.answers import Known, Question, Segments
-from backedge.recovery.stores.documents import opened_content, sealed_content
+from backedge.recovery.stores.documents import opened_content, sealed_content, sha256
 from backedge.recovery.stores.names import (
     ANSWERS,
     answer_group,
@@ -36,6 +35,7 @@ from backedge.recovery.stores.store_protocol import Store
 R = TypeVar("R")
 
 WRITER_BYTES = 6
+DIGEST_DIGITS = 32
 
 
 class AnswerGroup(NamedTuple):
@@ -68,16 +68,19 @@ class AnswerJournal:
         self.job_id = job_id
         self._key = key
         self._writer = secrets.token_hex(WRITER_BYTES)
-        self._numbers = count(1)
         # The oldest cut when segments were removed last.
         self._oldest: Epoch | None = None
 
     def write(self, segment: Epoch, attempt: Attempt, operator: str, answers: Sequence[Known]) -> None:
-        """Write answers of an operator as one group, durably."""
-        name = path_of(answer_group(segment, operator, f"{attempt}-{self._writer}-{next(self._numbers)}"))
+        """Write answers of an operator as one group, durably.
+
+        Written again after an error, it has the same name: the file may have been created after all.
+        """
         data = msgspec.msgpack.encode([(*known.question, known.answer, known.cost) for known in answers])
+        name = path_of(answer_group(segment, operator, f"{attempt}-{self._writer}-{sha256(data)[:DIGEST_DIGITS]}"))
         document = {"job_id": self.job_id, "name": name, "operator": operator}
-        self._store.create(name, sealed_content(document, data, self._key, ANSWER_GROUP))
+        if not self._store.create(name, sealed_content(document, data, self._key, ANSWER_GROUP)):
+            self._store.make_durable([name])
 
     def read(self, operator: str, restored: Epoch) -> Iterator[tuple[Epoch, Known]]:
         """The answers of an operator that a restore of this cut reads, each with its segment, the first ones first."""

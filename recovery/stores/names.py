@@ -185,8 +185,8 @@ def input_piece(epoch: Epoch, attempt: Attempt, task: TaskId, number: int) -> Pa
 def answer_group(segment: Epoch, operator: str, group: str) -> Parts:
     """Some answers of an operator (`answer_journal.py`).
 
-    >>> "/".join(answer_group(Epoch(7), "ask", "2-1f0c9a-3"))
-    'answers/epoch=7/ask.2-1f0c9a-3.answers'
+    >>> "/".join(answer_group(Epoch(7), "ask", "2-1f0c9a-c0de"))
+    'answers/epoch=7/ask.2-1f0c9a-c0de.answers'
     """
     return (ANSWERS, epoch_folder(segment), f"{encoded(operator)}.{group}.answers")
 
@@ -194,7 +194,7 @@ def answer_group(segment: Epoch, operator: str, group: str) -> Parts:
 def answer_groups_of(operator: str, name: str) -> bool:
     """Whether this is the name of some answers of an operator.
 
-    >>> [answer_groups_of(operator, "answers/epoch=7/ask.2-1f0c9a-3.answers") for operator in ("ask", "as", "ask.2")]
+    >>> [answer_groups_of(operator, "answers/epoch=7/ask.2-1f0c9a-c0de.answers") for operator in ("ask", "as", "ask.2")]
     [True, False, False]
     """
     return name.rpartition("/")[2].rsplit(".", 2)[0] == encoded(operator)
@@ -203,7 +203,7 @@ def answer_groups_of(operator: str, name: str) -> bool:
 def attempt_of_group(name: str) -> Attempt:
     """The attempt that has written a group of answers.
 
-    >>> attempt_of_group("answers/epoch=7/ask.2-1f0c9a-3.answers")
+    >>> attempt_of_group("answers/epoch=7/ask.2-1f0c9a-c0de.answers")
     2
     """
     return Attempt(int(name.rsplit(".", 2)[1].partition("-")[0]))

@@ -12,7 +12,8 @@ from backedge.recovery.stores.answer_journal import AnswerJournal
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.names import ANSWERS
-from backedge.recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError
+from backedge.recovery.stores.store_errors import OutcomeUnknownError, SnapshotAuthError, SnapshotCorruptError
+from tests.stores.lost_replies import LosesAReply
 
 KEY = b"a key of sixteen"
 
@@ -34,6 +35,16 @@ def test_a_restore_reads_the_segments_from_its_cut_on_of_every_attempt_and_proce
         journal(tmp_path).write(Epoch(segment), Attempt(attempt), "ask", [known(10 * segment + attempt)])
     journal(tmp_path).write(Epoch(3), Attempt(2), "as", [known(99)])
     assert sorted(journal(tmp_path).read("ask", Epoch(2))) == [(2, known(21)), (2, known(22)), (3, known(32))]
+
+
+def test_a_group_that_was_written_although_its_reply_is_lost_is_there_once(tmp_path: Path):
+    """Each entry with a cost is a call that was paid for."""
+    kept = CutStore(LosesAReply(str(tmp_path), ANSWERS), "job").answers
+    with pytest.raises(OutcomeUnknownError):
+        kept.write(Epoch(1), Attempt(1), "ask", [known(1)])
+    kept.write(Epoch(1), Attempt(1), "ask", [known(1)])
+    kept.write(Epoch(1), Attempt(1), "ask", [known(2)])
+    assert sorted(journal(tmp_path).read("ask", Epoch(0))) == [(1, known(1)), (1, known(2))]
 
 
 def test_segments_are_read_in_their_order(tmp_path: Path):
