@@ -250,7 +250,7 @@ def seconds_of(retry_after: str, now: datetime) -> float | None:
     with suppress(ValueError):
         seconds = float(retry_after)
     if seconds is None:
-        with suppress(ValueError):
+        with suppress(ValueError, OverflowError):
             at = parsedate_to_datetime(retry_after)
             # A date without a zone is one of UTC.
             seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - now.timestamp()

@@ -74,7 +74,15 @@ def test_a_reply_has_all_that_the_server_tells():
     assert pickle.loads(pickle.dumps(reply)) == reply
 
 
-@pytest.mark.parametrize(("said", "pause"), [("7", 7.0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0), ("86400", 300.0)])
+@pytest.mark.parametrize(
+    ("said", "pause"),
+    [
+        ("7", 7.0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
+        ("86400", 300.0),
+        ("Wed, 21 Oct 99999999999999 07:28:00 GMT", 0.5),
+    ],
+)
 def test_a_busy_server_is_asked_again_when_it_says(said: str, pause: float, pauses: list[float]):
     server = ChatServer(Answer({}, 429, {"Retry-After": said}), says("yes"))
     assert ask(server).text == "yes"
