@@ -31,6 +31,9 @@ from backedge.graphs.questions import AskedAbout, digest_of
 from backedge.graphs.stream import Stream
 from backedge.graphs.task_errors import describe
 
+PAUSE_MS_MAX = 365 * 86_400_000
+"""No timer waits for as long as a service may say."""
+
 T = TypeVar("T")
 Try = dict[str, Any]
 """A record and its `tries` so far; when one has failed, its `error`, and `pause_s` if another follows."""
@@ -150,7 +153,7 @@ class BackOff(Process[Any, Any]):
         if "pause_s" not in value:
             raise GivenUpError
         waiting = ctx.state.get({})
-        at_ms = ctx.now + math.ceil(value["pause_s"] * 1000)
+        at_ms = ctx.now + math.ceil(min(value["pause_s"] * 1000, PAUSE_MS_MAX))
         while at_ms in waiting:  # an equal record: each has a timer of its own, with its own rounds
             at_ms += 1
         waiting[at_ms] = value

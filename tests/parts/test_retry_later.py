@@ -11,7 +11,7 @@ import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, SimulationResult, retry_later, simulate
 from backedge.engine.callees.retry import Policy
-from backedge.engine.parts.retry_later import BackOff, _failed  # pyright: ignore[reportPrivateUsage]
+from backedge.engine.parts.retry_later import PAUSE_MS_MAX, BackOff, _failed  # pyright: ignore[reportPrivateUsage]
 from tests.runtime.tasks import Tasks, flow_of
 
 CALLS: Counter[str] = Counter()
@@ -95,6 +95,14 @@ def test_the_pause_of_each_record_holds_after_a_restore():
     assert home.fire_timers(2_999) == []
     sent = [(batch.records, batch.hops) for _, batch in [*home.fire_timers(3_000), *home.fire_timers(3_001)]]
     assert sent == [([attempt], 3), ([attempt], 5)] and home.next_timer_ms is None
+
+
+@pytest.mark.parametrize("pause_s", [1.7e12, float("inf")])
+def test_a_pause_that_no_timer_could_wait_for_ends_after_a_year(pause_s: float):
+    """A service may name a time, or milliseconds, where `after=` takes seconds."""
+    tasks = waiting()
+    tasks.feed("wait", [{"record": "r", "tries": 1, "error": "busy", "pause_s": pause_s}], now_ms=1_000)
+    assert tasks.home("wait").next_timer_ms == 1_000 + PAUSE_MS_MAX
 
 
 def test_pauses_are_drawn_up_to_a_length_that_doubles_and_are_the_same_each_time():
