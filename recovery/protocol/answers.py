@@ -122,7 +122,8 @@ class Equals(NamedTuple):
 
     def spare(self) -> list[int]:
         """The numbers of the answers that no record has asked for yet."""
-        return [number for number, _ in self.answers if not self.is_taken(number)]
+        beyond = set(self.beyond)
+        return [number for number, _ in self.answers if number >= self.next and number not in beyond]
 
 
 class KeptByKey(Protocol):

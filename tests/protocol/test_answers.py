@@ -97,6 +97,27 @@ def test_a_record_takes_a_spare_answer_before_a_number_of_its_own():
     assert after.ask(KEY, "why", b"another") == FIRST
 
 
+class Compared(int):
+    """A number that counts how often one is compared with another."""
+
+    times = 0
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return int.__eq__(self, other)  # type: ignore[arg-type]
+
+
+def test_many_equal_records_take_their_spare_answers_without_comparing_each_with_all():
+    """The call of the first one is lost, so the others are taken one by one beyond it."""
+    count = 60
+    journal = (Known(Question(KEY, "why", Compared(number)), b"because") for number in range(1, count + 1))
+    after = restored(asked(), *journal)
+    Compared.times = 0
+    assert [after.ask(KEY, "why", b"record").number for _ in range(count)] == list(range(1, count + 1))
+    assert Compared.times <= count**2
+
+
 def test_answers_belong_to_the_segment_of_the_last_capture():
     questions = asked()
     questions.segment = Epoch(5)
