@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from threading import Barrier, Lock
 from typing import Any
 
 from backedge import Job, RequestFailedError, RunFailedError
@@ -90,6 +90,9 @@ class Faults:
         self._of_database = Lock()
 
     def begin(self, planned: Sequence[Planned]) -> None:
+        # All threads now: those that came later, when many faults last, would look like a leak.
+        together = Barrier(AT_ONCE)
+        list(self._threads.map(lambda _: together.wait(), range(AT_ONCE)))
         self._threads.submit(self._strike_all, planned)
 
     def finish(self) -> None:
