@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from backedge.arguments import key_from
@@ -22,17 +22,17 @@ SHOWN_CHARACTERS = 100
 DONE, NO_SUCH_KEY = range(2)
 
 
-def contents_of(options: argparse.Namespace, operator: str | None = None) -> CutContents:
-    """The contents of the cut that the command line names, or of the last one with that operator."""
+def contents_of(options: argparse.Namespace, is_there: Callable[[CutContents], bool]) -> CutContents:
+    """The contents of the cut that the command line names, or of the last one in which something is there."""
     # A folder says where the cuts are; without one, the run that is alive does.
     alive = living(is_needed=True) if options.snapshots is None else None
     store = Jobs(options.snapshots, key_from(options.key_file), alive).store(options.job)
-    return CutContents(store, cut_of(store, options.epoch, operator))
+    return CutContents(store, cut_of(store, options.epoch, lambda cut: is_there(CutContents(store, cut))))
 
 
 def show_state(options: argparse.Namespace) -> int:
     """`backedge state JOB OPERATOR [KEY]`: the state of an operator by key, or of one key."""
-    contents = contents_of(options, options.operator)
+    contents = contents_of(options, lambda contents: options.operator in contents.operators)
     wanted = None if options.key is None else key_matcher(options.key)
     entries = (e for e in contents.state(options.operator) if wanted is None or e.key in wanted)
     found = _print_state(contents, options, entries)
@@ -76,7 +76,7 @@ def _value(text: str | None) -> Any:
 
 def show_in_flight(options: argparse.Namespace) -> int:
     """`backedge inflight JOB LOOP`: the records that were in a loop when the cut was taken."""
-    contents = contents_of(options)
+    contents = contents_of(options, lambda contents: options.loop in contents.loops)
     records = list(contents.in_flight(options.loop))
     if options.json:
         told = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from backedge.engine.on_ray.attaching import named_address
@@ -104,8 +104,10 @@ def kept_at(snapshots: str | None, runs: Sequence[RunStatus]) -> list[RunStatus]
     return [status for status in runs if status.snapshots in (None, location)]
 
 
-def cut_of(store: CutStore, epoch: int | None, operator: str | None = None) -> CutDescription:
-    """The cut of an epoch, or the last one; of several pipelines, the last one with that operator."""
+def cut_of(
+    store: CutStore, epoch: int | None, is_meant: Callable[[CutDescription], bool] = lambda _: True
+) -> CutDescription:
+    """The cut of an epoch, or the last one; of several pipelines, the last one that is meant."""
     kept = store.cuts()
     if not kept:
         raise WrongCallError(f"no cut is complete in {store.path}")
@@ -114,7 +116,7 @@ def cut_of(store: CutStore, epoch: int | None, operator: str | None = None) -> C
     if epoch is not None:
         return store.manifest_of(Epoch(epoch))
     last = [store.manifest_of(cut) for cut in kept_by_pipeline(store)]
-    return next((cut for cut in last if operator in cut.parallelism), last[0])
+    return next(filter(is_meant, last), last[0])
 
 
 def kept_by_pipeline(store: CutStore) -> list[Epoch]:

@@ -30,7 +30,18 @@ from backedge.recovery.stores.run_status import (
 )
 from backedge.recovery.stores.store_errors import StoreError
 from tests.stores.layered import Cuts
-from tests.stores.snapshots import begin, complete, held
+from tests.stores.snapshots import (
+    DEPLOYMENT,
+    RANK,
+    SINK,
+    SOURCE,
+    begin,
+    complete,
+    held,
+    manifest_for,
+    snapshots_of,
+    write,
+)
 from tests.stores.test_opening import let_others_reach, somebody_without_rights
 
 GRAPH = {
@@ -322,6 +333,20 @@ def test_a_wrong_operator_loop_or_cut_is_answered_with_what_exists(store: CutSto
         code, out, err = call(*words, "--snapshots", tmp_path)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert told in err
+
+
+def test_state_and_records_in_flight_are_those_of_the_pipeline_that_has_them(tmp_path: Path, call: Call):
+    store = CutStore(str(tmp_path), "job")
+    store.describe_graph("abc", GRAPH)
+    store.describe_graph("def", {**GRAPH, "edges": GRAPH["edges"][:1]})
+    for epoch, name, hash, tasks in ((1, "orders", "abc", {SOURCE, RANK, SINK}), (2, "others", "def", {SOURCE})):
+        files = write(store, {task: snapshot for task, snapshot in snapshots_of(epoch).items() if task in tasks})
+        of_pipeline = replace(
+            DEPLOYMENT, plan=replace(DEPLOYMENT.plan, hash=hash), parallelism={task.name: 1 for task in tasks}
+        )
+        assert store.create(epoch, replace(manifest_for(files, epoch), pipeline=name), files, of_pipeline)
+    assert call.json("state", "job", "rank", "--snapshots", tmp_path)["epoch"] == 1
+    assert call.json("inflight", "job", "again", "--snapshots", tmp_path)["epoch"] == 1
 
 
 def test_a_damaged_file_is_refused_and_not_shown(store: CutStore, tmp_path: Path, call: Call):
