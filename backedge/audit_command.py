@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from backedge.arguments import digits, key_from
@@ -25,7 +26,7 @@ def audit_job(options: argparse.Namespace) -> int:
     from backedge.recovery.spark.cut_tables.job_folder import JobFolder
     from backedge.recovery.spark.sessions.spark_session import session_for
 
-    invariants = dict(map(_invariant, options.invariants))
+    invariants = invariants_in(options.invariants)
     folder = JobFolder.open(options.job, key_from(options.key_file))
     number = digits(options.epoch)
     # What is not there is said before Spark is started, which takes seconds.
@@ -54,10 +55,21 @@ def _progress(what: str) -> None:
     print(f"backedge audit: {what}", file=sys.stderr)
 
 
-def _invariant(text: str) -> tuple[str, str]:
-    name, _, query = text.partition("=")
-    if not name.strip() or not query.strip():
-        raise WrongCallError(
-            f"--invariant {text!r} has no name and query: write name=SELECT ..., whose rows are what is wrong"
-        )
-    return name.strip(), query
+def invariants_in(pairs: Sequence[str]) -> dict[str, str]:
+    """The queries that --invariant gives, by name.
+
+    >>> invariants_in(["no debt=SELECT * FROM state WHERE value < 0"])
+    {'no debt': 'SELECT * FROM state WHERE value < 0'}
+    """
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, _, query = pair.partition("=")
+        name = name.strip()
+        if not name or not query.strip():
+            raise WrongCallError(
+                f"--invariant {pair!r} has no name and query: write name=SELECT ..., whose rows are what is wrong"
+            )
+        if name in found:
+            raise WrongCallError(f"--invariant gives {name} twice: leave out one of them")
+        found[name] = query
+    return found

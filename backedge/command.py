@@ -319,7 +319,8 @@ def _add_snapshots(snapshots: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--snapshots", type=place, required=True, metavar="DIR", help="what `backedge run` was given"
         )
-        parser.add_argument("--job", metavar="NAME", help="the name of the flow, where the folder holds several")
+        if what != "check":
+            parser.add_argument("--job", metavar="NAME", help="the name of the flow, where the folder holds several")
         add_key_file(parser.add_argument)
         parser.add_argument("--json", action="store_true", help="as JSON")
     diff = whats.add_parser("diff", help="what has changed from one cut to another")

@@ -51,6 +51,8 @@ def parallelism_in(words: Sequence[str]) -> int | dict[str, int]:
         tasks = digits(number)
         if not tasks or bool(is_named) != bool(name):
             raise WrongCallError(f"parallelism {one_line(word)}: give a number of at least 1, or OPERATOR=NUMBER")
+        if name in found:
+            raise WrongCallError(f"parallelism gives {one_line(name) or 'a number'} twice: leave out one of them")
         found[name] = tasks
     if "" not in found:
         return found

@@ -45,6 +45,8 @@ CAUSES = (
 
 def replay_task(options: argparse.Namespace) -> int:
     """Replay the task that the command line names, and say whether it sends the same again."""
+    if options.settings and options.flow is None:
+        raise WrongCallError(f"--set {options.settings[0]} is for the function of a flow: name that with --flow")
     alive = living(is_needed=True) if options.snapshots is None else None
     store = Jobs(options.snapshots, key_from(options.key_file), alive).store(options.job)
     kept = KeptTask(store, Epoch(options.epoch), options.operator, options.task, options.attempt)

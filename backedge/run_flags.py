@@ -68,6 +68,8 @@ def new_names(pairs: Sequence[str]) -> dict[str, str]:
         former, is_given, name = pair.partition("=")
         if not (former and is_given and name):
             raise WrongCallError(f"--rename {one_line(pair)}: give the former name and the new one, as OLD=NEW")
+        if former in found:
+            raise WrongCallError(f"--rename gives {one_line(former)} twice: leave out one of them")
         found[former] = name
     return found
 

@@ -279,7 +279,7 @@ def _jobs(options: argparse.Namespace) -> list[str]:
             f"--snapshots {options.snapshots} holds no job: give the folder or URI that `backedge run` wrote to"
         )
     if options.job is not None and options.job not in jobs:
-        raise WrongCallError(f"--job {options.job} is not in {options.snapshots}: it holds {', '.join(jobs)}")
+        raise WrongCallError(f"job {options.job!r} is not in {options.snapshots}: it holds {', '.join(jobs)}")
     return jobs if options.job is None else [options.job]
 
 

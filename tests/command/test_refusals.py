@@ -68,6 +68,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["module_to_run:flow", "--json-out", "."], r"--json-out \. .*\bfolder\b"),
         (["module_to_run:flow", "--json-out", "nothing://at/all"], r"--json-out nothing://at/all "),
         (["module_to_run:flow", "--control"], r"--control: .*--ui"),
+        (["module_to_run:flow", "--snapshots", "cuts", "--rename", "a=b", "--rename", "a=c"], r"--rename .*\ba twice"),
     ],
 )
 def test_a_wrong_run_is_refused_in_one_line(words: list[str], named: str, capsys: pytest.CaptureFixture[str]):
@@ -89,6 +90,7 @@ RUN = ["run", "module_to_run:flow"]
         ["audit", ".", "--key-file", ""],
         ["prepare", "", ""],
         ["snapshots", "list", "--snapshots", ""],
+        ["snapshots", "check", "module_to_run:flow", "--snapshots", ".", "--job", "another"],
     ],
 )
 def test_a_value_that_an_option_does_not_take_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]):
@@ -96,6 +98,22 @@ def test_a_value_that_an_option_does_not_take_is_refused(words: list[str], capsy
         main(words)
     assert end.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["audit", ".", "--invariant", "sum=SELECT 1", "--invariant", "sum=SELECT 2"], r"--invariant .*\bsum twice"),
+        (["rescale", "sizes", "--parallelism", "done=2", "--parallelism", "done=3"], r"parallelism .*\bdone twice"),
+        (["replay", "sizes", "--epoch", "1", "--operator", "sizes", "--set", "size=2"], r"--set size=2 .*--flow"),
+        (["snapshots", "check", "module_to_run:flow", "--snapshots", "."], r"--snapshots \. .*\bjob\b"),
+    ],
+)
+def test_words_of_which_some_would_count_for_nothing_are_refused(
+    words: list[str], named: str, capsys: pytest.CaptureFixture[str]
+):
+    said = refused(capsys, *words)
+    assert re.search(named, said), said
 
 
 def test_a_refused_call_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
