@@ -68,9 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     >>> main(["graph", "shop"])
     2
     """
-    if sys.stdout is None:
-        # It was closed, as by `>&-`.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # It was closed, as by `>&-`.
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
+        # Names and values may hold what its encoding lacks.
+        reconfigure(errors="backslashreplace")
     options = _parser().parse_args(arguments)
     try:
         code = _obey(options)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +282,15 @@ def test_one_key_is_found_as_text_or_as_json(store: CutStore, tmp_path: Path, ca
     assert state_of(call, tmp_path, "counts", "12")[0]["value"] == 144
     code, out, err = call("state", "job", "rank", "zz", "--snapshots", tmp_path)
     assert (code, out) == (1, "") and "rank has no key zz in cut 2 of job" in err
+
+
+def test_what_the_encoding_of_the_output_lacks_is_written_as_escapes(
+    store: CutStore, tmp_path: Path, monkeypatch: MonkeyPatch
+):
+    written = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(written, encoding="ascii"))
+    assert main(["state", "job", "rank", "--snapshots", str(tmp_path)]) == 0
+    assert rb'"\xe4" ' in written.getvalue()
 
 
 class Trap:

@@ -116,6 +116,17 @@ def test_words_of_which_some_would_count_for_nothing_are_refused(
     assert re.search(named, said), said
 
 
+@pytest.mark.parametrize("name", ["stdin", "stdout", "stderr"])
+def test_a_closed_stream_is_replaced_by_one_that_leads_nowhere(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys, name, None)
+    assert main(["graph", "nothing"]) == 2
+    with getattr(sys, name) as stream:
+        assert not stream.isatty()
+    assert capsys.readouterr().out == ""
+
+
 def test_a_refused_call_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     before = set(tmp_path.iterdir())
     refused(capsys, "run", "module_to_run:flow", "--resume", "7", "--snapshots", ".")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import sys
+
+from pytest import MonkeyPatch
 
 from backedge.engine.on_ray.api.progress_line import LIVE_S, PLAIN_S, Display
 from backedge.engine.on_ray.supervisor.run_story import Story
@@ -46,6 +49,14 @@ def test_a_log_gets_a_line_every_few_seconds():
     display.show(story(9_999))
     line = "running, attempt 2, epoch 7: 200 records/s, 100 hops/s, 12 bytes in loops, 1,500 in the log"
     assert stream.getvalue() == f"backedge: {line}\n"
+
+
+def test_a_process_whose_standard_error_is_closed_is_shown_nothing(monkeypatch: MonkeyPatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    display = Display(True)
+    display.say("2 tasks in 1 actor")
+    display.show(story(0))
+    display.make_room()
 
 
 def test_rates_are_those_since_the_line_before_also_of_a_run_that_is_joined():

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from io import StringIO
 from typing import TextIO
 
 from backedge.engine.on_ray.supervisor.run_story import Story
@@ -25,8 +26,10 @@ class Display:
     """Reports on a stream how a run is doing; silent unless `wanted`."""
 
     def __init__(self, wanted: bool, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._wanted = wanted
-        self._stream = sys.stderr if stream is None else stream
+        found = stream or sys.stderr
+        # Standard error may be closed.
+        self._wanted = wanted and found is not None
+        self._stream: TextIO = found or StringIO()
         self._clock = clock
         self._is_terminal = self._stream.isatty()
         self._is_live = self._is_terminal or _is_of_notebook(self._stream)
