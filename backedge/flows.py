@@ -74,7 +74,7 @@ def settings_in(pairs: Sequence[str]) -> dict[str, Any]:
             raise WrongCallError(f"--set gives {key} twice: leave out one of them")
         try:
             settings[key] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             settings[key] = text
     return settings
 

@@ -102,8 +102,10 @@ def head_lines(status: RunStatus, now_s: float) -> Iterator[str]:
     figures = f"{counted(status.records, 'record')}, {counted(status.hops, 'hop')}, {counted(status.cuts, 'cut')}"
     yield f"{status.job}: {status.state}, attempt {status.attempt}, {cut}{took}; {figures}"
     if not status.is_live:
-        ago = "" if not status.run else f"; figures of {local_time(status.at_s)}, {duration(now_s - status.at_s)} ago"
-        yield f"from the store in {status.snapshots}{ago}"
+        told = f"; figures of {local_time(status.at_s)}" if status.run else ""
+        # The clock of their host may be ahead of ours.
+        ago = f", {duration(now_s - status.at_s)} ago" if status.run and now_s >= status.at_s else ""
+        yield f"from the store in {status.snapshots}{told}{ago}"
     if status.reason:
         yield f"reason: {one_line(status.reason)}"
 

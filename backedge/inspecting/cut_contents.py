@@ -208,6 +208,6 @@ def key_matcher(wanted: str) -> set[str]:
     (['"7"', '7'], ['"[\\\\"a\\\\", 1]"', '["a",1]'], ['"a b"'])
     """
     found = {compact(wanted)}
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         found.add(compact(json.loads(wanted)))
     return found

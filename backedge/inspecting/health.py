@@ -138,7 +138,10 @@ def snapshots_finding(place: str) -> Finding:
             return Finding(what, "missing", fact or fix, fix)
         return Finding(what, "ok", f"can be read, and {counted(len(jobs), 'job')} there")
     folder = Path(local_path(place))
-    there = next(each for each in (folder, *folder.parents) if each.exists())
+    try:
+        there = next(each for each in (folder, *folder.parents) if each.exists())
+    except OSError as error:
+        return Finding(what, "missing", f"cannot be looked at ({error.strerror})", f"ls -ld {folder}")
     if not there.is_dir():
         return Finding(what, "missing", f"{there} is a file", f"mv {there} {there}.old")
     if not os.access(there, os.W_OK | os.X_OK):

@@ -106,6 +106,11 @@ def test_snapshots_must_be_writable_by_us_and_nobody_else(tmp_path: Path):
     expect(snapshots_finding("ftp://host/cuts"), "missing", "ftp://")
 
 
+def test_a_folder_that_cannot_be_looked_at_is_a_finding(tmp_path: Path):
+    found = snapshots_finding(str(tmp_path / (300 * "a")))
+    assert found.state == "missing" and "File name too long" in found.told and found.fix
+
+
 def test_a_browser_is_for_tests_only():
     expect(browser_finding(lambda name: None), "optional", "apt-get install chromium")
     expect(browser_finding(lambda name: f"/usr/bin/{name}"), "ok", "/usr/bin/chromium")

@@ -31,6 +31,7 @@ from backedge.recovery.stores.run_status import (
     TaskStatus,
 )
 from backedge.recovery.stores.store_errors import StoreError
+from backedge.status_command import head_lines
 from tests.stores.layered import Cuts
 from tests.stores.snapshots import (
     DEPLOYMENT,
@@ -241,6 +242,13 @@ def test_a_folder_that_does_not_exist_is_refused_by_its_name(command: str, tmp_p
     assert f"{tmp_path}/kuts is not a folder" in err
 
 
+def test_figures_of_a_clock_that_is_ahead_are_not_called_old(store: CutStore):
+    status = RunStatus("job", "4f", "unfinished", False, 1_000.0, 5.0, store.root, 1, 2, 2)
+    (_, old), (_, ahead) = (list(head_lines(status, now_s)) for now_s in (1_060.0, 940.0))
+    assert re.search(r"; figures of [0-9-]+ [0-9:]+, 1 min 0 s ago$", old)
+    assert re.search(r"; figures of [0-9-]+ [0-9:]+$", ahead)
+
+
 def test_what_waited_when_a_run_ended_is_not_shown_as_waiting(store: CutStore, tmp_path: Path, call: Call):
     waiting = (ChannelStatus("again", "rank/0", "rank/0", "again", 7, 7, 70, 2.5),)
     ended = RunStatus("job", "4f", "running", True, 1.0, 5.0, store.root, 1, 2, 2, channels=waiting)
@@ -280,6 +288,7 @@ def test_one_key_is_found_as_text_or_as_json(store: CutStore, tmp_path: Path, ca
         assert json.dumps(entry["key"]) == word
     assert {entry["kind"] for entry in state_of(call, tmp_path, "rank", "a")} == {"value", "timer"}
     assert state_of(call, tmp_path, "counts", "12")[0]["value"] == 144
+    assert call("state", "job", "rank", 20_000 * "[", "--snapshots", tmp_path)[0] == 1
     code, out, err = call("state", "job", "rank", "zz", "--snapshots", tmp_path)
     assert (code, out) == (1, "") and "rank has no key zz in cut 2 of job" in err
 

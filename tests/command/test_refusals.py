@@ -63,6 +63,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["module_to_run:flow", "--kill", "head"], r"--kill .*\bhead\b.*WHO@WHEN"),
         (["module_to_run:flow", "--resume", "7"], r"--snapshots"),
         (["module_to_run:flow", "--resume", "7", "--snapshots", "nowhere"], r"\bnowhere\b.*'sizes'"),
+        (["module_to_run:flow", "--set", f"size={20_000 * '['}"], r"TypeError: 'str' object"),
         (["module_to_run:flow", "--set", "size=abc"], r"TypeError: 'str' object.*\bmodule_to_run\.py:7\b"),
         (["module_to_run:flow", "--json-out", "module_to_run.py/run.json"], r"--json-out module_to_run\.py/run\.json"),
         (["module_to_run:flow", "--json-out", "."], r"--json-out \. .*\bfolder\b"),
