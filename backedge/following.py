@@ -108,6 +108,8 @@ class Following:
             if self._termination.came or not self._termination.is_watching:
                 return TERMINATED
             raise
+        except (RunFailedError, cluster.RayError) as lost:
+            return say(self.command, cluster.first_line(lost), FAILED)
         finally:
             if not self._was_connected:
                 cluster.disconnect()

@@ -15,7 +15,7 @@ from backedge import living_commands
 from backedge.command import main
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.api.launch_checks import RunExistsError
-from backedge.engine.on_ray.run_spec import RequestFailedError
+from backedge.engine.on_ray.run_spec import RequestFailedError, RunFailedError
 from backedge.recovery.stores.cut_store import CutStore
 from tests.gates import HANG_S
 from tests.jobs.rays import SharedRay
@@ -271,3 +271,23 @@ def test_a_ray_that_does_not_come_up_is_reported_in_one_line(
     said = refused(capsys, "run", "module_to_run:flow")
     assert "Ray did not start: The current node timed out" in said
     assert "try again later" in said
+
+
+@pytest.mark.parametrize("words", [["rescale", "--parallelism", "3"], ["savepoint"], ["rate", "orders", "5/s"]])
+@pytest.mark.parametrize("part", ["cluster", "supervisor"])
+def test_a_run_that_is_lost_meanwhile_is_reported_in_one_line(
+    words: list[str], part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    class Lost:
+        """A run whose cluster or supervisor is gone."""
+
+        def rescale(self, *_: object) -> int:
+            raise (RunFailedError if part == "cluster" else cluster.RayError)(f"the {part} is gone")
+
+        savepoint = rate = rescale
+
+    monkeypatch.setattr(living_commands, "attach", lambda job, progress: Lost())
+    command, *options = words
+    assert main([command, "shop", *options]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"backedge {command}: ") and said.count("\n") == 1 and f"the {part} is gone" in said
