@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from playwright.sync_api import Browser, Route, expect
 
 from backedge import Collect, Flow, Poll
@@ -378,6 +379,54 @@ def test_a_page_does_not_say_that_there_is_no_job_before_it_knows(browser: Brows
     finally:
         context.close()
         server.stop()
+
+
+def test_jobs_of_one_name_and_unreadable_ones_are_listed_once(browser: Browser, tmp_path: Path):
+    two_cuts(tmp_path)
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "job.json").write_text("{")
+    alive = RunStatus("job", "4f", "running", True, 1.0, 119.7, None, 1, None, 0)
+    server = PageServer(PageSource(str(tmp_path), None, lambda: [alive]))
+    server.start()
+    visit = Visit(browser, server.address)
+    try:
+        jobs = visit.page.locator("#jobs li")
+        told = ["job · running", "job · unfinished", re.compile("torn/job.json")]
+        expect(jobs).to_have_text(told)
+        for _ in range(3):
+            with visit.page.expect_response("**/api/jobs"):
+                jobs.get_by_role("button").first.click()
+        expect(jobs).to_have_text(told)
+    finally:
+        visit.close()
+        server.stop()
+
+
+def test_an_unreadable_job_is_not_called_no_job(browser: Browser, tmp_path: Path):
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "job.json").write_text("{")
+    server = PageServer(PageSource(str(tmp_path), None, list[RunStatus]))
+    server.start()
+    visit = Visit(browser, server.address, phone=True)
+    try:
+        expect(visit.page.locator("#jobs li")).to_have_text(re.compile("torn/job.json"))
+        expect(visit.page.locator("#job")).to_have_text("No job can be read")
+        assert visit.violations() == []
+        wide = visit.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide == 0, "the page scrolls sideways"
+    finally:
+        visit.close()
+        server.stop()
+
+
+def test_amounts_just_below_the_next_unit_are_numbers_of_it(browser: Browser, made: Made):
+    run, last = rich(), replace(rich().epochs[0], epoch=9, seconds=119.7, written_bytes=999_999)
+    made.alive[:] = [replace(run, epochs=(last,))]
+    visit = Visit(browser, made.server.address)
+    cells = visit.page.locator("#epochs tbody td")
+    expect(cells.nth(2)).to_have_text("2 min 0 s")
+    expect(cells.nth(6)).to_have_text("1000 kB")
+    visit.close()
 
 
 def test_everything_can_be_reached_with_the_keyboard(browser: Browser, made: Made):

@@ -46,8 +46,9 @@ function time(seconds) {
   if ((seconds ?? null) === null) return "–";
   if (seconds < 1) return `${Math.round(1000 * seconds)} ms`;
   if (seconds < 60) return `${seconds.toPrecision(3)} s`;
-  const minutes = Math.floor(seconds / 60);
-  return minutes < 60 ? `${minutes} min ${Math.round(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  const whole = Math.round(seconds);
+  const minutes = Math.floor(whole / 60);
+  return minutes < 60 ? `${minutes} min ${whole % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
 function size(bytes) {
@@ -58,7 +59,7 @@ function size(bytes) {
     bytes /= 1000;
     unit += 1;
   }
-  return `${unit ? bytes.toPrecision(3) : Math.round(bytes)} ${units[unit]}`;
+  return `${unit && bytes < 100 ? bytes.toPrecision(3) : Math.round(bytes)} ${units[unit]}`;
 }
 
 const clock = (seconds) => new Date(1000 * seconds).toLocaleTimeString();
@@ -76,7 +77,7 @@ function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// Children of `parent`, one for each item, in order. Those of known keys are kept.
+// Children of `parent`, one for each item, in order. Those of known keys are kept; several items may have one key.
 function keep(parent, items, keyOf, create, update) {
   const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   items.forEach((item, number) => {
@@ -87,7 +88,7 @@ function keep(parent, items, keyOf, create, update) {
     update(child, item);
     if (parent.children[number] !== child) parent.insertBefore(child, parent.children[number] ?? null);
   });
-  for (const child of known.values()) child.remove();
+  while (parent.children.length > items.length) parent.lastElementChild.remove();
 }
 
 function rows(table, items, keyOf, cellsOf) {
@@ -105,13 +106,16 @@ function rows(table, items, keyOf, cellsOf) {
 // -- the jobs -----------------------------------------------------------------------------------------------------
 
 async function showJobs() {
-  const jobs = (await query("/api/jobs")).filter((found) => found.job);
+  const listed = await query("/api/jobs");
+  const jobs = listed.filter((found) => found.job);
   const create = (found) => {
+    if (!found.job) return make("li");
     const button = make("button", { type: "button" });
     button.addEventListener("click", () => choose(found.job));
     return make("li", {}, button);
   };
-  keep(byId("jobs"), jobs, (found) => found.job, create, (item, found) => {
+  keep(byId("jobs"), listed, (found) => found.job || found.fault, create, (item, found) => {
+    if (!found.job) return say(item, found.fault);
     say(item.firstChild, `${found.job} · ${found.state}`);
     item.firstChild.setAttribute("aria-current", String(found.job === job));
   });
@@ -120,7 +124,7 @@ async function showJobs() {
     const named = jobs.find((found) => location.hash === `#${encodeURIComponent(found.job)}`);
     choose((named ?? jobs.find((found) => found.is_live) ?? jobs[0]).job);
   } else if (job === null) {
-    say(byId("job"), "No job yet");
+    say(byId("job"), listed.length ? "No job can be read" : "No job yet");
   }
 }
 
