@@ -189,7 +189,8 @@ def check_address(environment: Mapping[str, str] = os.environ) -> None:
     fix = "start one there, correct RAY_ADDRESS, or unset it to run on a local Ray"
     try:
         socket.create_connection(host_and_port, ANSWER_TIMEOUT_S).close()
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
+        # The latter two: the port or the name is one that no machine has.
         raise ClusterError(f"no Ray cluster at RAY_ADDRESS={address} ({error}): {fix}") from error
     try:
         # If something else listens there, Ray keeps trying for long, in code that cannot be interrupted.

@@ -151,6 +151,14 @@ def test_a_cluster_where_nothing_listens_is_refused(
     assert "RAY_ADDRESS=127.0.0.1:" in said and "local Ray" in said
 
 
+@pytest.mark.usefixtures("unconnected")
+def test_a_cluster_of_a_name_that_no_machine_has_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("RAY_ADDRESS", "head..local:6379")
+    assert "RAY_ADDRESS=head..local:6379" in refused(capsys, "jobs")
+
+
 @pytest.fixture
 def two_rays(unconnected: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes of this machine have started a Ray for themselves, without `ray start`."""
