@@ -18,7 +18,7 @@ import os
 import secrets
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -42,8 +42,6 @@ POLICY = (
 )
 NOT_FOUND = (WrongCallError, GraphError, StoreError)
 TOKEN_HEADER = "Backedge-Token"
-STEERING_MAX = 32
-"""How many buttons may wait for their answers; each has a thread, so that the page goes on meanwhile."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Steer = Callable[[str, str, str], str]
@@ -56,7 +54,6 @@ class PageServer:
     def __init__(self, source: PageSource, port: int = 0, steer: Steer | None = None) -> None:
         self._source = source
         self._steer = steer
-        self._steering = ThreadPoolExecutor(STEERING_MAX, "steering")
         self._port = port
         self._token = secrets.token_urlsafe(TOKEN_BYTES)
         self._loop = asyncio.new_event_loop()
@@ -176,7 +173,7 @@ class PageServer:
         asked = _word(request, "run"), _word(request, "action")
         try:
             given = (await request.text()).strip()
-            told = await self._loop.run_in_executor(self._steering, steer, *asked, given)
+            told = await _returned(partial(steer, *asked, given))
         except (*NOT_FOUND, RequestFailedError, OSError, ValueError) as error:
             # To be refused is an outcome, and no error of the page, which browsers would make of another status.
             return web.json_response({"error": str(error)})
@@ -204,6 +201,21 @@ class PageServer:
             except TimeoutError:
                 continue
         return response
+
+
+async def _returned(act: Callable[[], str]) -> str:
+    """What a button returns. It may wait for long, in a thread that keeps neither the page nor this process busy."""
+    outcome: Future[str] = Future()
+    outcome.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            outcome.set_result(act())
+        except Exception as error:  # noqa: BLE001  # raised where the answer is waited for
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="steering", daemon=True).start()
+    return await asyncio.wrap_future(outcome)
 
 
 def _asset(name: str, kind: str) -> web.Response:

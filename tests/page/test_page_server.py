@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -244,6 +246,35 @@ def steered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steered]:
     found = Steered(tmp_path_factory.mktemp("steered"))
     yield found
     found.page.server.stop()
+
+
+@pytest.mark.slow
+def test_a_button_that_waits_keeps_no_process_alive():
+    program = """
+import threading
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+from backedge.page.page_server import TOKEN_HEADER, PageServer
+from backedge.page.page_source import PageSource
+
+pressed = threading.Event()
+
+def steer(*asked):
+    pressed.set()
+    threading.Event().wait()
+
+server = PageServer(PageSource(".", None, list), steer=steer)
+server.start()
+address = urlsplit(server.address)
+connection = HTTPConnection(address.hostname, address.port)
+headers = {"Origin": f"http://{address.netloc}", TOKEN_HEADER: address.fragment.removeprefix("token=")}
+connection.request("POST", "/api/runs/4f/savepoint", "before", headers)
+pressed.wait()
+server.stop()
+print("stopped", flush=True)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "stopped\n", "")
 
 
 def test_a_page_without_control_has_no_way_to_steer(page: Page):
