@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 from backedge.flows import WrongCallError
@@ -72,6 +73,14 @@ def place(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("'': give a path, . for the current folder")
     return text
+
+
+def check_page(path: Path) -> None:
+    """Raise unless a page can be written there, before what it shows is found, which may take minutes."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent}: create it, or write elsewhere")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file in it")
 
 
 def key_from(key_file: str | None) -> bytes | None:

@@ -11,9 +11,10 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from backedge.arguments import digits, key_from
+from backedge.arguments import check_page, digits, key_from
 from backedge.flows import WrongCallError
 
 PASSED, INCONSISTENT, WRONG_CALL, INVARIANT_BROKEN = range(4)
@@ -29,6 +30,8 @@ def audit_job(options: argparse.Namespace) -> int:
     invariants = invariants_in(options.invariants)
     folder = JobFolder.open(options.job, key_from(options.key_file))
     number = digits(options.epoch)
+    if options.page is not None:
+        check_page(Path(options.page))
     # What is not there is said before Spark is started, which takes seconds.
     folder.manifest(folder.latest() if number is None else number)
     _progress("starting Spark")

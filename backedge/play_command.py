@@ -12,6 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from backedge.arguments import check_page
 from backedge.engine.simulation.play import Recorder, recorded
 from backedge.engine.simulation.simulation import SimulationError
 from backedge.flows import flow_at, settings_in
@@ -29,11 +30,7 @@ def write_play(options: argparse.Namespace) -> int:
     """Record the flow that the command line names, and write the page."""
     flow = flow_at(options.flow, settings_in(options.settings))
     path = Path(options.page)
-    # Before the run is recorded, which may take minutes.
-    if not path.parent.is_dir():
-        return refuse("play", FileNotFoundError(f"there is no folder {path.parent}: create it, or write elsewhere"))
-    if path.is_dir():
-        return refuse("play", IsADirectoryError(f"{path} is a folder: name a file in it"))
+    check_page(path)
     try:
         page = page_of(flow, options.seed)
     except (SimulationError, TaskError) as error:

@@ -19,6 +19,7 @@ from backedge.engine.on_ray.run_spec import RequestFailedError, RunFailedError
 from backedge.recovery.stores.cut_store import CutStore
 from tests.gates import HANG_S
 from tests.jobs.rays import SharedRay
+from tests.page.stored import two_cuts
 from tests.stores.snapshots import begin
 
 MODULE = """
@@ -234,6 +235,15 @@ def test_settings_reach_the_function_that_makes_the_flow(capsys: pytest.CaptureF
 def test_a_preparation_for_too_many_tasks_is_refused_before_spark_is_started(capsys: pytest.CaptureFixture[str]):
     said = refused(capsys, "prepare", "rows.csv", "prepared", "--tasks", "999")
     assert "tasks=999" in said and "1 to 128" in said
+
+
+@pytest.mark.parametrize(("page", "told"), [("nowhere/audit.html", "no folder nowhere"), (".", "is a folder")])
+def test_a_page_that_cannot_be_written_is_refused_before_spark_is_started(
+    page: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("backedge.recovery.spark.sessions.spark_session.session_for", None)
+    two_cuts(tmp_path / "cuts")
+    assert told in refused(capsys, "audit", str(tmp_path / "cuts" / "job"), "--page", page)
 
 
 def test_a_folder_that_holds_a_run_is_refused_with_the_options_of_the_command(
