@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import datetime
+from unicodedata import combining, east_asian_width
 
 from backedge.graphs.wording import one_line, printable
 
@@ -16,8 +17,30 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     ['job   state', 'shop  running']
     """
     rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    most = [max(width(row[column]) for row in rows) for column in range(len(rows[0]))]
+    padded = ([cell + " " * (wide - width(cell)) for cell, wide in zip(row, most, strict=True)] for row in rows)
+    return ["  ".join(cells).rstrip() for cells in padded]
+
+
+def width(text: str) -> int:
+    """The columns that a text takes on a terminal.
+
+    >>> width("shop"), width("\u5e97"), width("e\u0301")
+    (4, 2, 1)
+    """
+    return len(text) if text.isascii() else sum(map(_width, text))
+
+
+def _width(character: str) -> int:
+    return 0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1
+
+
+def fitting(line: str, columns: int) -> str:
+    """The beginning of a line that fits into so many columns of a terminal."""
+    line = line[:columns]
+    while width(line) > columns:
+        line = line[:-1]
+    return line
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:

@@ -22,7 +22,7 @@ from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.api.living_runs import LivingRuns
 from backedge.flows import WrongCallError
 from backedge.graphs.wording import counted
-from backedge.printing import amount, duration, refuse, share, table_lines
+from backedge.printing import amount, duration, fitting, refuse, share, table_lines
 from backedge.recovery.stores.run_status import OperatorStatus, RunStatus
 
 DONE = 0
@@ -160,7 +160,7 @@ def _draw(statuses: Sequence[RunStatus], screen: TextIO) -> None:
     columns, rows = shutil.get_terminal_size()
     # A supervisor that is being replaced answers again in a moment.
     told = [line for status in statuses for line in lines_of(status)] or ["no run is alive"]
-    lines = [line[:columns] for line in told][: rows - 1]
+    lines = [fitting(line, columns) for line in told][: rows - 1]
     drawn = "".join(f"{line}{TO_THE_END_OF_LINE}\n" for line in lines)
     screen.write(f"{HOME}{drawn}{BELOW}{'q quits'[:columns]}")
     screen.flush()

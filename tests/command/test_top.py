@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import pty
 import select
+import shutil
 import termios
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
 import pytest
+from msgspec.structs import replace
 
 from backedge import top_command
 from backedge.recovery.stores.run_status import ChannelStatus, LoopStatus, OperatorStatus, RunStatus, TaskStatus
@@ -95,3 +97,19 @@ def test_an_interruption_leaves_the_terminal_as_before():
             watch(interrupt, keys, screen)
         assert termios.tcgetattr(keys) == before
         assert seen_at(ours).endswith(top_command.ORDINARY)
+
+
+def test_names_of_wide_characters_fill_no_more_columns_than_there_are(monkeypatch: pytest.MonkeyPatch):
+    """A line that the terminal breaks in two would push the others out of their places."""
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((20, 24)))
+    name = "\u5e97" * 15
+    wide = replace(RUN, operators=(OperatorStatus(name, (name,), True, False, (TaskStatus(0, "a"),)),))
+    with terminal() as (ours, keys, screen):
+
+        def ask() -> Sequence[RunStatus]:
+            os.write(ours, b"q")
+            return [wide]
+
+        watch(ask, keys, screen)
+        lines = [line for line in seen_at(ours).splitlines() if "\u5e97" in line]
+    assert [line.count("\u5e97") for line in lines] == [10]
