@@ -57,7 +57,7 @@ def graph_hash(operators: Iterable[Operator], edges: Iterable[Edge]) -> str:
     """
     return hash_of_structure(
         ((o.name, o.kind.word, o.inputs, o.outputs, o.kind.state_version) for o in operators),
-        ((e.name, e.routing.value, e.by if isinstance(e.by, str) else "", e.loop or "") for e in edges),
+        ((e.name, e.routing.value, e.key_columns, e.loop or "") for e in edges),
     )
 
 

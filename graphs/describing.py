@@ -138,7 +138,7 @@ def _edge(edge: Edge) -> dict[str, Any]:
         "receiver": edge.receiver,
         "input": edge.input,
         "routing": (edge.declared or edge.routing).value,
-        "by": edge.by if isinstance(edge.by, str) else None,
+        "by": edge.key_columns or None,
         "loop": edge.loop,
         "max_rounds": edge.max_rounds,
         "endless": edge.endless,

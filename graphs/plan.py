@@ -108,6 +108,17 @@ class Edge(Struct, frozen=True):
     def is_back(self) -> bool:
         return self.loop is not None
 
+    @property
+    def key_columns(self) -> str:
+        """The columns of its key, as text; empty if there are none, because a function returns the key.
+
+        >>> Edge("e", "a", "out", "b", "in", Routing.HASH, KeyColumns(("user", "day"))).key_columns
+        "['user', 'day']"
+        """
+        if isinstance(self.by, KeyColumns):
+            return str(list(self.by.names))
+        return self.by if isinstance(self.by, str) else ""
+
 
 @public
 class Plan(Struct, frozen=True, dict=True):

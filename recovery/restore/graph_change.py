@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from backedge.graphs.cycles import find_cycles
 from backedge.graphs.discovery import FindSplits
 from backedge.graphs.graph_errors import GraphError
-from backedge.graphs.plan import Edge, Plan
+from backedge.graphs.plan import Edge, KeyColumns, Plan
 from backedge.graphs.public import public
 from backedge.recovery.restore.outline import CutOutline, TaskOutline
 
@@ -343,7 +343,7 @@ def _stranded_records(cut: CutOutline, plan: Plan, change: GraphChange) -> Itera
     new = _new_edges(plan)
     for ends, edge in _former_edges(change).items():
         now = new.get(ends)
-        if not logged[edge.name] or (now is not None and _routing(now) == edge.routing):
+        if not logged[edge.name] or (now is not None and _routes_alike(edge, now)):
             continue
         fate = "is gone" if now is None else "routes its records in another way now"
         yield (
@@ -352,8 +352,10 @@ def _stranded_records(cut: CutOutline, plan: Plan, change: GraphChange) -> Itera
         )
 
 
-def _routing(edge: Edge) -> tuple[str, str]:
-    return (edge.declared or edge.routing).value, edge.by if isinstance(edge.by, str) else ""
+def _routes_alike(former: FormerEdge, now: Edge) -> bool:
+    routing, columns = (now.declared or now.routing).value, now.key_columns
+    # Not every cut names the columns of a key that has several.
+    return former.routing == (routing, columns) or (isinstance(now.by, KeyColumns) and former.routing == (routing, ""))
 
 
 def _entered_after_the_end(cut: CutOutline, plan: Plan, change: GraphChange) -> Iterator[str]:

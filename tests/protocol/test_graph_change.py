@@ -259,6 +259,21 @@ def test_records_on_an_edge_that_routes_in_another_way_are_refused():
         fitted(outline_of(cut_of(former, logged(5))), plan, change_of(former))
 
 
+def test_records_on_an_edge_with_other_key_columns_are_refused():
+    """Such a record would go to the task of its former key, and meet the state of no key."""
+    for columns, others in (("a", "b"), (["a", "b"], ["a", "c"]), (["a", "b"], ["b", "a"]), ("a", ["a", "b"])):
+        former, plan = (routed(lambda rows, by=by: rows.key_by(by)) for by in (columns, others))
+        assert former.hash != plan.hash
+        fitted(outline_of(cut_of(former)), plan, change_of(former))
+        with pytest.raises(GraphMismatchError, match="routes its records in another way now"):
+            fitted(outline_of(cut_of(former, logged(5))), plan, change_of(former))
+
+
+def test_a_cut_that_does_not_name_the_columns_of_a_key_that_has_several_is_restored():
+    former, plan = routed(lambda rows: rows.key_by(abs)), routed(lambda rows: rows.key_by(["a", "b"]))
+    fitted(outline_of(cut_of(former, logged(5))), plan, change_of(former))
+
+
 def read_by(more: bool, step: Callable[[Any], Any]) -> Plan:
     """A flow with one source, or with two."""
     flow = Flow("chain")
