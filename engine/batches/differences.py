@@ -42,10 +42,10 @@ def countable(value: Any) -> Any:
     True
     """
     if isinstance(value, float) and math.isnan(value):
-        return "nan"
+        return math.nan
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, Any]", value).items()
-        return "mapping", frozenset((key, countable(item)) for key, item in items)
+        return "mapping", frozenset((countable(key), countable(item)) for key, item in items)
     if isinstance(value, list | tuple):
         kind = "list" if isinstance(value, list) else "tuple"
         return kind, tuple(map(countable, cast("Iterable[Any]", value)))
@@ -53,17 +53,18 @@ def countable(value: Any) -> Any:
         return "set", frozenset(map(countable, cast("Iterable[Any]", value)))
     if isinstance(value, _ONE_OF_EACH):
         return value
-    if type(value).__eq__ is object.__eq__ or not _is_hashable(value):
+    if type(value).__eq__ is object.__eq__ or not _can_be_found(value):
         return _taken_apart(value)
     return value
 
 
-def _is_hashable(value: Any) -> bool:
+def _can_be_found(value: Any) -> bool:
+    """Whether a dict finds a copy of it: it can be hashed, and is not a NaN of some type."""
     try:
         hash(value)
+        return bool(value == value)
     except TypeError:
         return False
-    return True
 
 
 def _taken_apart(value: Any) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -46,6 +48,7 @@ RECORDS = [
     *(7, "seven", None, 2.5, float("nan"), (1, [2, {3}]), {"id": 1, "path": [1, 2], "nested": {"x": {"y": []}}}),
     *(Order(1, [1]), Frozen([1]), Plain({"a": [1]}), Slotted([1]), Color.RED, len, Order),
     *(np.arange(4), np.float64(2.5) * 3),
+    *("nan", Decimal("NaN"), np.float32("nan"), complex(1, math.nan), np.datetime64("NaT", "s"), {math.nan: 1}),
 ]
 
 
