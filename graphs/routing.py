@@ -195,7 +195,8 @@ def _code(key: Any) -> int:
         return key & _WORD
     if isinstance(key, float):
         return _code_of_float(key)
-    if isinstance(key, np.integer | np.bool_):
+    # To NumPy, a duration is an integer: of any unit, so equal ones would have different codes.
+    if isinstance(key, np.integer | np.bool_) and not isinstance(key, np.timedelta64):
         return int(cast(Any, key)) & _WORD
     if isinstance(key, np.floating):
         return _code_of_float(float(cast(Any, key)))
