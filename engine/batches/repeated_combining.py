@@ -83,11 +83,13 @@ def combined(combiner: Combiner, table: Any) -> Any:
         raise BadOptionError(
             f"combine cannot combine one of these columns: {told}: give it a function (values, starts)"
         ) from error
-    columns = {name: found.column(f"{name}_{how}") for name, how in wanted}
+    # By their places, because a column of the key may have the name that Arrow gives to one of these.
+    keys, made = found.columns[: len(by)], found.columns[len(by) :]
+    columns = dict(zip(how, made, strict=True))
     columns |= {name: _reduced(name, columns[name], of_name) for name, of_name in how.items() if callable(of_name)}
     for name in _too_large(table, [name for name, of_name in how.items() if of_name == "sum"]):
         _check_sums(name, columns[name], [table[key] for key in by], table[name])
-    return arrow().table({name: found.column(name) for name in by} | columns)
+    return arrow().table(dict(zip(by, keys, strict=True)) | columns)
 
 
 def _too_large(table: Any, names: Sequence[str]) -> Iterator[str]:

@@ -61,6 +61,13 @@ def test_several_columns_are_combined_each_in_its_way_and_others_are_left_out():
     assert combined({"n": "sum", "low": "min"}, rows) == [("sink/0", [{"key": 1, "n": 5, "low": 0.25}])]
 
 
+def test_a_key_may_have_the_name_of_a_column_and_how_it_is_combined():
+    rows = columns(n_sum=[1, 1, 2], x_list=[0, 0, 0], n=[2, 3, 4], x=[1, 2, 3])
+    how = {"n": "sum", "x": np.maximum.reduceat}
+    expected = [{"n_sum": 1, "x_list": 0, "n": 5, "x": 2}, {"n_sum": 2, "x_list": 0, "n": 4, "x": 3}]
+    assert combined(how, rows, ("n_sum", "x_list")) == [("sink/0", expected)]
+
+
 def test_keys_of_several_columns_are_combined_and_routed_like_the_tuples_of_records():
     rows = columns(key=[1, 1, 2, 1], day=["x", "y", "x", "x"], n=[1, 2, 3, 4])
     ((_, found),) = combined({"n": "sum"}, rows, ("key", "day"))
