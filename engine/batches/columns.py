@@ -135,8 +135,11 @@ def to_columns(table: Any) -> Records:
     if len(set(names)) < len(names):
         raise MisuseError(f"a table has the columns {names}, two of which have the same name: rename one")
     arrays = [_unified(column) for column in table.columns]
-    if not arrays or not all(map(_travels, arrays)):
+    if not arrays:
         return table.to_pylist()
+    if not all(map(_travels, arrays)):
+        rows = zip(*map(python_values, arrays), strict=True)
+        return [dict(zip(names, row, strict=True)) for row in rows]
     # From the arrays alone: other parts of a schema (metadata, nullability) would make equal batches differ.
     if isinstance(table, arrow().RecordBatch):
         return Columns(arrow().RecordBatch.from_arrays(arrays, names))
@@ -205,8 +208,10 @@ def python_values(column: Any) -> list[Any]:
     [datetime.datetime(1970, 1, 1, 0, 0, 0, 1)]
     """
     if is_tensor(column.type):
+        whole = column.combine_chunks() if isinstance(column, arrow().ChunkedArray) else column
         # Arrays are copied, because the receiver of a record may change it.
-        return list(column.to_numpy_ndarray().copy())
+        rows = iter(whole.drop_null().to_numpy_ndarray().copy())
+        return [next(rows) if is_there else None for is_there in whole.is_valid().to_pylist()]
     try:
         # Arrow makes timestamps of pandas from nanoseconds if pandas is installed: records must not depend on that.
         if arrow().types.is_timestamp(column.type) and column.type.unit == "ns":

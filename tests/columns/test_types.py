@@ -241,6 +241,20 @@ def test_a_table_comes_back_whatever_it_is_made_of():
     assert to_columns(table.slice(0, 0)) == []
 
 
+def test_an_array_in_a_table_is_the_same_whether_the_columns_beside_it_travel_or_not():
+    rows = np.arange(8).reshape(2, 2, 2)
+    arrays = arrow().FixedShapeTensorArray.from_numpy_ndarray(rows)
+    views = arrow().array(["a", "b"], arrow().string_view())
+    for table in (arrow().table({"x": arrays, "s": views}), arrow().record_batch({"x": arrays, "s": views})):
+        made = as_records(to_columns(table))
+        assert [record["s"] for record in made] == ["a", "b"]
+        np.testing.assert_array_equal(np.stack([record["x"] for record in made]), rows, strict=True)
+    storage = arrow().array([[1, 2, 3, 4], None], arrow().list_(arrow().int64(), 4))
+    missing = arrow().ExtensionArray.from_storage(arrays.type, storage)
+    first, second = as_records(to_columns(arrow().table({"x": missing})))
+    assert (first["x"].tolist(), second["x"]) == ([[1, 2], [3, 4]], None)
+
+
 def test_structs_and_maps_of_a_table_stay_columns():
     kinds = arrow().schema([("s", arrow().struct({"a": arrow().int8()})), ("m", arrow().map_("string", "int64"))])
     made = to_columns(arrow().table({"s": [{"a": 1}, None], "m": [[("x", 1)], []]}, schema=kinds))
