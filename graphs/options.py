@@ -172,7 +172,11 @@ def resources_of(given: Mapping[str, Any], what: str) -> Resources:
                 f"{what} has no option {option!r}: it takes name, parallelism, num_cpus, num_gpus, resources "
                 "and the parameters of its own signature"
             )
-        amounts = cast(Mapping[str, Any], value).values() if option == "resources" else [value]
+        amounts: list[Any] = [value]
+        if option == "resources":
+            if not isinstance(value, Mapping):
+                raise BadOptionError(f'{what} has resources={value!r}: give a dict of amounts, such as {{"tpu": 1}}')
+            amounts = list(cast("Mapping[str, Any]", value).values())
         if not all(isinstance(amount, int | float) and amount >= 0 for amount in amounts):
             raise BadOptionError(f"{what} has {option}={value!r}: give amounts of 0 or more")
     return Resources(given.get("num_cpus"), given.get("num_gpus"), given.get("resources"))

@@ -293,6 +293,8 @@ class Stream(Generic[T_co]):
         >>> low, high = numbers.split(lambda n: n < 5)
         >>> zero, one, two = numbers.split(lambda n: f"rest {n % 3}", into=("rest 0", "rest 1", "rest 2"))
         """
+        if isinstance(into, str) or not isinstance(into, Sequence | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadOptionError(f"split got into={into!r}: give a list of at least two different names")
         names = ("true", "false") if into is None else tuple(into)
         kind = Split(by, names, by_name=into is not None, on_error=on_error_of(options))
         operator = add_step(self.draft, kind, {"in": self}, without_on_error(options))

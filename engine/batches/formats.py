@@ -84,6 +84,16 @@ def from_format(batch: Any, whose: str = "a function of map_batches returned") -
 
 
 def _from_arrays(columns: dict[Any, Any], whose: str) -> Records:
+    for name, column in columns.items():
+        if (
+            isinstance(column, str | bytes | dict)
+            or not hasattr(column, "__len__")
+            or getattr(column, "shape", 1) == ()
+        ):
+            raise MisuseError(
+                f"{whose} {show(column)} as column {name!r}, of type {type(column).__name__}: give a list or an array "  # pyright: ignore[reportUnknownArgumentType]
+                "with a value for each row"
+            )
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise MisuseError(f"{whose} columns of different lengths: {lengths}")
@@ -128,12 +138,13 @@ def _values(column: Any) -> list[Any]:
 
 
 def _columns(records: list[Any]) -> dict[str, list[Any]]:
+    for record in records:
+        if not isinstance(record, dict):
+            raise MisuseError(
+                f"batch_format needs records with columns, but {show(record)} is of type {type(record).__name__}: "
+                'give it records that are dicts, or batch_format="records"'
+            )
     first = records[0]
-    if not isinstance(first, dict):
-        raise MisuseError(
-            f"batch_format needs records with columns, but {show(first)} is of type {type(first).__name__}: "
-            'give it records that are dicts, or batch_format="records"'
-        )
     names = list(cast("dict[str, Any]", first))
     for record in records:
         if record.keys() != first.keys():

@@ -240,6 +240,11 @@ def checked_seeds(seeds: Iterable[int]) -> Iterable[int]:
 def _checked_inputs(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
     sources = sources_of(plan)
     known = ", ".join(map(repr, sources))
+    if not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # not every user checks types
+        raise SimulationError(
+            f"inputs= is of type {type(inputs).__name__}: give the records of each source by its name, "
+            f"{{{next(iter(sources), 'source')!r}: [...]}}"
+        )
     for name, records in inputs.items():
         if name not in sources:
             raise SimulationError(

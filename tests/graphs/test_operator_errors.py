@@ -185,6 +185,7 @@ REFUSED: list[tuple[type[Exception], Callable[[Flow, Any], object], tuple[str, .
     (BadOptionError, lambda f, s: s.map(abs, name="m", num_gpus=-1), ("map 'm'", "num_gpus=-1", " 0 ")),
     (BadOptionError, lambda f, s: s.map(abs, name="m", resources={"tpu": "x"}), (
         "map 'm'", "resources={'tpu': 'x'}", " 0 ")),
+    (BadOptionError, lambda f, s: s.map(abs, name="m", resources=["tpu"]), ("map 'm'", "resources=['tpu']", "dict")),
     (BadOptionError, lambda f, s: s.map(abs, name="m", paralelism=2), (
         "map 'm'", "'paralelism'", "name, parallelism")),
     (BadOptionError, lambda f, s: s.write(Collect(), on_error="fail"), (
@@ -246,7 +247,7 @@ def test_output_that_an_operator_does_not_have_is_refused():
     refuses(UnknownOutputError, lambda: flow.loop("again").side("late"), "'late'", "operator")
 
 
-@every("into", [(), ("one",), ("a", "a"), ("a", "b/c"), ("a", "dead"), ("a", 1)])
+@every("into", [(), ("one",), ("a", "a"), ("a", "b/c"), ("a", "dead"), ("a", 1), "ab", 2, {"a": 1, "b": 2}])
 def test_split_needs_different_names_of_outputs(into: Any):
     stream = numbers(Flow("flow"))
     refuses(BadOptionError, lambda: stream.split(str, into=into), f"into={into!r}", "two different names")

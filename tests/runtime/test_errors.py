@@ -368,7 +368,11 @@ def test_a_split_that_names_no_output_is_told_which_there_are():
     [
         ([1], {}, 5, "a function of map_batches returned 5, of type int: give a list of records"),
         ([1], {}, {"a": [1], "b": []}, r"returned columns of different lengths: \{'a': 1, 'b': 0\}"),
+        ([1], {}, {"a": 5}, "returned 5 as column 'a', of type int: give a list or an array with a value for each row"),
+        ([1], {}, {"a": "bc"}, "returned 'bc' as column 'a', of type str: give a list"),
+        ([1], {}, {"a": np.array(5)}, "as column 'a', of type ndarray: give a list"),
         ([1], {"batch_format": "numpy"}, {}, "needs records with columns, but 1 is of type int: .*that are dicts"),
+        ([{"a": 1}, 2], {"batch_format": "numpy"}, {}, "needs records with columns, but 2 is of type int"),
         ([{"a": 1}, {"b": 1}], {"batch_format": "numpy"}, {}, r"with different columns, \['a'\] and \['b'\]"),
     ],
 )

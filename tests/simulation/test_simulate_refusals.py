@@ -50,6 +50,7 @@ ONE = doubled(Items([1]))
     [
         (doubled(JsonLines("numbers/")), {}, r"numbers/ does not exist: .*inputs=\{'numbers': \[...\]\}"),
         (ONE, {"inputs": {"number": [1]}}, "'number', which is not a source of the flow; its sources are 'numbers'"),
+        (ONE, {"inputs": [1]}, r"inputs= is of type list: give the records of each source.*\{'numbers': \[...\]\}"),
         (ONE, {"inputs": {"numbers": iter([1])}}, "are of type list_iterator: give a list of records"),
         (ONE, {"inputs": {"numbers": "one"}}, "are of type str: give a list of records"),
         (doubled(Generate(float)), {}, "source 'numbers' never ends.*: give it a count"),
