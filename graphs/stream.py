@@ -69,7 +69,7 @@ class Stream(Generic[T_co]):
 
     @property
     def key(self) -> Key | None:
-        """The key by which records are routed, if they all have the same one."""
+        """The key by which records are routed. Only a `KeyedStream` has one, and a merged stream has none."""
         return None
 
     # One record in
@@ -493,6 +493,11 @@ def add_step(draft: Draft, kind: OperatorKind, inputs: Mapping[str, Stream[Any]]
     what = f"{kind.word} {name!r}"
     for stream in inputs.values():
         check_stream(draft, stream, what)
+        if kind.keeps_values and stream.key is None and all(tail.routing is Routing.HASH for tail in stream.tails):
+            raise UnkeyedStreamError(
+                f"{what} reads keyed streams that are merged, which have no key together, so its state would belong to "
+                "the task: call key_by(...) after the merge"
+            )
     parallelism = given.pop("parallelism", None)
     if parallelism is not None:
         check_count(parallelism, "parallelism", what)

@@ -174,6 +174,9 @@ REFUSED: list[tuple[type[Exception], Callable[[Flow, Any], object], tuple[str, .
     (UnkeyedStreamError, lambda f, s: s.key_by(abs).filter(bool).stateful_map(count, initial=0, name="counts"), (
         "stateful_map 'counts'", "key_by(", "merge")),
     (UnkeyedStreamError, lambda f, s: s.key_by(abs).merge(s.key_by(abs)).stateful_map(count, initial=0), ("key_by(",)),
+    (UnkeyedStreamError, lambda f, s: s.key_by(abs).merge(s.key_by(abs)).process(Late), ("'Late'", "after the merge")),
+    (UnkeyedStreamError, lambda f, s: f.process(Learner, samples=s.key_by(abs).merge(s.key_by(abs)), weights=s), (
+        "'Learner'", "after the merge")),
     (BadOptionError, lambda f, s: s.merge([1, 2]), ("merge", "[1, 2]", "stream")),
     (BadOptionError, lambda f, s: f.read(Collect()), ("Collect()", "source")),
     (BadOptionError, lambda f, s: s.write(Range(3)), ("Range(stop=3", "sink")),
