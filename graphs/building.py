@@ -33,7 +33,7 @@ def build_draft(draft: Draft) -> Plan:
     operators = dict(draft.operators)
     connections = draft.connections + _unread_dead_letters(draft, operators)
     edges = _named([edge for connection in connections for edge in _resolve(draft, connection)])
-    for edge in edges:
+    for edge in sorted(edges, key=lambda edge: edge.output):
         sender = operators[edge.sender]
         if edge.output not in sender.outputs:
             operators[edge.sender] = replace(sender, outputs=(*sender.outputs, edge.output))

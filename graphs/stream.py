@@ -505,7 +505,8 @@ def add_step(draft: Draft, kind: OperatorKind, inputs: Mapping[str, Stream[Any]]
     resources = resources_of(given, what)
     keys = {input: stream.key for input, stream in inputs.items() if stream.key is not None}
     outputs = (*kind.outputs, "dead") if kind.sets_aside else kind.outputs
-    operator = Operator(name, kind, parallelism, keys, tuple(inputs), outputs, resources)
+    # The order in which inputs are given means nothing, and that of an operator's is part of the plan's hash.
+    operator = Operator(name, kind, parallelism, keys, tuple(sorted(inputs)), outputs, resources)
     draft.add(operator, {input: stream.tails for input, stream in inputs.items()})
     return name
 

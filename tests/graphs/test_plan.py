@@ -222,6 +222,28 @@ def test_hash_does_not_depend_on_the_order_of_declaration():
     assert flow(["a", "b", "c"]).plan().hash == flow(["c", "a", "b"]).plan().hash
 
 
+def test_hash_does_not_depend_on_the_order_of_inputs_and_of_dead_letters():
+    class Both:
+        inputs = ("left", "right")
+
+        def on_record(self, ctx: Any, input: str, value: int) -> None: ...
+
+    def flow(loops: str, inputs: tuple[str, str]) -> Flow:
+        flow = Flow("f")
+        first, second = flow.loop("a", max_rounds=2), flow.loop("b", max_rounds=2)
+        sums = flow.read(Range(1), name="in").merge(first, second).map(abs, name="sums")
+        first.feed(sums)
+        second.feed(sums)
+        for loop in loops:
+            {"a": first, "b": second}[loop].dead_letters.write(Collect(), name=f"dead {loop}")
+        flow.process(Both, **dict.fromkeys(inputs, sums)).write(Collect(), name="out")
+        return flow
+
+    same = flow("ab", ("left", "right")).plan().hash
+    assert flow("ba", ("left", "right")).plan().hash == same
+    assert flow("ab", ("right", "left")).plan().hash == same
+
+
 def test_hash_changes_with_the_structure():
     def flow(routed: bool = False, filtered: bool = False, name: str = "m", extra: bool = False) -> str:
         flow = Flow("f")
