@@ -23,6 +23,8 @@ class Combiner(Struct, frozen=True):
     how: Mapping[str, How]
 
     def check(self, what: str) -> None:
+        if not isinstance(self.how, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # not every user checks types
+            raise BadOptionError(f'{what} got {self.how!r}: give combine({{column: "sum"}})')
         if not self.how:
             raise BadOptionError(f'{what} names no column: give combine({{column: "sum"}})')
         for name, how in self.how.items():

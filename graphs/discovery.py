@@ -105,6 +105,9 @@ def source_name(operator: Operator) -> str:
 def add_discovered(draft: Draft, source: Source[Any], rate: Rate | None, options: Placing) -> Stream[Any]:
     """Read a source that goes on finding splits."""
     name = draft.name_for(Read(source), options.get("name"))
+    # What is wrong with it is found before a part of it is added.
+    draft.check_free(name, f"operator {name!r}")
+    add_step(Draft(draft.name), Read(source, rate), {}, {**options, "name": name})
     finished = open_loop(draft, f"{name}.finished", endless=True)
     found = add_step(
         draft,

@@ -277,6 +277,9 @@ class MapAsync(OfFunction):
         check_choice(self.answers, ANSWERS, "answers", what)
         if self.timeout is not None and not is_above_zero(self.timeout):
             raise BadOptionError(f"{what} has timeout={self.timeout!r}: give seconds above 0, or leave it out")
+        call_key = self.asked_about.key
+        if call_key is not None and not isinstance(call_key, str):
+            check_function(call_key, f"call_key= of {what}")
         self._check_costs(what)
         super().check(what)
 

@@ -174,6 +174,7 @@ def test_sums_of_integers_beyond_64_bits_are_refused_and_up_to_there_exact(kind:
     [
         (len, {"n": "sum"}, "names of the key columns"),
         ("key", {}, "no column"),
+        ("key", ["n"], r"got \['n'\]: give combine\({column: .sum.}\)"),
         ("key", {"n": "mean"}, "'n' by 'mean'.* sum, min, max, first, last"),
         ("key", {"key": "sum"}, "'key'.* part of the key"),
         (["a"], {"n": "sum"}, "different names"),

@@ -18,6 +18,7 @@ from backedge import (
     Generate,
     InputsError,
     Items,
+    JsonLines,
     MissingNameError,
     NoSinkError,
     NoSourceError,
@@ -201,6 +202,7 @@ REFUSED: list[tuple[type[Exception], Callable[[Flow, Any], object], tuple[str, .
     (BadOptionError, lambda f, s: s.map_async(abs, timeout=0), ("map_async", "timeout=0", "above 0")),
     (BadOptionError, lambda f, s: s.map_async(abs, cost=3), ("cost=", "map_async", "function")),
     (BadOptionError, lambda f, s: s.map_async(abs, cost=abs, answers="again"), ("cost=", "'again'", "kept")),
+    (BadOptionError, lambda f, s: s.map_async(abs, name="ask", call_key=5), ("call_key= of map_async 'ask'", " 5")),
     (BadOptionError, lambda f, s: s.key_by(abs).map_async(abs, cost=abs, budget=0), ("budget=0", "above 0")),
     (BadOptionError, lambda f, s: s.key_by(abs).map_async(abs, budget=1), ("budget", "cost=")),
     (BadOptionError, lambda f, s: s.key_by(abs).map_async(abs, cost=abs, budget=1), (
@@ -248,6 +250,16 @@ def test_output_that_an_operator_does_not_have_is_refused():
     refuses(UnknownOutputError, lambda: low.side("middle"), "split 'split-1'", "'middle'", "'low', 'high'")
     refuses(UnknownOutputError, lambda: late.merge(low).side("late"), "'late'", "operator")
     refuses(UnknownOutputError, lambda: flow.loop("again").side("late"), "'late'", "operator")
+
+
+@every("wrong", [{"parallelism": 0}, {"num_cpus": -1}, {"name": "numbers"}])
+def test_a_source_that_finds_splits_is_added_as_a_whole_or_not_at_all(wrong: dict[str, Any]):
+    flow = Flow("flow")
+    numbers(flow).write(Collect(), name="out")
+    before = list(flow.plan().operators)
+    with pytest.raises((BadOptionError, DuplicateNameError)):
+        flow.read(JsonLines("in", watch=1), **{"name": "in", **wrong})
+    assert list(flow.plan().operators) == before
 
 
 @every("into", [(), ("one",), ("a", "a"), ("a", "b/c"), ("a", "dead"), ("a", 1), "ab", 2, {"a": 1, "b": 2}])
