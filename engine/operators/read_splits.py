@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from backedge.engine.batches.batch import Hops
+from backedge.engine.batches.batch import Hops, separate
 from backedge.engine.operators.base import Place, ReadingRuntime
 from backedge.engine.operators.sending import TakeRecords
 from backedge.engine.operators.services import Reader
@@ -15,7 +15,10 @@ from backedge.recovery.cut.cut import OperatorState
 
 
 class ReadSplitsOperator(ReadingRuntime):
-    """A split and its position are kept by the key under which it came. keys: those of the splits."""
+    """A split and its position are kept by the key under which it came. keys: those of the splits.
+
+    The positions that are kept are copies, because a source may change its own in place.
+    """
 
     def __init__(self, kind: ReadSplits, place: Place) -> None:
         super().__init__(place)
@@ -30,7 +33,7 @@ class ReadSplitsOperator(ReadingRuntime):
         super().open(state, whole)
         held = sorted((split, key, position) for key, (split, position) in self._open.values.items())
         self._keys = {split: key for split, key, _ in held}
-        positions = {split: position for split, _, position in held}
+        positions = {split: separate(position) for split, _, position in held}
         place = self.place
         self._reader = place.services.reader(place.operator, place.task.index, place.parallelism, positions)
 
@@ -39,7 +42,7 @@ class ReadSplitsOperator(ReadingRuntime):
             for record in records:
                 key, split = record["key"], record["split"]
                 position = self._source.first_position(split)
-                self._open.replace(key, (split, position))
+                self._open.replace(key, (split, separate(position)))
                 self._keys[split] = key
                 self.reader.begin(split, position)
 
@@ -62,7 +65,7 @@ class ReadSplitsOperator(ReadingRuntime):
             self._send(records, 0)
         for split, position in self.reader.positions().items():
             if self._open.values[self._keys[split]] != (split, position):
-                self._open.replace(self._keys[split], (split, position))
+                self._open.replace(self._keys[split], (split, separate(position)))
         if finished := self.reader.finished():
             for split in finished:
                 self._open.remove(self._keys.pop(split))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, FoundSplits, Items
+from backedge import Collect, Flow, FoundSplits, Items, Source, simulate
 from backedge.engine.batches.batch import Batch
 from backedge.engine.io.memory import MemoryServices
 from backedge.engine.operators.runtime import TaskRuntime
@@ -106,3 +106,40 @@ def test_a_split_that_is_gone_is_forgotten_when_it_is_read_however_often_it_is_r
         capture = runtime.capture(Epoch(second + 1), Attempt(1))
         known.append(sorted(keyed_entries(encoded(capture)["in.splits"]).values))
     assert known == [["a", "b"], ["b"], ["b"], [], ["a", "b"]]
+
+
+class Counting:
+    """Reads ten numbers, and counts them in its position in place."""
+
+    def __init__(self, position: dict[str, int]) -> None:
+        self.position = position
+
+    @property
+    def is_done(self) -> bool:
+        return self.position["read"] == 10
+
+    def read(self, records_max: int) -> list[int]:
+        first = self.position["read"]
+        self.position["read"] = min(10, first + records_max)
+        return list(range(first, self.position["read"]))
+
+
+class Tens(Source[int]):
+    look_s = 1.0
+
+    def splits(self) -> list[str]:
+        return ["a", "b", "c"]
+
+    def first_position(self, split: str) -> dict[str, int]:
+        return {"read": 0}
+
+    def open_split(self, split: str, position: Any) -> Counting:
+        return Counting(position)
+
+
+def test_a_reader_may_change_its_position_in_place():
+    flow = Flow("tens")
+    flow.read(Tens(), name="in").rebalance().map(lambda number: number, name="same").write(Collect(), name="out")
+    result = simulate(flow, seeds=[13, 14])
+    assert sorted(result.outputs["out"]) == sorted([*range(10)] * 3)
+    assert result.restores
