@@ -240,6 +240,8 @@ class _PolledSplit(Generic[T]):
             if not (isinstance(found, tuple) and len(cast("tuple[Any, ...]", found)) == 2):
                 raise TypeError(f"it returned {found!r}: return (records, position), or None at the end")
             records, position = cast("tuple[Sequence[T], Any]", found)
+            if isinstance(records, str | bytes | Mapping):
+                raise TypeError(f"it returned {records!r} as its records: return a list with it, or [] for none")
             taken = list(records)
         except RAISED_BY_USERS as error:
             raise FunctionRaisedError(f"function({self.position!r})") from error

@@ -16,9 +16,11 @@ from backedge import (
     Flow,
     Generate,
     Items,
+    Poll,
     Stream,
     TaskError,
     UnreadOutputWarning,
+    UserFunctionError,
     simulate,
 )
 from backedge.engine.on_ray.run_options import RunOptions
@@ -218,6 +220,14 @@ def told_of(step: Callable[[Stream[int]], Stream[Any]]) -> str:
     with pytest.raises(TaskError) as caught:
         simulate(flow, seeds=range(1))
     return str(caught.value)
+
+
+@every("records", ["one", b"one", {"id": 1}])
+def test_one_record_is_no_list_of_what_a_poll_has_found(records: Any):
+    flow = Flow("polled")
+    flow.read(Poll(lambda _: (records, 1), ends=True), name="in").write(Collect(), name="out")
+    with pytest.raises(UserFunctionError, match="as its records: return a list with it"):
+        simulate(flow, seeds=[])
 
 
 def test_a_flat_map_that_returns_nothing_gets_the_fix():
