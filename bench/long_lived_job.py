@@ -71,6 +71,9 @@ class Crew:
         self.arrivals: dict[str, Any] = {}
         self.is_superseded = False
 
+    def look(self, actor: str) -> None:
+        """What a silent actor is doing: none of these is ever silent."""
+
     def fill_spares(self) -> None:
         pass
 

@@ -71,7 +71,7 @@ LOOSE_MAX = {"engine": 2, "recovery": 1}
 
 ATTRIBUTES_MAX = 20
 ATTRIBUTES_FOLDERS = ("recovery/protocol", "engine/task", "engine/run", "engine/on_ray")
-MORE_ATTRIBUTES = {"RunOptions": 36, "Story": 27, "TaskDriver": 24, "Supervising": 23, "Coordinator": 21}
+MORE_ATTRIBUTES = {"RunOptions": 36, "Story": 27, "TaskDriver": 24, "Coordinator": 21}
 """The classes with more attributes than that, and how many each has: no more are added to them. The options of a run
 are one list because `run` takes them as its keywords.
 """
