@@ -143,14 +143,19 @@ def test_what_is_not_json_is_refused_and_leaves_nothing(body: bytes, tmp_path: P
     assert listed(store) == []
 
 
-PACKED = gzip.compress(b"12345\n67890\n")
+def packed(data: bytes) -> bytes:
+    """Without the time, which would be in the names of the tests."""
+    return gzip.compress(data, mtime=0)
+
+
+PACKED = packed(b"12345\n67890\n")
 
 
 @pytest.mark.parametrize(
     ("body", "coding", "status"),
     [
         (PACKED, "gzip", 200),
-        (PACKED + gzip.compress(b"") + PACKED, "GZIP", 200),
+        (PACKED + packed(b"") + PACKED, "GZIP", 200),
         (zlib.compress(b"1\n"), "deflate", 200),
         (zlib.compress(b"1\n", wbits=-15), "deflate", 200),
         (b"1", "identity", 200),
@@ -161,7 +166,7 @@ PACKED = gzip.compress(b"12345\n67890\n")
         (zlib.compress(b"1\n")[:-1], "deflate", 400),
         (zlib.compress(b"", wbits=-15) * 65, "deflate", 400),
         (b"1", "br", 400),
-        (gzip.compress(b"[" + b" " * BODY_BYTES_MAX + b"]"), "gzip", 413),
+        (packed(b"[" + b" " * BODY_BYTES_MAX + b"]"), "gzip", 413),
     ],
 )
 def test_a_packed_body_is_taken_whole_or_not_at_all(body: bytes, coding: str, status: int, tmp_path: Path):
