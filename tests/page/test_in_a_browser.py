@@ -403,8 +403,9 @@ def test_jobs_of_one_name_and_unreadable_ones_are_listed_once(browser: Browser, 
 
 
 def test_an_unreadable_job_is_not_called_no_job(browser: Browser, tmp_path: Path):
-    (tmp_path / "torn").mkdir()
-    (tmp_path / "torn" / "job.json").write_text("{")
+    name = "torn" * 30
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "job.json").write_text("{")
     server = PageServer(PageSource(str(tmp_path), None, list[RunStatus]))
     server.start()
     visit = Visit(browser, server.address, phone=True)
