@@ -36,7 +36,7 @@ def _width(character: str) -> int:
 
 
 def fitting(line: str, columns: int) -> str:
-    """The beginning of a line that fits into so many columns of a terminal."""
+    """As much of the beginning of a line as fits into that many columns of a terminal."""
     line = line[:columns]
     while width(line) > columns:
         line = line[:-1]

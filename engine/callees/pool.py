@@ -175,7 +175,7 @@ class Pool:
                 result = await _answer(outcome.result[0])
                 kept_s = KEPT_S
         except asyncio.CancelledError:
-            key = None  # nobody has it: who asks again gets it
+            key = None  # nobody has the result yet, so it is kept for the next who asks
             raise
         except cluster.RayError as error:
             raise _GoneError(cluster.first_line(error)) from error

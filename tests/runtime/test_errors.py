@@ -231,23 +231,25 @@ def test_a_cost_that_raises_ends_the_run_when_the_journal_has_the_answer():
         home.on_durable(kept)
 
 
-@every("cost", [np.float64(0.5), np.float32(0.5), np.int64(3), 2**62])
-def test_a_cost_of_any_type_of_number_can_be_written_to_the_journal(cost: Any):
+def answered(cost: Any) -> tuple[Any, Any]:
+    """An operator whose answers cost that, and an answer that the journal is to keep."""
     tasks = Tasks(flow_of(lambda s: s.map_async(abs, cost=lambda _: cost, name="op")))
     tasks.feed("op", [4])
     home = tasks.home("op")
     kept = home.keep(*home.unanswered, 4, None)
     assert kept is not None
+    return home, kept
+
+
+@every("cost", [np.float64(0.5), np.float32(0.5), np.int64(3), 2**62])
+def test_a_cost_of_any_type_of_number_can_be_written_to_the_journal(cost: Any):
+    _, kept = answered(cost)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(kept.known.cost)) == cost
 
 
 @every("cost", [float("inf"), 10**30, True, np.bool_(True), -1, "much"])
 def test_a_cost_that_is_none_ends_the_run_when_the_journal_has_the_answer(cost: Any):
-    tasks = Tasks(flow_of(lambda s: s.map_async(abs, cost=lambda _: cost, name="op")))
-    tasks.feed("op", [4])
-    home = tasks.home("op")
-    kept = home.keep(*home.unanswered, 4, None)
-    assert kept is not None
+    home, kept = answered(cost)
     with pytest.raises(MisuseError, match=r"operator 'op': cost= gives .* for the answer 4"):
         home.on_durable(kept)
 

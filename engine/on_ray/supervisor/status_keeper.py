@@ -24,7 +24,10 @@ class Watcher(Protocol):
 
 
 class StatusKeeper:
-    """Reads, keeps and passes on. `watchers`: to whom. `say` is told what fails, and `say_once` what may fail often."""
+    """Keeps the status in the store, and passes it on to `watchers`.
+
+    `say` reports what has failed, and `say_once` what may fail again and again.
+    """
 
     def __init__(
         self, store: JobStore, beside: Beside, say: Callable[[str], None], say_once: Callable[[str], None], now_ms: int
@@ -64,9 +67,12 @@ class StatusKeeper:
 
     def tell(self, status: Callable[[], RunStatus]) -> None:
         """Tell the watchers."""
+        if not self.watchers:
+            return
+        now = status()
         for watcher in list(self.watchers):
             try:
-                watcher.on_status(status())
+                watcher.on_status(now)
             except Exception as error:  # noqa: BLE001  # a run does not end because it cannot be reported
                 self.watchers.remove(watcher)
                 self._say(f"{type(watcher).__name__} has failed, and is left out from now on: {describe(error)}")
