@@ -35,6 +35,9 @@ VALUES, GRAPH, KNOWN = range(3)
 PIECES_MAX = 32
 """The graph of a key group is filed in at most this many pieces. Before another one is added, all become one."""
 
+BYTES_MAX = 2**31 - 1
+"""How many bytes a column of bytes holds."""
+
 _INTEGERS = {"sources", "targets", "versions"}
 
 
@@ -341,7 +344,13 @@ def arrays_in(column: Any, kind: np.dtype[Any]) -> tuple[Array, Array]:
 
 def as_bytes(array: Array, starts: Array) -> Any:
     """A column of bytes that shares the memory of an array."""
-    offsets = (starts * array.itemsize).astype(np.int32)
+    ends = starts * array.itemsize
+    if ends[-1] > BYTES_MAX:
+        raise MisuseError(
+            f"a task of a vertex program sends {ends[-1]:,} bytes of one kind in a round, and a batch holds "
+            f"{BYTES_MAX:,}: give the run a higher parallelism"
+        )
+    offsets = ends.astype(np.int32)
     buffers = [None, arrow().py_buffer(offsets), arrow().py_buffer(array)]
     return arrow().Array.from_buffers(arrow().binary(), len(starts) - 1, buffers)
 

@@ -22,7 +22,7 @@ from backedge.engine.vertices.edges import OutEdges, identity
 from backedge.engine.vertices.frontier import SpreadingValues
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.routing import tasks_of_keys
-from backedge.graphs.task_errors import StateSerializationError
+from backedge.graphs.task_errors import MisuseError, StateSerializationError
 from backedge.graphs.vertex_program import BACKWARDS
 from backedge.recovery.cut.cut import OperatorState
 from backedge.recovery.cut.keyed_parts import entries_of
@@ -501,3 +501,9 @@ def test_values_that_are_objects_are_restored():
 def test_values_that_could_not_be_restored_are_refused_by_the_cut():
     with pytest.raises(StateSerializationError, match="Unreadable"):
         in_a_round(Unreadable).tasks.capture()
+
+
+def test_values_that_no_column_of_bytes_holds_are_refused():
+    values = np.zeros(1)
+    with pytest.raises(MisuseError, match=r"2,147,483,648 bytes .* higher parallelism"):
+        vertex_graph.as_bytes(values, np.array([0, 2**28]))
