@@ -8,6 +8,7 @@ once a second.
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_left
 from collections import Counter as Sums
 from collections.abc import Sequence
@@ -23,6 +24,9 @@ NAMES_MAX = 50
 BOUNDS = tuple(float(f"{digit}e{power}") for power in range(-3, 4) for digit in (1, 2, 5))
 """The upper ends of the buckets of a histogram: from a thousandth to 5,000. One more bucket has what is above."""
 
+LARGEST = sys.float_info.max
+"""Where sums stay: what is above it is no figure in a status."""
+
 _LABELS = (*map(str, BOUNDS), "inf")
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,59}")
 
@@ -37,7 +41,7 @@ class Counter:
     def add(self, amount: float = 1) -> None:
         if not 0 <= amount < inf:
             raise MisuseError(f"{self._what}.add got {show(amount)}, but a counter only grows: give 0 or more")
-        self.total += _plain(amount)
+        self.total = _sum(self.total, _plain(amount))
 
 
 class Histogram:
@@ -55,7 +59,7 @@ class Histogram:
         if not 0 <= value < inf:
             raise MisuseError(f"{self._what}.observe got {show(value)}: give an amount of 0 or more")
         self.buckets[bisect_left(BOUNDS, value)] += 1
-        self.total += float(value)
+        self.total = _sum(self.total, _plain(value))
 
 
 class Meters:
@@ -112,7 +116,11 @@ class Meters:
 
 def _plain(amount: Any) -> float:
     """The number without a type of NumPy: its small ones overflow when they are added."""
-    return amount if type(amount) is int else float(amount)
+    return min(amount, LARGEST) if type(amount) is int else float(amount)
+
+
+def _sum(one: float, other: float) -> float:
+    return min(one + other, LARGEST)
 
 
 def added(several: Sequence[CountedStatus]) -> CountedStatus:
@@ -126,9 +134,9 @@ def added(several: Sequence[CountedStatus]) -> CountedStatus:
     histograms: dict[str, HistogramStatus] = {}
     for each in several:
         for name, total in each.counters.items():
-            counters[name] = counters.get(name, 0) + total
+            counters[name] = _sum(counters.get(name, 0), total)
         for name, more in each.histograms.items():
             known = histograms.get(name, HistogramStatus())
             buckets = Sums(known.buckets) + Sums(more.buckets)
-            histograms[name] = HistogramStatus(known.count + more.count, known.sum + more.sum, dict(buckets))
+            histograms[name] = HistogramStatus(known.count + more.count, _sum(known.sum, more.sum), dict(buckets))
     return CountedStatus(counters, histograms)

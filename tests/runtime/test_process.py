@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from msgspec import to_builtins
 
 from backedge import Collect, Flow, Items
 from backedge.engine.batches.batch import spread
+from backedge.engine.operators import meters
 from backedge.graphs.task_errors import MisuseError
 from tests.every import every
 from tests.runtime.tasks import Tasks, by_receiver, flow_of, records_of
@@ -271,6 +274,20 @@ def test_small_numbers_of_numpy_add_up_to_a_large_one(kind: Any):
     tasks.feed("op", [100] * 1_000)
     found = tasks.home("op").counted()["op"]
     assert (found.counters["sum"], found.histograms["size"].sum) == (100_000, 100_000)
+
+
+@every("amount", [1e308, 10**400])
+def test_a_sum_that_grows_beyond_a_float_stays_a_figure_of_a_status(amount: float):
+    def count(ctx: Any, n: int) -> None:
+        ctx.counter("sum").add(amount)
+        ctx.histogram("size").observe(amount)
+
+    tasks = processing(hooks(on_record=count))
+    tasks.feed("op", [1, 2])
+    found = tasks.home("op").counted()["op"]
+    together = meters.added([found, found])
+    assert msgspec.json.decode(msgspec.json.encode(together), type=type(together)) == together
+    assert together.counters["sum"] == together.histograms["size"].sum == sys.float_info.max
 
 
 @every(
