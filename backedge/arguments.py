@@ -83,6 +83,13 @@ def check_page(path: Path) -> None:
         raise IsADirectoryError(f"{path} is a folder: name a file in it")
 
 
+def check_folder(path: Path) -> None:
+    """Raise if a file is in the way of a folder, before what goes into that is found."""
+    nearest = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not nearest.is_dir():
+        raise NotADirectoryError(f"{nearest} is a file: name a folder")
+
+
 def key_from(key_file: str | None) -> bytes | None:
     """The key of the cuts: from the file, or else from the environment, or None."""
     try:

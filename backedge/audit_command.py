@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from backedge.arguments import check_page, digits, key_from
+from backedge.arguments import check_folder, check_page, digits, key_from
 from backedge.flows import WrongCallError
 
 PASSED, INCONSISTENT, WRONG_CALL, INVARIANT_BROKEN = range(4)
@@ -32,6 +32,8 @@ def audit_job(options: argparse.Namespace) -> int:
     number = digits(options.epoch)
     if options.page is not None:
         check_page(Path(options.page))
+    if options.parquet is not None:
+        check_folder(Path(options.parquet))
     # What is not there is said before Spark is started, which takes seconds.
     folder.manifest(folder.latest() if number is None else number)
     _progress("starting Spark")

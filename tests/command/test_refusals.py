@@ -237,13 +237,27 @@ def test_a_preparation_for_too_many_tasks_is_refused_before_spark_is_started(cap
     assert "tasks=999" in said and "1 to 128" in said
 
 
-@pytest.mark.parametrize(("page", "told"), [("nowhere/audit.html", "no folder nowhere"), (".", "is a folder")])
-def test_a_page_that_cannot_be_written_is_refused_before_spark_is_started(
-    page: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("option", "place", "told"),
+    [
+        ("--page", "nowhere/audit.html", "no folder nowhere"),
+        ("--page", ".", "is a folder"),
+        ("--parquet", "file/tables", "file is a file: name a folder"),
+    ],
+)
+def test_what_an_audit_cannot_write_is_refused_before_spark_is_started(
+    option: str,
+    place: str,
+    told: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr("backedge.recovery.spark.sessions.spark_session.session_for", None)
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
     two_cuts(tmp_path / "cuts")
-    assert told in refused(capsys, "audit", str(tmp_path / "cuts" / "job"), "--page", page)
+    assert told in refused(capsys, "audit", str(tmp_path / "cuts" / "job"), option, place)
 
 
 def test_a_folder_that_holds_a_run_is_refused_with_the_options_of_the_command(
