@@ -22,6 +22,7 @@ from backedge.graphs.options import Placing, check_count, is_above_zero
 from backedge.graphs.process_class import Context, ProcessInputs
 from backedge.graphs.public import public
 from backedge.graphs.stream import Stream, add_process
+from backedge.graphs.task_errors import MisuseError, show
 
 T = TypeVar("T")
 
@@ -103,6 +104,15 @@ class Throttle(ProcessInputs[Any, Any]):
         """A pause is over."""
         if (held := ctx.state.get()) is not None:
             self.let_go(ctx, held)
+
+    def on_end(self, ctx: Context[Any]) -> None:
+        """Nothing comes back any more: raise if records wait for that."""
+        for _ in ctx.keys():  # noqa: SIM118  # ctx is not a dict
+            if waiting := cast(Held, ctx.state.get()).waiting:
+                raise MisuseError(
+                    f"throttle ends while {show(waiting[0][0])} waits for a record that left before it and did not "
+                    "come back: feed done= with what became of each record, also of those that failed"
+                )
 
     def let_go(self, ctx: Context[Any], held: Held) -> None:
         """Emit what may leave, and wake up when more may."""

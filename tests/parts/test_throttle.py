@@ -8,6 +8,7 @@ import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, distinct, simulate, throttle
 from backedge.engine.state.keyed_state import keyed_entries
+from backedge.graphs.task_errors import MisuseError
 from tests.runtime.tasks import Tasks, flow_of, records_of
 
 DEPTH = 3
@@ -82,6 +83,17 @@ def test_a_record_leaves_when_one_of_its_key_has_come_back():
     later.feed("throttle", ["B", "B"], input="done")
     assert records_of(later.feed("throttle", ["b1", "b2", "b3"])) == ["b1", "b2"], "no more than two"
     assert later.home("throttle").counted()["throttle"].counters == {"done_without_being_out": 2}
+
+
+def test_a_run_does_not_end_while_records_wait_for_one_that_was_lost():
+    flow = Flow("leaky")
+    finished = flow.loop("finished", of=str)
+    held = throttle(flow.read(Items(["a1", "a2", "b"]), name="new"), initial, in_flight=1, done=finished)
+    left = held.map(str, name="left")
+    finished.feed(left.filter(lambda word: word[0] != "a", name="leak"))
+    left.write(Collect(), name="words")
+    with pytest.raises(MisuseError, match=r"while 'a2' waits .*feed done="):
+        simulate(flow, crashes=0, seeds=range(1))
 
 
 @pytest.mark.parametrize(
