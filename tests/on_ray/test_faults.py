@@ -11,6 +11,8 @@ import pytest
 from backedge import Collect, Flow, Items
 from backedge.engine.on_ray.job_store import has_records_in_loops
 from backedge.engine.on_ray.planned_faults import Kill, KillSpecError, Recurring, check_kills, next_by_records, role_of
+from backedge.engine.on_ray.supervisor.planned_kills import PlannedKills
+from backedge.engine.on_ray.supervisor.run_story import Story
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import expand
 from backedge.graphs.ids import TaskId
@@ -160,3 +162,19 @@ def test_a_run_that_is_killed_before_every_cut_says_why_it_makes_no_progress(tmp
     assert "random@every=0.05s leaves too little time" in said
     job.cancel()
     job.wait()
+
+
+def test_a_process_that_is_to_die_of_one_fault_is_not_killed_by_another():
+    """The second one waits for the next attempt: each fault has a death of its own."""
+    dying: set[str] = set()
+    crew = SimpleNamespace(on_planned_kill=dying.add, is_to_die=dying.__contains__)
+    actors: Any = SimpleNamespace(crew=crew, tell=lambda *order: None, flush=lambda: None)
+    first, second = Kill("grow", "epoch", 1), Kill("grow", "records", 120)
+    story, task = Story("loop"), TaskId("grow", 0)
+    planned = PlannedKills([first, second], 0, story, actors)
+    planned.on_reached("slice-0", 9, first, task)
+    planned.on_reached("slice-0", 9, second, task)
+    assert [kill["fault"] for kill in story.kills] == ["grow@epoch=1"] and planned.left == [second]
+    dying.clear()
+    planned.on_reached("slice-0", 10, second, task)
+    assert len(story.kills) == 2 and not planned.left

@@ -216,6 +216,10 @@ class Crew:
         """A planned fault is about to kill the process of this actor."""
         self._planned.add(name)
 
+    def is_to_die(self, name: str) -> bool:
+        """Whether a planned fault kills the process of this actor, whose death is not known yet."""
+        return name in self._planned
+
     def look(self, name: str) -> Future[Doing] | None:
         """What an actor is doing, once its process answers; None if it is dead."""
         actor = self._actors.get(name)

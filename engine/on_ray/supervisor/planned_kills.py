@@ -30,7 +30,8 @@ class PlannedKills:
 
     def on_reached(self, actor: str, pid: int, kill: Kill, task: TaskId) -> None:
         """An actor reports that a fault is due, and waits for it."""
-        if kill in self.left:  # otherwise another task was there first; this one waits until the attempt is over
+        # Otherwise another task was there first, or the process dies of another fault: one death is that of one fault.
+        if kill in self.left and not self._actors.crew.is_to_die(actor):
             self.left.remove(kill)
             self._strike(actor, pid, kill, str(task))
 
@@ -40,6 +41,8 @@ class PlannedKills:
         if kill is None or not has_records_in_loops(files, deployment.plan):
             return False
         task = next(task for task in deployment.tasks.values() if kill.concerns(task))
+        if self._actors.crew.is_to_die(task.actor):
+            return False
         self.left.remove(kill)
         self._strike(task.actor, self._actors.crew.arrivals[task.actor].pid, kill, str(task.id))
         return True
