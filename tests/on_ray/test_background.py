@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
+from backedge import Flow, Items, Print
+from backedge.engine.io.files.objects_in_memory import ObjectsInMemory
 from backedge.engine.on_ray.actor import background as background_module
 from backedge.engine.on_ray.actor.background import Background, Written
+from backedge.engine.on_ray.job_store import TasksInFolder
 from backedge.engine.on_ray.transport.control_messages import Compacted
 from backedge.engine.operators.async_calls import Call
 from backedge.graphs.ids import Attempt, Epoch, TaskId
@@ -17,8 +20,10 @@ from backedge.graphs.resource import Opened, Resource
 from backedge.recovery.cut.cut import TaskSnapshot
 from backedge.recovery.protocol.answers import Question
 from backedge.recovery.protocol.orders import Compact
+from backedge.recovery.stores.cut_store import CutStore
 from tests.gates import HANG_S, wait_for
 from tests.on_ray.in_process import InMemory, NoAnswers
+from tests.stores.snapshots import RANK, snapshots_of
 
 TASK, OTHER = TaskId("rank", 0), TaskId("rank", 1)
 
@@ -113,6 +118,35 @@ def test_only_a_thread_wakes_the_loop(written: OneActor):
 def test_where_the_disk_is_waited_for_the_loop_does_not_wait(written: OneActor):
     written.store.is_waited_for = True
     assert [written.write() for _ in range(3)] == ["beside", "beside", "beside"]
+
+
+class Answering(ObjectsInMemory):
+    """A store of objects: that one is written is known when the network has answered."""
+
+    def __init__(self, writing: list[str]) -> None:
+        super().__init__()
+        self.writing = writing
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        self.writing.append(threading.current_thread().name)
+        super().write(files)
+
+
+def test_the_loop_does_not_wait_for_the_network(monkeypatch: pytest.MonkeyPatch):
+    """However little is written: an answer may take half a minute, in which no task of the actor would do anything."""
+    monkeypatch.setattr(background_module, "QUICK_NS", sys.maxsize)
+    writing: list[str] = []
+    flow = Flow("any")
+    flow.read(Items([1]), name="numbers").write(Print(), name="shown")
+    store = TasksInFolder(CutStore(Answering(writing), "job"), flow.plan(), is_beside=True)
+    background = Background(store, lambda: None)
+    for epoch in (1, 2):
+        background.write(Attempt(1), Epoch(epoch), RANK, lambda: snapshots_of(1)[RANK])
+        background.write_due()
+        wait_for(lambda: background.done, "it is written")
+        background.done.clear()
+    background.close()
+    assert writing and threading.main_thread().name not in writing
 
 
 def test_what_took_long_is_written_beside_the_loop_from_then_on(written: OneActor, monkeypatch: pytest.MonkeyPatch):
