@@ -154,12 +154,12 @@ class Requests:
             return self.answers[request.id]
         if request.kind is RequestKind.RESCALE and not request.asked:
             self._answer(request, Reply(is_apart=True))
-        elif self._final is not None or self._error is not None:
-            self._answer(request, self._last_answer(request))
         elif request.id not in self.unanswered:
             self.unanswered[request.id] = request
             if request.id in self.recorded:
                 self.on_recorded(request.id, self.recorded[request.id])
+            if self._final is not None or self._error is not None:
+                self._answer_all()
         return self.answers.get(request.id)
 
     def has_answered(self, request_id: str) -> bool:

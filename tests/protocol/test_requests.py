@@ -122,6 +122,17 @@ def test_a_stop_supersedes_a_savepoint_that_waits_and_answers_another_stop():
     assert answer_of(desk, again) == answer_of(desk, CUT) == Reply(Epoch(1))
 
 
+@pytest.mark.parametrize("request_", [MINE, CUT])
+def test_a_cut_in_the_chain_answers_its_request_whatever_the_end_of_the_run(request_: Request):
+    """As after the death of a supervisor that has recorded it and told nobody: its successor reads that, and ends."""
+    stopped, failed = Requests(), Requests()
+    for requests in (stopped, failed):
+        requests.on_recorded(request_.id, Epoch(4))
+    stopped.on_finished(Epoch(7), is_stopped=True)
+    failed.on_failed("processes died too often")
+    assert stopped.ask(request_) == failed.ask(request_) == Reply(Epoch(4))
+
+
 def test_the_final_cut_stands_for_savepoints_and_stops_that_wait():
     desk = Desk(LOOP, interval_ms=10**6)
     for task in LOOP.tasks:
