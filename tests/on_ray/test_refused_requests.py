@@ -7,7 +7,11 @@ import pytest
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.supervisor.rescaling import PROCESSES_PER_CPU_MAX, Rescaling
 from backedge.graphs.deployment import Deployment
+from backedge.graphs.ids import Attempt, Epoch
+from backedge.recovery.protocol.messages import Mode
+from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.protocol.requests import Reply, Request, RequestKind
+from backedge.recovery.stores.run_status import RunStatus
 from tests.on_ray.supervised import Supervised
 
 ID = "a1"
@@ -80,3 +84,27 @@ def test_a_rescale_without_room_may_be_made_again(bench: Supervised, monkeypatch
     bench.turn()
     refused = bench.run.ask(ID, RequestKind.RESCALE, None, 2)
     assert refused is not None and "given up after 600 s" in str(refused.error) and not refused.is_for_good
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "answer"),
+    [
+        ("stopped", RequestKind.STOP, Reply(Epoch(3))),
+        ("stopped", RequestKind.SAVEPOINT, Reply(Epoch(2))),
+        ("failed", RequestKind.SAVEPOINT, Reply(Epoch(2))),
+        ("finished", RequestKind.STOP, Reply(Epoch(3), is_apart=True)),
+    ],
+)
+def test_a_supervisor_that_finds_its_run_ended_answers_what_its_predecessor_carried_out(
+    monkeypatch: pytest.MonkeyPatch, state: str, kind: RequestKind, answer: Reply
+):
+    """That one died before the client had its answer, and the client asks again."""
+    bench = Supervised(monkeypatch)
+    asked_for = ID if kind is RequestKind.SAVEPOINT else "s1"
+    taken = Manifest(Epoch(2), Attempt(1), Mode.ALIGNED, {}, {}, "mine", request=asked_for)
+    for number, entry in enumerate([AttemptStart(Attempt(1), None), taken], start=1):
+        bench.store.create(number, entry, {}, bench.run.spec.deployment)
+    bench.run.earlier = RunStatus("supervised", "77aa", state, True, 0.0, 1.5, None, 1, 3, 1)
+    bench.run.run()
+    assert bench.run.ask(ID, kind, "mine", None) == answer
+    assert len(bench.store.chain()) == 2, "nothing is claimed"

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -210,11 +211,16 @@ class Supervising(RunObserver[CutDescription]):
         return self.output.collected()
 
     def _tell_end_of(self, earlier: RunStatus) -> None:
-        """The run has ended under a former supervisor."""
+        """The run has ended under a former supervisor, which may not have told its clients what it did for them."""
         error = RunFailedError(earlier.reason) if earlier.state == "failed" else None
         self.story.finish(earlier.state, error)
-        self.story.last_epoch = None if earlier.last_epoch is None else Epoch(earlier.last_epoch)
-        self.driver.requests.on_failed(f"it has {earlier.state}")
+        last = self.story.last_epoch = None if earlier.last_epoch is None else Epoch(earlier.last_epoch)
+        with suppress(OSError, StoreError):  # then clients hear only how the run has ended
+            self.driver.supervisor.read(self.store.chain())
+        if last is not None and earlier.state in ("finished", "stopped"):
+            self.driver.requests.on_finished(last, is_stopped=earlier.state == "stopped")
+        else:
+            self.driver.requests.on_failed(f"it has {earlier.state}")
 
     def status(self) -> RunStatus:
         """What is known about the run. Called from any thread."""
