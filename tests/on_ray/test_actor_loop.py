@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import pickle
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Generate, Items
+from backedge import Collect, Flow, Generate, Items, SqliteTable
 from backedge.engine.batches.batch import Batch, decode, encode
+from backedge.engine.on_ray.api.launch_checks import check_output
 from backedge.engine.on_ray.planned_faults import Kill
-from backedge.engine.on_ray.transport.control_messages import FaultReached, Progress
+from backedge.engine.on_ray.transport.control_messages import FaultReached, Outcome, Progress
 from backedge.engine.on_ray.transport.frames import Kind, Message, pack_item, pack_note, unpack_header
 from backedge.engine.on_ray.transport.mailbox import Mailbox
 from backedge.engine.task.driver import TaskDriver
@@ -249,6 +253,31 @@ def test_a_process_that_cannot_import_what_its_cuts_need_ends_its_part(writes: s
         outcome = next(iter(run.outcomes.values()))
         assert outcome.end == "broken"
         assert "cannot import what it needs: ImportError: libarrow.so" in outcome.reason
+
+
+def test_a_sink_that_a_later_attempt_has_taken_over_ends_the_attempt_and_blames_nobody(tmp_path: Path):
+    """Another run may have the job by now, and the chain says so: that is for the supervisor to look up."""
+    with closing(sqlite3.connect(tmp_path / "table.db")) as database:
+        database.execute("CREATE TABLE rows (n INTEGER)")
+    flow = Flow("pipe")
+    rows = flow.read(Generate(lambda position: {"n": position}), name="numbers").rebalance()
+    rows.write(SqliteTable(f"{tmp_path}/table.db", "rows"), name="kept")
+    kept = options(root=str(tmp_path), job="pipe", run="77aa")
+    check_output(flow.plan(), kept, fresh=True)
+    committed, ends = (SINK, Committed(Epoch(1))), list[Outcome]()
+    for attempt in (2, 1):
+        with Attending(flow, attempt=attempt, store=Snapshots(), options=kept) as run:
+            run.begin()
+            run.until(lambda run=run: records_of(run, SINK) > 0, "a row is written")
+            run.trigger(1)
+            run.until(lambda run=run: run.has_acknowledged(1), "it is prepared")
+            run.complete(1)
+            run.until(
+                lambda run=run: committed in run.effects(Committed) or bool(run.outcomes), "it has committed, or left"
+            )
+            ends += run.outcomes.values()
+    assert [end.end for end in ends] == ["failed"]
+    assert "attempt 2 has taken over" in ends[0].reason and "Backedge" not in ends[0].reason
 
 
 # -- control -------------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ from backedge.graphs.resource import resource_counts, take_opened
 from backedge.graphs.task_errors import TaskError, describe
 from backedge.graphs.versions import AttemptOverError
 from backedge.recovery.protocol.orders import Compact, Complete, StartTasks
-from backedge.recovery.protocol.protocol_errors import ProtocolError, RescaleError
+from backedge.recovery.protocol.protocol_errors import FencedError, ProtocolError, RescaleError
 from backedge.recovery.stores.run_status import ResourceStatus
 from backedge.recovery.stores.store_errors import StoreError
 
@@ -155,7 +155,7 @@ class ActorLoop:
             # Of pyarrow, for the first cut, or of a class of a record that has come. Those of functions are TaskErrors.
             reason = f"actor {self.begin.actor} cannot import what it needs: {describe(error)}"
             return Outcome("broken", f"{reason}: repair the installation on {platform.node()}", self._counted())
-        except AttemptOverError as error:
+        except (AttemptOverError, FencedError) as error:
             return Outcome("failed", f"actor {self.begin.actor} cannot go on: {error}", self._counted())
         except ProtocolError as error:
             return Outcome("failed", f"{type(error).__name__} in actor {self.begin.actor}: {error}", self._counted())
