@@ -14,6 +14,7 @@ import pytest
 from backedge import BadOptionError, Collect, Flow, Range, start
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.actor import actor_loop as loop
+from backedge.engine.on_ray.actor.task_host import TaskHost
 from backedge.engine.on_ray.api import starting
 from backedge.engine.on_ray.run_spec import RunSpec
 from backedge.engine.on_ray.supervisor import actor_starter, crew, switchboard
@@ -129,6 +130,32 @@ def test_a_supervisor_that_has_a_successor_leaves_the_first_actors_to_it(
     ours.is_superseded = is_superseded
     ours.dismiss_all()
     assert ended == ["grow/0 of the driver", "trips/done/0"][is_superseded:]
+
+
+def test_a_supervisor_that_wakes_up_late_leaves_actors_alone_that_have_met_for_a_later_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """It claimed attempt 1 and stood still before it asked them; its successor has begun attempt 2 with them."""
+    host, ended = TaskHost(supervisor=None), list[str]()
+    host._newest = Attempt(2)
+
+    def answer_of(meeting: Meeting) -> Arrival:
+        try:
+            return host.arrive(meeting)
+        except Exception as refusal:
+            raise cluster.RayTaskError("arrive", str(refusal), refusal) from refusal
+
+    first = SimpleNamespace(arrive=SimpleNamespace(remote=lambda meeting: meeting))
+    monkeypatch.setattr(crew.cluster, "kill", ended.append)
+    monkeypatch.setattr(crew.cluster, "place", lambda: "here")
+    monkeypatch.setattr(crew.cluster, "machines", lambda: 1)
+    monkeypatch.setattr(crew.cluster, "unanswered", lambda *_: [])
+    monkeypatch.setattr(crew.cluster, "get", answer_of)
+    late = Crew(ActorStarter("trips", first={"grow/0": first}), 0, ignore, ignore)
+    late.fill({"grow/0": cluster.Needs()})
+    with pytest.raises(CrewError, match="attempt 1 is over: this process has met others for 2"):
+        late.arrive(Attempt(1), Keys.new(), NOWHERE)
+    assert ended == []
 
 
 @pytest.mark.parametrize("silent_looks", [0, 3])

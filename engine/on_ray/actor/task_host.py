@@ -26,6 +26,7 @@ from backedge.engine.task.kept_inputs import Journal
 from backedge.graphs.ids import Attempt, TaskId
 from backedge.graphs.task_errors import describe, foreign_place
 from backedge.graphs.versions import use_versions
+from backedge.recovery.protocol.protocol_errors import FencedError
 from backedge.recovery.protocol.restored import TaskRestore
 from backedge.recovery.restore.plan import RestorePlan
 
@@ -102,7 +103,7 @@ class TaskHost:
     def arrive(self, meeting: Meeting) -> Arrival:
         """Open the mailbox of the next attempt."""
         if meeting.attempt < self._newest:
-            raise RuntimeError(f"attempt {meeting.attempt} is over: this process has met others for {self._newest}")
+            raise FencedError(f"attempt {meeting.attempt} is over: this process has met others for {self._newest}")
         self._newest = meeting.attempt
         if self._mailbox is not None:
             self._mailbox.close()

@@ -26,6 +26,7 @@ from backedge.engine.on_ray.transport.mailbox import Keys
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt
 from backedge.graphs.task_errors import describe
+from backedge.recovery.protocol.protocol_errors import FencedError
 
 OnOver = Callable[[str, Any, Outcome], None]
 OnWait = Callable[[float, str], None]
@@ -154,6 +155,8 @@ class Crew:
             try:
                 self._note_arrival(name, cluster.get(refs[name]))
             except cluster.RayError as error:
+                # Another supervisor has them in a later attempt: this one has stood still.
+                self.is_superseded |= isinstance(getattr(error, "cause", None), FencedError)
                 self.lose(name)
                 dead.append(f"actor {self._job}/{name} could not be started: {cluster.first_line(error)}")
         return dead
