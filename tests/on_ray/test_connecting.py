@@ -107,6 +107,35 @@ def test_actors_that_died_together_are_replaced_together(monkeypatch: pytest.Mon
     assert sorted(ours.arrive(Attempt(1), Keys.new(), NOWHERE)) == sorted(names)
 
 
+class Spare:
+    """A process that waits, until its host is lost."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_there = True
+        self.look = self
+
+    def remote(self) -> Spare:
+        return self
+
+
+def test_spares_that_died_with_their_host_replace_nobody(monkeypatch: pytest.MonkeyPatch):
+    """Each would fail an attempt of its own, and a run may have as many as restarts."""
+    ended: list[Any] = []
+    monkeypatch.setattr(crew.cluster, "start_actor", lambda kind, *given, name, **options: Spare(name))
+    monkeypatch.setattr(crew.cluster, "kill", ended.append)
+    monkeypatch.setattr(crew.cluster, "is_over", lambda asked, timeout_s: True)
+    monkeypatch.setattr(crew.cluster, "succeeded", lambda asked: asked.is_there)
+    ours = Crew(ActorStarter("trips"), 3, ignore, ignore)
+    ours.fill_spares()
+    lost, living, also_lost = ours._spares
+    lost.is_there = also_lost.is_there = False
+    ours.fill({"grow/0": cluster.Needs()})
+    assert (ours._actors, ended) == ({"grow/0": living}, [also_lost])
+    ours.fill(dict.fromkeys(("grow/0", "done/0"), cluster.Needs()))
+    assert ours._actors["done/0"].name == "trips/done/0" and ended == [also_lost, lost]
+
+
 def test_resources_that_ray_refuses_are_named_and_taken_for_no_other_run(monkeypatch: pytest.MonkeyPatch):
     def start_first(*_: Any, **options: Any) -> None:
         raise ValueError("Use the 'num_gpus' keyword instead of 'GPU' in 'resources' keyword")

@@ -94,8 +94,18 @@ class Crew:
             if name in self._prepared:
                 self._actors[name] = self._prepared.pop(name)[0]
                 continue
-            is_spare = bool(self._spares) and wanted.are_none
-            self._actors[name] = self._spares.pop() if is_spare else self._starter.start(name, wanted)
+            spare = self._living_spare() if wanted.are_none else None
+            self._actors[name] = spare or self._starter.start(name, wanted)
+
+    def _living_spare(self) -> cluster.Actor | None:
+        """A spare that is not known to be dead: a host takes its spares with it, and each would fail an attempt."""
+        while self._spares:
+            spare = self._spares.pop()
+            answer = spare.look.remote()
+            if not cluster.is_over(answer, LOOK_S) or cluster.succeeded(answer):
+                return spare
+            cluster.kill(spare)
+        return None
 
     def prepare(self, needs: Mapping[str, Needs]) -> dict[str, Future[Doing]]:
         """Start the actors that are missing for a rescale, and leave the run alone meanwhile.
