@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 import pytest
 
 from backedge.engine.on_ray import cluster
+from backedge.engine.on_ray.supervisor import supervising
+from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter
+from backedge.engine.on_ray.supervisor.crew import Crew
 from backedge.engine.on_ray.supervisor.rescaling import PROCESSES_PER_CPU_MAX, Rescaling
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.ids import Attempt, Epoch
@@ -108,3 +113,21 @@ def test_a_supervisor_that_finds_its_run_ended_answers_what_its_predecessor_carr
     bench.run.run()
     assert bench.run.ask(ID, kind, "mine", None) == answer
     assert len(bench.store.chain()) == 2, "nothing is claimed"
+
+
+@pytest.mark.parametrize("kind", [RequestKind.SAVEPOINT, RequestKind.RESCALE])
+def test_a_request_that_is_repeated_is_noted_and_checked_once(
+    bench: Supervised, monkeypatch: pytest.MonkeyPatch, kind: RequestKind
+):
+    """The loop may wait ten minutes for a machine, and each client asks twenty times a second meanwhile."""
+    sized: list[Deployment] = []
+    monkeypatch.setattr(Crew, "prepare", lambda self, needs: {"count/1": Future()})
+    monkeypatch.setattr(supervising, "resized", lambda deployment, sizes: sized.append(deployment) or deployment)
+    bench.run.rescaling = Rescaling(Crew(ActorStarter("supervised"), 0, print, print), bench.run.say)
+    sizes = 2 if kind is RequestKind.RESCALE else None
+    for _ in range(3):
+        for _ in range(100):
+            assert bench.run.ask(ID, kind, "mine", sizes) is None
+        assert len(bench.run.asked) <= 1
+        bench.turn()
+    assert not bench.run.asked and len(sized) == (2 if sizes else 0), "when it is asked, and when it is prepared"

@@ -73,9 +73,12 @@ class Rescaling:
         # Whether there may be processes that no attempt uses yet.
         self._may_be_untidy = False
 
+    def prepares(self, request_id: str) -> bool:
+        return request_id in self._preparing
+
     def prepare(self, request: Request, deployment: Deployment, now_ms: int) -> None:
-        """Start the processes that the run will need. The client repeats the request; only the first time counts."""
-        if request.id not in self._preparing:
+        """Start the processes that the run will need. If a client has repeated the request, the first time counts."""
+        if not self.prepares(request.id):
             self._may_be_untidy = True
             self._preparing[request.id] = Preparation(request, self._crew.prepare(needs_of(deployment)), now_ms)
 

@@ -386,6 +386,9 @@ class Supervising(RunObserver[CutDescription]):
         if kind is not RequestKind.STOP and not self.driver.is_restorable:
             told = f"the run keeps no snapshots, so {wanted(kind, name)} has no place: give it snapshots="
             return Reply(error=told, is_for_good=True)
+        with self.asking:
+            if not self.has_ended and self._is_noted(request_id):
+                return None
         # These may be resumed with another parallelism, which is possible only between rounds.
         is_kept = kind in (RequestKind.SAVEPOINT, RequestKind.STOP)
         in_rounds = kind is RequestKind.RESCALE or (is_kept and self.has_rounds)
@@ -405,6 +408,13 @@ class Supervising(RunObserver[CutDescription]):
                 self.asked.append(request)
                 return None
             return requests.ask(request)
+
+    def _is_noted(self, request_id: str) -> bool:
+        """Whether the loop knows of a request, which its client repeats several times a second, and has no answer."""
+        requests = self.driver.requests
+        is_asked = any(isinstance(asked, Request) and asked.id == request_id for asked in list(self.asked))
+        is_unanswered = requests.knows(request_id) and not requests.has_answered(request_id)
+        return is_asked or is_unanswered or self.rescaling.prepares(request_id)
 
     def limit(self, source: str, rate: Rate | None) -> str | None:
         """Change the rate of a source, from any thread. Attempts that begin later have it as well. Returns an error."""
