@@ -35,6 +35,7 @@ from msgspec import Struct
 from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.run.ports import Placed, RunEnding, RunPorts
 from backedge.graphs.deployment import Deployment
+from backedge.graphs.graph_errors import GraphError
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.task_errors import TaskError
 from backedge.recovery.protocol.coordinator import Coordinator
@@ -399,8 +400,10 @@ class RunDriver:
         ports, epoch = self.ports, order.epoch
         try:
             ports.actors.place(ports.store.manifest(epoch), order.sizes)
-        except RescaleError as refusal:
-            self.requests.refuse(order.request, str(refusal), is_for_good=refusal.is_for_good)
+        except (RescaleError, GraphError) as refusal:
+            # The flow cannot have the sizes of two rescales together that it could have had one by one.
+            is_for_good = isinstance(refusal, RescaleError) and refusal.is_for_good
+            self.requests.refuse(order.request, str(refusal), is_for_good=is_for_good)
             ports.observer.say(f"the rescale was refused, and the run goes on as before: {refusal}")
             return ()
         except OSError as error:

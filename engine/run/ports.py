@@ -122,7 +122,8 @@ class ActorPool(Protocol[C_contra]):
     def place(self, cut: C_contra | None, sizes: Sizes) -> Placed:
         """Decide where the tasks of the next attempt run, and what each restores from the cut.
 
-        `sizes` are their numbers, if the run was rescaled. Raises `RescaleError` if the cut does not allow them.
+        `sizes` are their numbers, if the run was rescaled. Raises `RescaleError` if the cut does not allow them, and
+        `GraphError` if the flow does not.
         """
         ...
 

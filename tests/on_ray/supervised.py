@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -171,9 +171,13 @@ class Supervised:
     def take_a_cut(self) -> int:
         """The next periodic cut is due, and all tasks have written their part of it. Gives its epoch."""
         self.turn(INTERVAL_MS)
+        return self.acknowledge(self.tasks)
+
+    def acknowledge(self, tasks: Iterable[TaskId]) -> int:
+        """These tasks have written their part of the cut that was ordered last. Gives its epoch."""
         epoch = next(order.epoch for order in reversed(self.actors.told) if isinstance(order, Trigger))
         report = Report({}, frozenset(), False, ())
-        for task in self.tasks:
+        for task in tasks:
             self.actors.waiting.append(("actor", TaskReport(task, Acknowledge(epoch, report))))
         self.turn()
         return epoch

@@ -12,6 +12,7 @@ from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter
 from backedge.engine.on_ray.supervisor.crew import Crew
 from backedge.engine.on_ray.supervisor.rescaling import PROCESSES_PER_CPU_MAX, Rescaling
 from backedge.graphs.deployment import Deployment
+from backedge.graphs.expansion import resized
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.messages import Mode
 from backedge.recovery.protocol.orders import AttemptStart, Manifest
@@ -131,3 +132,32 @@ def test_a_request_that_is_repeated_is_noted_and_checked_once(
         assert len(bench.run.asked) <= 1
         bench.turn()
     assert not bench.run.asked and len(sized) == (2 if sizes else 0), "when it is asked, and when it is prepared"
+
+
+def test_of_two_rescales_that_together_are_too_many_channels_the_second_is_refused_and_the_run_goes_on(
+    bench: Supervised, monkeypatch: pytest.MonkeyPatch
+):
+    """Each alone was fine when it was asked for."""
+    monkeypatch.setattr(bench.store, "manifest", lambda epoch: None)
+    sizes = ("numbers", 1500), ("shown", 1600)
+    wide = [Request(size[0], RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, (size,)) for size in sizes]
+    for request in wide:
+        bench.run.driver.ask(request)
+    for _ in wide:
+        bench.acknowledge(bench.run.driver.deployment.tasks)
+        for _ in range(3):
+            bench.turn()
+    first, second = map(bench.run.driver.ask, wide)
+    assert first is not None and first.error is None
+    assert second is not None and "2,400,000 channels between its tasks" in str(second.error)
+    assert not bench.run.driver.is_over and bench.run.driver.deployment.parallelism == {"numbers": 1500, "shown": 1}
+    assert "the rescale was refused, and the run goes on as before" in bench.lines
+
+
+def test_a_rescale_that_another_one_has_made_impossible_before_it_is_looked_at_is_refused(bench: Supervised):
+    bench.run.ask(ID, RequestKind.RESCALE, None, {"shown": 1600})
+    bench.run.driver.deployment = resized(bench.run.driver.deployment, {"numbers": 1500, "shown": 1})
+    bench.turn()
+    refused = bench.run.driver.requests.ask(Request(ID, RequestKind.RESCALE, None, Mode.ALIGNED, (("shown", 1600),)))
+    assert refused is not None and "2,400,000 channels between its tasks" in str(refused.error)
+    assert not bench.run.driver.is_over

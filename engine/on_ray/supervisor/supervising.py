@@ -285,7 +285,11 @@ class Supervising(RunObserver[CutDescription]):
             self._keep_status()
         elif request.kind is RequestKind.RESCALE and request.asked and not self.driver.requests.knows(request.id):
             deployment = self.driver.deployment
-            wider = resized(deployment, dict(request.sizes_in(deployment.parallelism)))
+            try:
+                wider = resized(deployment, dict(request.sizes_in(deployment.parallelism)))
+            except GraphError as error:  # another rescale has been carried out since it was asked for
+                self._refuse(request, str(error), is_for_good=False)
+                return
             if (crowd := crowded(needs_of(wider), needs_of(deployment), cluster.cpus())) is None:
                 self.rescaling.prepare(request, wider, self.now_ms)
             else:
