@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backedge import BadOptionError, Collect, Flow, Range, start
+from backedge import BadOptionError, Collect, Flow, JsonLines, Range, start
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.actor import actor_loop as loop
 from backedge.engine.on_ray.actor.task_host import TaskHost
@@ -145,6 +145,27 @@ def test_resources_that_ray_refuses_are_named_and_taken_for_no_other_run(monkeyp
     spec = RunSpec(expand(plan), TaskOptions(job="trips"), SnapshotOptions())
     with pytest.raises(BadOptionError, match="Ray cannot start processes with these resources: Use the 'num_gpus'"):
         starting._start_actors([spec], {})
+
+
+@pytest.mark.parametrize("ends", [BadOptionError("Ray cannot start processes"), KeyboardInterrupt()])
+def test_a_start_that_fails_without_cuts_leaves_its_output_to_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ends: BaseException
+):
+    """Nobody can resume the run, so nobody else could ever write there."""
+
+    def start_actors(*_: Any) -> None:
+        assert list(tmp_path.rglob("owner.json")), "it is claimed by now"
+        raise ends
+
+    monkeypatch.setattr(cluster, "connect", lambda **_: None)
+    monkeypatch.setattr(cluster, "cpus", lambda: 1)
+    monkeypatch.setattr(starting, "join", ignore)
+    monkeypatch.setattr(starting, "_start_actors", start_actors)
+    flow = Flow("pipe")
+    flow.read(Range(10), name="numbers").write(JsonLines(f"{tmp_path}/out"), name="kept")
+    for _ in range(2):
+        with pytest.raises(type(ends)):
+            start(flow, progress=False)
 
 
 @pytest.mark.parametrize("is_superseded", [False, True])

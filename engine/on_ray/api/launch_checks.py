@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import product
 from typing import NamedTuple
 
@@ -383,3 +384,17 @@ def check_output(plan: Plan, options: TaskOptions, fresh: bool, *, is_replaced: 
     claim_output(sinks)
     for operator, place in sinks:
         check_sink(operator, place, fresh)
+
+
+@contextmanager
+def released_if_it_fails(plan: Plan, options: TaskOptions) -> Generator[None]:
+    """Release the output that a run without cuts has claimed, if its start fails: nobody can resume it."""
+    try:
+        yield
+    except BaseException:
+        services = open_services(options, lambda sink, transaction, records: None, Attempt(0))
+        for operator in plan.operators.values() if options.root is None else ():
+            if operator.kind.is_sink:
+                with suppress(Exception):  # why the start has failed is what must be told
+                    services.release(operator)
+        raise

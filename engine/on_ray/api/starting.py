@@ -19,6 +19,7 @@ from backedge.engine.on_ray.api.launch_checks import (
     check_no_import,
     check_no_output_arrives,
     check_output,
+    released_if_it_fails,
     storage_location,
     with_absolute_paths,
     with_begun_sources,
@@ -166,7 +167,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
         takeover = told_takeover(plan.name, root, beginning.kept)
         if takeover is not None:
             Display(options.progress).say(takeover)
-    with start_auditor(root, plan.name, options.audit, key) as auditor:
+    with released_if_it_fails(plan, tasks), start_auditor(root, plan.name, options.audit, key) as auditor:
         try:
             supervisor, actors = _start_actors(specs, held(values, tasks))
         except _JobTakenError as taken:
