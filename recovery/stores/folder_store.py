@@ -30,7 +30,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from backedge.recovery.stores.names import TEMPORARY, Parts, parts_of, path_of
-from backedge.recovery.stores.store_errors import OutcomeUnknownError, StoreError
+from backedge.recovery.stores.store_errors import OutcomeUnknownError, StoreContractError, StoreError
 from backedge.recovery.stores.store_protocol import FileFacts, Store
 
 Write = Callable[[int, memoryview], int]
@@ -42,6 +42,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # Another task may remove the empty folder of an aborted epoch just before we write into it.
 _WRITE_TRIES_MAX = 20
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
 _NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST}
 _WRITTEN_BACK_BYTES = 8 << 20
 _PAST_CACHE_BYTES, _BLOCK = 1 << 20, 4096
@@ -169,7 +170,8 @@ class FolderStore(Store):
                 folder = opened.at(parts[:-1], make=True)
                 temporary = self._write_temporary(folder, (data,), is_to_last=True)
             try:
-                os.link(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+                with self._linking(parts):
+                    os.link(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
                 opened.sync()
             except FileExistsError:
                 # Over NFS, this may be the answer to a repeated request whose first one succeeded: read it back.
@@ -182,6 +184,19 @@ class FolderStore(Store):
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
         return True
+
+    @contextmanager
+    def _linking(self, parts: Parts) -> Generator[None]:
+        """Say so if the file system has no hard links. Then no file has the name, and none ever will."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            raise StoreContractError(
+                f"{self._shown(parts)} cannot be created: the file system has no hard links ({error.strerror}), so the "
+                "store does not give guarantee 3 of the protocol of stores; give a folder on another file system"
+            ) from error
 
     def make_durable(self, names: Collection[str]) -> None:
         """Sync files, and all folders that lead to them."""

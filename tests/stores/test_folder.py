@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.store_errors import StoreContractError
 
 FILE = "a/b/file"
 
@@ -122,3 +124,20 @@ def test_no_folder_stays_open(tmp_path: Path):
     assert open_folders() & {identity(folder) for folder in (tmp_path, *tmp_path.rglob("*"))} == set()
     with os.scandir(tmp_path):
         assert open_folders() & {identity(tmp_path)}, "an open folder is found"
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_hard_links_is_named_as_that_before_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+):
+    """As FAT and many that are mounted from a bucket: no permission that the user could change would help."""
+
+    def link(*_: object, **folders: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(
+        StoreContractError, match=rf"{tmp_path}/job/job.json .*hard links .*guarantee 3.*another file system"
+    ):
+        CutStore(str(tmp_path), "job")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()], "nothing is left"
