@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.io import SinkWriter
 from backedge.graphs.kinds import Write
 from backedge.graphs.plan import Edge
+from backedge.graphs.task_errors import describe
 from backedge.recovery.cut.cut import OperatorState, Transaction
 
 
@@ -68,9 +70,12 @@ class SinkOperator(OperatorRuntime):
                 del self.transactions[name]
 
     def close(self) -> None:
-        """The task is over: what was not prepared is given up."""
+        """The task is over: what was not prepared is given up. A writer of others that raises hides no other error."""
         if self._writer is not None:
-            close_writer(self._writer)
+            try:
+                close_writer(self._writer)
+            except Exception as error:  # noqa: BLE001
+                print(f"backedge: closing sink {self.name!r} raised {describe(error)}", file=sys.stderr)
 
     def _write(self, records: Records, hops: Hops) -> None:
         self.writer.write(records)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Items, UserFunctionError
+from backedge import Collect, Flow, Items, Rollback, Sink, SinkPlace, SinkWriter, UserFunctionError
 from tests.on_ray.in_process import Attending, options
 from tests.runtime.tasks import Tasks
 
@@ -85,3 +85,38 @@ def test_the_other_tasks_of_its_actor_are_closed_too():
         assert "operator 'late' raised ConnectionError" in outcome.reason
     assert opened.started == ["first/0", "late/0"]
     assert sorted(opened.closed) == ["first/0", "late/0"]
+
+
+class Unclosable(SinkWriter):
+    """A writer of others whose connection is gone when it is to be closed."""
+
+    def write(self, records: Any) -> None: ...
+
+    def prepare(self, name: str) -> bool:
+        return False
+
+    def commit(self, name: str) -> None: ...
+
+    def close(self) -> None:
+        raise ValueError("the connection is closed already")
+
+
+class Connected(Sink[Any]):
+    def open_writer(self, place: SinkPlace) -> SinkWriter:
+        return Unclosable()
+
+    def roll_back(self, place: SinkPlace, rollback: Rollback) -> None: ...
+
+
+def test_a_writer_that_cannot_be_closed_hides_no_error_and_the_others_are_closed(capsys: pytest.CaptureFixture[str]):
+    opened = Opened()
+    flow = Flow("opening")
+    stream = flow.read(Items([1]), name="numbers")
+    stream.rebalance().write(Connected(), name="connected")
+    stream.rebalance().process(opened.kind("late", lambda ctx: True), name="late").rebalance().write(Collect())
+    with Attending(flow, actors="slice", options=options()) as run:
+        run.until(lambda: bool(run.outcomes), "the actor has failed")
+        (outcome,) = run.outcomes.values()
+        assert outcome.end == "broken" and "operator 'late' raised ConnectionError" in outcome.reason
+    assert opened.closed == ["late/0"]
+    assert "closing sink 'connected' raised ValueError: the connection is closed already" in capsys.readouterr().err
