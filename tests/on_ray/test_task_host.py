@@ -125,12 +125,13 @@ def test_what_a_source_or_operator_of_others_raises_fails_the_attempt_and_names_
     ("statement", "end"),
     [
         ("raise OSError('no space left')", "failed"),
+        ("numpy.empty(1 << 60, numpy.uint8)", "failed"),
         ("raise KeyError('epoch')", "broken"),
         ("numpy.stack([])", "broken"),
         ("pyarrow.array([1]).cast(pyarrow.date32()).cast(pyarrow.list_(pyarrow.int8()))", "broken"),
     ],
 )
-def test_a_mistake_of_ours_ends_the_run_and_a_failing_disk_the_attempt(
+def test_a_mistake_of_ours_ends_the_run_and_a_lack_of_disk_or_memory_the_attempt(
     attempting: Attempting, monkeypatch: pytest.MonkeyPatch, statement: str, end: str
 ):
     scope: dict[str, Any] = {"numpy": numpy, "pyarrow": pyarrow}

@@ -58,12 +58,13 @@ def _outcome_of(error: Exception) -> Outcome:
     """What an error does that no rule foresees.
 
     What a source, sink or operator of others raises counts as the death of the process, and so does a disk or network
-    that fails: a restore may succeed, and the run gives up after some of them. A mistake of ours would come again.
+    that fails, or memory that is used up, for which a kernel may as well have killed it: a restore may succeed, and the
+    run gives up after some of them. A mistake of ours would come again.
     """
     place = foreign_place(error)
     if place:
         return Outcome("failed", f"{describe(error)} ({place})")
-    if isinstance(error, OSError):
+    if isinstance(error, OSError | MemoryError):
         return Outcome("failed", describe(error))
     told = "".join(traceback.format_exception(error))
     return Outcome("broken", f"{describe(error)}, which is a mistake in Backedge; please report it with this:\n{told}")
