@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import tempfile
 import time
@@ -202,6 +203,25 @@ def test_the_folder_is_gone_when_all_are_connected_and_messages_still_come(opene
 def test_a_mailbox_for_its_own_host_is_not_to_be_reached_from_another(opened: list[Mailbox]):
     with pytest.raises(ValueError, match="only accepts its own host, but this is"):
         here(opened, "there", HOST).link(here(opened).address)
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """This process may open as many files as it is allowed to ask for, or enough."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8_192)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
+def test_a_supervisor_has_a_link_to_each_of_a_thousand_actors_and_more(opened: list[Mailbox]):
+    """ZeroMQ has 1,023 sockets for a context that asks for no more, and needs three for a link to another host."""
+    box, other = here(opened), here(opened)
+    for _ in range(1_100):
+        box.link(Address("here", "ipc:///nowhere/box"))
+    box.link(other.address).send(message(1))
+    assert received(other, 1) == [message(1)]
 
 
 def test_waking_ends_a_wait_and_does_no_harm_when_all_is_over():

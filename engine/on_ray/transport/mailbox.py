@@ -123,6 +123,8 @@ class _ZmqBox:
 
     def __init__(self, local: str, host: str | None, keys: Keys) -> None:
         self._context = zmq.Context()
+        # One for each actor of a run, or three: its own limit is 1,023.
+        self._context.set(zmq.MAX_SOCKETS, self._context.get(zmq.SOCKET_LIMIT))
         self._keys = keys
         self._authenticator: ThreadAuthenticator | None = None
         self.socket = self._context.socket(zmq.PULL)
