@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backedge import CutView, UserFunctionError
+from backedge import CutView, UnknownTransactionError, UserFunctionError
 from backedge.engine.on_ray.job_store import ChainInMemory
 from backedge.engine.on_ray.run_options import RunOptions
 from backedge.engine.on_ray.supervisor import supervising
@@ -232,17 +232,23 @@ def test_a_failure_is_reported_though_the_chain_cannot_be_read(run: Supervised, 
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_a_file_that_is_missing_because_another_run_has_the_job_is_told_as_that(
-    run: Supervised, store: Failing, is_lost: bool
+@pytest.mark.parametrize(
+    "missing",
+    [
+        SnapshotCorruptError("state.parquet is missing"),
+        UnknownTransactionError("shown.0 is neither staged nor published"),
+    ],
+)
+def test_what_is_missing_because_another_run_has_the_job_is_told_as_that(
+    run: Supervised, store: Failing, missing: Exception, is_lost: bool
 ):
-    """The supervisor has slept; the other run has dropped the cut that is being restored."""
+    """The supervisor has slept; the other run has dropped the cut that is being restored, or rolled back output."""
     if is_lost:
         store.create(2, AttemptStart(Attempt(2), None, "another.supervisor"), {}, run.run.driver.deployment)
-    missing = SnapshotCorruptError("state.parquet is missing")
     run.actors.overs.append(("actor", run.supervisor.attempt, Outcome("broken", str(missing), error=missing)))
     run.turn()
     assert run.run.driver.ending is (RunEnding.FENCED if is_lost else RunEnding.FAILED)
-    assert isinstance(run.run.story.error, FencedError if is_lost else SnapshotCorruptError)
+    assert isinstance(run.run.story.error, FencedError if is_lost else type(missing))
 
 
 def test_an_actor_that_leaves_an_attempt_without_an_order_fails_it(run: Supervised):

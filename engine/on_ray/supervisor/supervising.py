@@ -441,8 +441,8 @@ class Supervising(RunObserver[CutDescription]):
             self.story.answers = requests.all_answers()
 
     def _fail(self, error: Exception) -> None:
-        """End the run as failed, with this error as its cause."""
-        if isinstance(error, StoreError) and self.driver.ends_as_lost():
+        """End the run as failed, with this error as its cause, unless another run has taken over the job."""
+        if self.driver.ends_as_lost():
             return
         restored = self.driver.restored_from
         if isinstance(error, SnapshotCorruptError) and restored is not None:
