@@ -29,6 +29,7 @@ from backedge.graphs.ids import Attempt, TaskId
 from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from tests.on_ray.flows import trips, trips_made, until
 from tests.on_ray.in_process import Attending
+from tests.on_ray.supervised import Supervised
 
 ENDED = ("grow/0", "done/0")
 NOWHERE = Path("/nowhere")
@@ -273,6 +274,24 @@ def test_the_last_counts_of_an_actor_are_heard_before_ray_has_told_that_it_has_l
     assert len(killed) == 1, "the process of done/0"
     assert list(board.stop_all()) == [], "they count once"
     board.close()
+
+
+def test_an_attempt_that_ray_cannot_begin_is_followed_by_another_one(monkeypatch: pytest.MonkeyPatch):
+    """As while others fill the object store, through which constants and plans of restores travel."""
+    run = Supervised(monkeypatch)
+    begin, refusals = run.actors.begin, [cluster.RayError("the object store is full")]
+
+    def begin_later(to_all: Begin) -> None:
+        if refusals:
+            raise refusals.pop()
+        begin(to_all)
+
+    monkeypatch.setattr(run.actors, "begin", begin_later)
+    run.begin()
+    run.turn()
+    run.turn()
+    assert "attempt 1 failed: RayError: the object store is full" in run.lines
+    assert run.run.driver.runs and run.supervisor.attempt == 2
 
 
 class Waiting:

@@ -510,6 +510,9 @@ class Supervising(RunObserver[CutDescription]):
             return  # the next turn ends the run
         except (CrewError, OSError) as error:
             self.actors.overs.append(("", attempt, Outcome("failed", str(error))))
+        except cluster.RayError as error:  # the cluster does not answer, or its object store is full
+            told = f"{type(error).__name__}: {cluster.first_line(error)}"
+            self.actors.overs.append(("", attempt, Outcome("failed", told)))
 
     def _leader(self) -> Leader | None:
         """This supervisor, for the actors that watch it. One that may not be replaced is not watched."""
