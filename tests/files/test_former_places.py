@@ -13,6 +13,7 @@ from backedge.engine.io.files.file_formats import CSV, FileSink, JsonLines
 from backedge.engine.io.later_output import LaterOutput
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.recovery.protocol.orders import Sweep
+from backedge.recovery.stores.names import TEMPORARY
 from tests.files.opened import (
     SINK,
     batch,
@@ -102,6 +103,14 @@ def test_output_is_replaced_in_the_former_place_too(tmp_path: Path):
     opened(tmp_path, "b", 2)
     its = services(tmp_path / CUTS, attempt=Attempt(2))
     its.withdraw(sink(JsonLines(str(tmp_path / "b"))), LaterOutput(Attempt(2), Epoch(1), Attempt(1), frozenset()))
+    assert numbers(tmp_path / "a") == [1]
+
+
+def test_what_a_process_has_left_that_died_while_it_noted_a_place_names_none(tmp_path: Path):
+    before = opened(tmp_path, "a", 1)
+    stage(before, batch(1), transaction(1))
+    (tmp_path / CUTS / SINK / "places" / f"{TEMPORARY}0123").touch()
+    opened(tmp_path, "b", 2).commit(transaction(1))
     assert numbers(tmp_path / "a") == [1]
 
 

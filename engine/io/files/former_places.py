@@ -16,6 +16,7 @@ from backedge.engine.io.files.file_errors import UnknownTransactionError
 from backedge.engine.io.files.rolls import lines_of
 from backedge.engine.operators.services import close_writer, commit_all
 from backedge.graphs.io import SinkWriter
+from backedge.recovery.stores.names import is_unfinished
 from backedge.recovery.stores.store_calls import create_exclusively
 from backedge.recovery.stores.store_protocol import Store
 from backedge.recovery.stores.store_schemes import store_at
@@ -35,7 +36,7 @@ def note_place(store: Store, place: str) -> None:
 def noted_places(location: str) -> tuple[str, ...]:
     """The places noted in the store at a location. They are kept: none is added while a run goes on."""
     store = store_at(location)
-    return tuple(sorted(store.read(name).decode() for name in store.list(_PLACES)))
+    return tuple(sorted(store.read(name).decode() for name in store.list(_PLACES) if not is_unfinished(name)))
 
 
 class WriterOfSeveralPlaces:
