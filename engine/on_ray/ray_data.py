@@ -99,7 +99,8 @@ class _PieceReader:
         return self._at >= self._rows.num_rows
 
     def read(self, records_max: int) -> ArrowRows:
-        rows = self._rows.slice(self._at, records_max)
+        # Arrow leaves a column of more than 2 GiB in several chunks.
+        rows = self._rows.slice(self._at, records_max).to_batches()[0]
         self._at += rows.num_rows
         return rows
 
@@ -174,11 +175,11 @@ def common_schema(blocks: Sequence[Any]) -> Any:
 
 
 def _pin(schema: Any, spans: Sequence[tuple[int, int, int]], *blocks: Any) -> tuple[Any, str]:
-    """The rows of a piece as one batch, and their digest."""
+    """The rows of a piece as a table, and their digest."""
     parts = [block.slice(start, stop - start) for block, (_, start, stop) in zip(blocks, spans, strict=True)]
     # The piece has all columns and their types, whatever its own blocks know of them.
     table = arrow().concat_tables([schema.empty_table(), *parts], promote_options="default").combine_chunks()
-    rows = table.replace_schema_metadata(None).to_batches()[0]
+    rows = table.replace_schema_metadata(None)
     return rows, digest_of(rows)
 
 
@@ -187,8 +188,9 @@ def digest_of(rows: Any) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         # Python shortens long arrays, as which the values of a tensor column come; its storage is lists.
-        values = column.storage if isinstance(column, arrow().ExtensionArray) else column
-        digest.update(f"{name}\0{column.type}\0{values.to_pylist()!r}\0".encode())
+        kind = column.type
+        values = column.cast(kind.storage_type) if isinstance(kind, arrow().BaseExtensionType) else column
+        digest.update(f"{name}\0{kind}\0{values.to_pylist()!r}\0".encode())
     return digest.hexdigest()
 
 

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from backedge import BadOptionError, Collect, Flow, InputChangedError, RunOptions, from_ray_data
+from backedge.engine.batches.columns import as_records
+from backedge.engine.io.reader import SourceReader
 from backedge.engine.on_ray import cluster, ray_data
 from backedge.engine.on_ray.api.detached_runs import check_detached
 from backedge.engine.on_ray.ray_data import DatasetRows, Piece, common_schema, digest_of, to_ray_data
@@ -60,6 +62,36 @@ def test_every_value_of_a_tensor_counts():
 
 def rows_of(**digests: str) -> DatasetRows:
     return DatasetRows({name.strip("_"): Piece(10, digest, None) for name, digest in digests.items()})
+
+
+class UncombinedArrow:
+    """Arrow with tables whose columns stay in several chunks, as those do that hold more than 2 GiB of text."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(pa, name)
+
+    def concat_tables(self, tables: list[Any], **options: Any) -> Any:
+        table = pa.concat_tables([each for each in tables if each.num_rows], **options)
+        return SimpleNamespace(combine_chunks=lambda: table)
+
+
+def test_rows_that_arrow_leaves_in_several_chunks_are_all_read(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ray_data, "arrow", UncombinedArrow)
+    monkeypatch.setattr(cluster, "connect", lambda: None)
+    monkeypatch.setattr(cluster, "task", lambda work, returns=1: work)
+    monkeypatch.setattr(cluster, "get", lambda found, timeout_s=None: found)
+    blocks = [pa.Table.from_pylist(ROWS[:30]), pa.Table.from_pylist(ROWS[30:])]
+    source = from_ray_data(SimpleNamespace(to_arrow_refs=lambda: blocks, context=Dataset([]).context))
+    at = source.first_position("0")
+    assert rows_read(SourceReader("orders", source, {"0": at}), 20) == ROWS
+    assert rows_read(SourceReader("orders", source, {"0": (29, at[1])}), 20) == ROWS[29:]
+
+
+def rows_read(reader: SourceReader, records_max: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    while not reader.exhausted:
+        rows += as_records(reader.read(records_max))
+    return rows
 
 
 def test_a_restart_with_other_rows_is_refused_and_one_with_the_same_goes_on():
