@@ -110,10 +110,11 @@ def unpacked(body: bytes, coding: str, bytes_max: int) -> bytes:
     raise MalformedError(f"the body was packed in more than {MEMBERS_MAX} parts: pack it as one")
 
 
-def finite(records: list[Any]) -> bytes:
-    """Records of a program as lines. `ValueError` for NaN and the infinite, which would become null.
+def lines_of(records: list[Any]) -> bytes:
+    """Records of a program as lines. `ValueError` for NaN and the infinite, which would become null, and for keys of a
+    dict that become the same text, of which a reader would find one.
 
-    >>> finite([{"a": None}, (1, 2.5)])
+    >>> lines_of([{"a": None}, (1, 2.5)])
     b'{"a":null}\\n[1,2.5]\\n'
     """
     lines = encoded(records)
@@ -122,6 +123,8 @@ def finite(records: list[Any]) -> bytes:
             dumps(records, allow_nan=False, skipkeys=True, default=lambda value: None)
         except ValueError as error:
             raise ValueError(f"a list that it yielded has a number that JSON does not have: {error}") from None
+    if encoded(decoded(lines)) != lines:
+        raise ValueError("a list that it yielded has a dict with two keys that become the same text")
     return lines
 
 
@@ -273,7 +276,7 @@ class GeneratorDoor:
                 for records in make():
                     if not isinstance(records, list):
                         raise TypeError(f"it yielded {records!r}: yield a list of records")
-                    lines = finite(cast("list[Any]", records))
+                    lines = lines_of(cast("list[Any]", records))
                     asyncio.run_coroutine_threadsafe(self._log.keep_in_time(lines), loop).result()
                 return
             except Exception:  # noqa: BLE001 - it calls code of the user's

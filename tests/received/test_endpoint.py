@@ -580,7 +580,13 @@ def test_who_waits_for_room_is_told_when_others_were_refused(is_lost: bool, tmp_
 @pytest.mark.parametrize("number", [float("nan"), float("-inf")])
 def test_a_number_that_json_does_not_have_is_no_null(number: float):
     with pytest.raises(ValueError, match="JSON does not have"):
-        doors.finite([{"a": None}, {"b": [(number,)]}])
+        doors.lines_of([{"a": None}, {"b": [(number,)]}])
+
+
+def test_two_keys_that_become_the_same_text_are_not_one():
+    assert doors.lines_of([{1: "x", "2": -0.0, 3.5: 2**64}]) == b'{"1":"x","2":-0.0,"3.5":18446744073709551616}\n'
+    with pytest.raises(ValueError, match="same text"):
+        doors.lines_of([{"a": {1: "x", "1": "y"}}])
 
 
 GENERATED: list[list[int]] = []
