@@ -241,6 +241,9 @@ class LinesDoor:
                 count += whole.count(b"\n") + 1
                 writer.write(f"{count}\n".encode())
                 await writer.drain()
+        if rest:
+            # It may be the beginning of a longer one.
+            raise MalformedError("the last line has no line feed at its end, so it was not kept: end each with one")
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:

@@ -471,6 +471,17 @@ def test_a_line_that_is_no_record_ends_the_connection(line: bytes, reason: bytes
     with_lines(FolderStore(str(tmp_path / "log")), use)
 
 
+def test_a_last_line_without_an_end_is_told_that_it_was_not_kept(tmp_path: Path):
+    async def use(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, log: ReceivedLog) -> None:
+        writer.write(b"1\n2")
+        writer.write_eof()
+        assert await reader.readline() == b"1\n"
+        assert b"not kept" in await reader.readline()
+
+    with_lines(store := FolderStore(str(tmp_path / "log")), use)
+    assert records_of(store) == [1]
+
+
 @pytest.mark.parametrize(
     ("first", "answer"), [(TOKEN, b"1\n"), ("another", b"error: the first line must be the token")]
 )
