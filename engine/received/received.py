@@ -170,12 +170,15 @@ class Received(Source[Any]):
     def start(self) -> str:
         """Start the endpoint unless it runs, and return its address. The first run that reads it does so, too."""
         cluster.connect()
+        is_new = cluster.find_actor(self._name, SPACE) is None
         # The same function need not have the same bytes in another process.
         if _without_code(self._ask("spec")) != _without_code(self._spec()):
             raise self._error("runs with other options: give the same wherever it is named, or end it with close()")
         address, fault = self._ask("ready")
         if fault:
-            self.close()
+            # One that others use opens when what hinders it has gone.
+            if is_new:
+                self.close()
             raise self._error(f"cannot be opened ({fault}): give another port, or another folder")
         return address
 

@@ -11,8 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from backedge import BadOptionError, Collect, Flow, Range, Received, Source, UnknownStoreError
+from backedge import BadOptionError, Collect, Flow, Range, Received, ReceivedError, Source, UnknownStoreError
+from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.supervisor.settled_input import SettledInput
+from backedge.engine.received.received_actor import EndpointSpec
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.io import SplitReader
 from backedge.recovery.protocol.orders import CutId, Sweep
@@ -53,6 +55,34 @@ def test_a_relative_folder_becomes_absolute(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     orders = Received.lines("orders", port=8070)
     assert (orders.relative_path, orders.absolute().log) == ("orders", str(tmp_path / "orders"))
+
+
+class Endpoint:
+    """The process of an endpoint that cannot be opened at the moment."""
+
+    def __init__(self, source: Received) -> None:
+        self.spec = SimpleNamespace(remote=lambda: EndpointSpec(source.absolute().log, source.bytes_max, source.door))
+        self.ready = SimpleNamespace(remote=lambda: ("", "the store is away"))
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_run_ends_no_endpoint_that_others_have_started(monkeypatch: pytest.MonkeyPatch, is_there: bool):
+    orders = Received.http("orders", port=8070)
+    endpoints = [Endpoint(orders)] if is_there else []
+
+    def start_actor(*_: Any, **options: Any) -> Endpoint:
+        endpoints.append(Endpoint(orders))
+        return endpoints[0]
+
+    monkeypatch.setattr(cluster, "connect", lambda: None)
+    monkeypatch.setattr(cluster, "find_actor", lambda name, space: endpoints[0] if endpoints else None)
+    monkeypatch.setattr(cluster, "start_actor", start_actor)
+    monkeypatch.setattr(cluster, "near_here", lambda: None)
+    monkeypatch.setattr(cluster, "get", lambda found: found)
+    monkeypatch.setattr(cluster, "kill", endpoints.remove)
+    with pytest.raises(ReceivedError, match="the store is away"):
+        orders.start()
+    assert bool(endpoints) == is_there
 
 
 TOLD: list[tuple[str, list[Mapping[str, Any]]]] = []
