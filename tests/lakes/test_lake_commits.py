@@ -250,7 +250,20 @@ def test_iceberg_says_how_to_go_on_without_records_as_well(tmp_path: Path):
     assert lake.ids() == []
 
 
+class DeltaAtUri(Delta):
+    def described(self, **options: Any) -> DeltaTable:
+        return DeltaTable(Path(self.path).as_uri(), **options)
+
+
 def test_files_of_a_commit_are_synced_before_it_is_noted(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    check_synced(lake, monkeypatch)
+
+
+def test_files_of_a_folder_that_a_uri_names_are_synced_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    check_synced(DeltaAtUri(tmp_path / "of May"), monkeypatch)
+
+
+def check_synced(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: set[str] = set()
 
     def fsync(descriptor: int) -> None:

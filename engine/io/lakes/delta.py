@@ -30,6 +30,8 @@ from backedge.engine.io.packages import package
 from backedge.graphs.graph_errors import BadOptionError
 from backedge.graphs.io import SinkPlace
 from backedge.graphs.public import public
+from backedge.recovery.stores.folder_store import local_path
+from backedge.recovery.stores.store_schemes import scheme_of
 
 STORAGE = {"allow_http": "true"}
 """An endpoint is what an environment variable says, as for object stores elsewhere; it may have http:."""
@@ -124,6 +126,7 @@ class _DeltaStore(LakeStore):
     def __init__(self, described: DeltaTable) -> None:
         super().__init__(described)
         self._path = described.path
+        self._folder = local_path(self._path) if scheme_of(self._path) == "file" else None
 
     def check(self) -> None:
         try:
@@ -132,8 +135,8 @@ class _DeltaStore(LakeStore):
             raise OutputError(
                 f"Delta table {self._path} cannot be written ({one_line(error)}): correct the path"
             ) from error
-        if "://" not in self._path:
-            make_folder(self._path, f"Delta table {self._path}")
+        if self._folder is not None:
+            make_folder(self._folder, f"Delta table {self._path}")
 
     def opened(self) -> Any:
         try:
@@ -179,14 +182,14 @@ class _DeltaStore(LakeStore):
         return self.opened() if table is None else table
 
     def latest_files(self, table: Any) -> Iterable[str]:
-        log = f"{self._path}/_delta_log/{table.version():020}.json"
-        if "://" in self._path or not os.path.exists(log):  # an old one goes when there is a checkpoint
+        log = f"{self._folder}/_delta_log/{table.version():020}.json"
+        if self._folder is None or not os.path.exists(log):  # an old one goes when there is a checkpoint
             return
         yield log
         with open(log) as lines:
             for action in map(json.loads, lines):
                 if "add" in action:
-                    yield f"{self._path}/{unquote(action['add']['path'])}"
+                    yield f"{self._folder}/{unquote(action['add']['path'])}"
 
     def how_to_skip(self, place: SinkPlace, transactions: Sequence[str]) -> str:
         marker = max(map(order_of, transactions))
