@@ -23,6 +23,8 @@ from tests.files.opened import (
     everything,
     place,
     publish,
+    reader,
+    rest,
     services,
     sink,
     source,
@@ -70,8 +72,11 @@ def test_a_sink_that_cannot_be_written_to_is_refused_in_one_line(description: An
 
 
 def test_a_uri_of_a_local_folder_is_the_folder(tmp_path: Path):
-    check_sink(sink(JsonLines(f"file://{tmp_path}/out")), place())
-    assert everything(tmp_path) == ["out"]
+    description = JsonLines((tmp_path / "of May").as_uri(), roll_bytes=1)
+    check_sink(sink(description), place())
+    assert everything(tmp_path) == ["of May"]
+    publish(writer(description), [{"n": 1}], transaction(1))
+    assert rest(reader(description)) == [{"n": 1}]
 
 
 def test_a_fresh_run_is_refused_a_folder_that_holds_output_and_a_resumed_one_is_not(tmp_path: Path):

@@ -18,7 +18,7 @@ from backedge.engine.io.files.file_errors import OutputError
 from backedge.engine.io.files.names import new_name
 from backedge.engine.io.files.output_storage import STAGING, OutputStorage
 from backedge.graphs.ids import Attempt
-from backedge.recovery.stores.folder_store import FolderStore
+from backedge.recovery.stores.folder_store import FolderStore, local_path
 
 _OPEN = "open"
 
@@ -155,7 +155,7 @@ class FolderStorage(OutputStorage):
 def output_folder(sink: str, path: str) -> Path:
     """The local folder of a sink of files."""
     if path.startswith("file:///"):
-        path = path.removeprefix("file://")
+        path = local_path(path)
     if "://" in path:
         raise OutputError(
             f"sink {sink!r} would write to {path}, where files cannot be published in one step: give a local folder, "
