@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import psycopg
 import pytest
 
 from backedge import PostgresTable, SinkPlace, UncommittedOutputError, UnwritableRecordError
+from backedge.engine.io.databases.commit_ledger import marked_by_hand
 from backedge.engine.io.databases.postgres_rows import session_of
 from backedge.engine.io.databases.sqlite_table import one_transaction
 from backedge.engine.io.databases.table_rows import Column, RowCheck
@@ -227,6 +231,14 @@ def test_the_statement_of_the_error_gives_up_the_records_of_a_transaction(rows: 
     rows.execute(statement)
     writer.commit(transaction(1))
     assert rows.ids() == [2]
+
+
+def test_the_statement_of_the_error_quotes_the_name_of_the_sink(tmp_path: Path):
+    place = dataclasses.replace(place_in(tmp_path), operator="the day's")
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE commits (run, sink, transaction_name)")
+        connection.execute(marked_by_hand("commits", place, ["the day's.0"]).removeprefix("execute "))
+        assert connection.execute("SELECT * FROM commits").fetchall() == [("5f3a", "the day's", "the day's.0")]
 
 
 @pytest.mark.parametrize("prepared", [False, True])

@@ -29,8 +29,9 @@ DEFINITIONS = {
 
 def marked_by_hand(commits: str, place: SinkPlace, transactions: Sequence[str]) -> str:
     """How a user marks transactions as committed. `commits` is the table of markers."""
-    rows = ", ".join(f"('{place.run}', '{place.operator}', '{transaction}')" for transaction in transactions)
-    return f"execute INSERT INTO {commits} VALUES {rows}"
+    rows = ((place.run, place.operator, transaction) for transaction in transactions)
+    texts = (", ".join("'" + text.replace("'", "''") + "'" for text in row) for row in rows)
+    return f"execute INSERT INTO {commits} VALUES {', '.join(f'({row})' for row in texts)}"
 
 
 class CommitLedger:
