@@ -67,6 +67,20 @@ def test_entries_that_are_gone_before_they_were_read_are_noticed(server: RedisPr
         reader(described, positions=positions).read(3)
 
 
+@pytest.mark.parametrize("until", ["now", None])
+def test_an_entry_that_is_deleted_before_one_that_was_gone_at_the_start_is_missed(
+    server: RedisProcess, key: str, until: Any
+):
+    records = filled(server, key)
+    server.client.xdel(key, records[15]["id"])
+    opened = reader(RedisStream(server.url, key, until=until))
+    assert opened.read(5) == records[:5]
+    server.client.xdel(key, records[8]["id"])
+    server.client.xadd(key, {"n": 20, "text": "after the start"})
+    with pytest.raises(EntriesGoneError, match=f"1 entries behind {records[4]['id']}"):
+        opened.read(100)
+
+
 def test_without_the_check_of_what_is_gone_a_trimmed_entry_is_missed(
     server: RedisProcess, key: str, monkeypatch: pytest.MonkeyPatch
 ):

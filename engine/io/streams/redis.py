@@ -6,6 +6,7 @@ attempt that has opened the sink: the script refuses those of earlier ones.
 
 A source reads a stream from the id in the cut. Redis does not say what was trimmed, so the position also counts the
 entries up to there, as `entries-added` of the stream does: if more of them are gone than were read, some were not read.
+Of deleted entries Redis names only the last. Where the end is reached, the count shows whether there were others.
 """
 
 from __future__ import annotations
@@ -337,7 +338,8 @@ class RedisStream(_KeySink, Source[dict[str, Any]]):
         last, added, there = known["last-generated-id"].decode(), known["entries-added"], known["length"]
         begin = ("0-0", added - there) if self.start == "earliest" else (last, added)
         end = "+" if self.until is None else last
-        names = {"after": begin[0], "count": begin[1], "end": end, "deleted": known["max-deleted-entry-id"].decode()}
+        deleted = known["max-deleted-entry-id"].decode()
+        names = {"after": begin[0], "count": begin[1], "end": end, "deleted": deleted, "added": added}
         return [urlencode(names)]
 
     def first_position(self, split: str) -> tuple[str, int]:
@@ -364,6 +366,8 @@ class _StreamReader:
         self._split = split
         self._end = names["end"]
         self._deleted_before = names["deleted"]
+        # Splits of the first cuts do not say it.
+        self._added_before = int(names.get("added", 0))
         self._client = stream.client()
 
     def read(self, records_max: int) -> list[dict[str, Any]]:
@@ -378,8 +382,12 @@ class _StreamReader:
                     f"{stream.title} cannot be read behind {after} ({one_line(error)}): start a new run"
                 ) from None
         self._check(known)
+        count += len(entries)
+        missed = (known["entries-added"] if self._end == "+" else self._added_before) - count
+        if len(entries) < records_max and missed > 0:
+            raise self._gone(f"{missed:,} entries behind {after}")
         if entries:
-            self.position = entries[-1][0].decode(), count + len(entries)
+            self.position = entries[-1][0].decode(), count
         elif self._end != "+":
             # What was the last entry when the run began has been deleted before that.
             self.position = self._end, count
@@ -398,11 +406,15 @@ class _StreamReader:
             self._end == "+" or _ordered(deleted) <= _ordered(self._end)
         )
         if gone > 0 or (deleted != self._deleted_before and is_later):
-            what = f"{gone:,} entries behind {after}" if gone > 0 else f"entries behind {after}, such as {deleted},"
-            raise EntriesGoneError(
-                f"{what} of {title} were trimmed or deleted before they were read: start a new run, which reads what "
-                "is left, and trim a stream only up to what the cuts have read (XTRIM ... MINID)"
+            raise self._gone(
+                f"{gone:,} entries behind {after}" if gone > 0 else f"entries behind {after}, such as {deleted},"
             )
+
+    def _gone(self, what: str) -> EntriesGoneError:
+        return EntriesGoneError(
+            f"{what} of {self._stream.title} were trimmed or deleted before they were read: start a new run, which "
+            "reads what is left, and trim a stream only up to what the cuts have read (XTRIM ... MINID)"
+        )
 
     def _text(self, id: bytes, fields: Mapping[bytes, bytes]) -> dict[str, str]:
         try:
