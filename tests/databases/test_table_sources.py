@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,24 @@ def test_a_large_table_has_no_more_ranges_than_it_may(postgres: PostgresProcess,
 def test_an_empty_table_has_nothing_to_read(postgres: PostgresProcess, schema: str, tmp_path: Path):
     assert postgres_table(postgres, schema, rows=0).splits() == []
     assert sqlite_numbers(tmp_path, 0).splits() == []
+
+
+def first_rows(source: PostgresTable | SqliteTable) -> list[Any]:
+    return SourceReader("rows", source, {source.splits()[0]: source.first_position(source.splits()[0])}).read(100)
+
+
+def test_a_row_that_python_has_no_value_for_is_an_error_of_the_table(postgres: PostgresProcess, schema: str):
+    postgres.execute(f"CREATE TABLE {schema}.days (id integer PRIMARY KEY, day date)")
+    postgres.execute(f"INSERT INTO {schema}.days VALUES (1, 'infinity')")
+    with pytest.raises(DatabaseError, match=rf"'{schema}.days' of .*: .*infinity.*; change"):
+        first_rows(PostgresTable(postgres.dsn, f"{schema}.days"))
+
+
+def test_a_text_of_sqlite_that_is_no_text_is_an_error_of_the_table(tmp_path: Path):
+    with closing(sqlite3.connect(tmp_path / "n.db")) as connection, connection:
+        connection.execute("CREATE TABLE n AS SELECT cast(x'ff' AS text) AS name")
+    with pytest.raises(DatabaseError, match=r"'n' of .*n\.db.*'name'.*; change"):
+        first_rows(SqliteTable(str(tmp_path / "n.db"), "n"))
 
 
 def test_rows_that_are_added_behind_are_left_to_the_next_run(postgres: PostgresProcess, schema: str):

@@ -6,6 +6,7 @@ A `DatabaseError` stays until somebody repairs the table, the account or the flo
 
 from __future__ import annotations
 
+from backedge.engine.io.marked_output import one_line
 from backedge.graphs.public import public
 from backedge.graphs.task_errors import TaskError
 
@@ -24,3 +25,10 @@ class DatabaseLostError(ConnectionError):
 
     Fix: nothing, if the server returns: the run tries again. Otherwise correct the address.
     """
+
+
+def unreadable(table: str, error: Exception) -> DatabaseError:
+    """The error to raise if a driver makes no rows of what a table has."""
+    return DatabaseError(
+        f"table {table} cannot be read any further: {one_line(error)}; change that, and resume the run"
+    )

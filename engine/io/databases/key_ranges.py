@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from backedge.engine.io.databases.database_errors import DatabaseError
+from backedge.engine.io.databases.database_errors import DatabaseError, unreadable
 from backedge.engine.io.databases.postgres_server import Table, driver, names_of
 
 RANGES_MAX = 128
@@ -104,7 +104,10 @@ class KeyReader:
 
     def read(self, records_max: int) -> list[dict[str, Any]]:
         if self._taken == len(self._page):
-            self._page, self._taken = self._table.server.run(self._next_page), 0
+            try:
+                self._page, self._taken = self._table.server.run(self._next_page), 0
+            except driver().Error as error:
+                raise unreadable(self._table.title, error) from error
         rows = self._page[self._taken : self._taken + records_max]
         self._taken += len(rows)
         is_last = self._taken == len(self._page) < PAGE_ROWS

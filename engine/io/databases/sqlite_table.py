@@ -17,7 +17,7 @@ import numpy as np
 
 from backedge.engine.batches.columns import Records
 from backedge.engine.io.databases.commit_ledger import ATTEMPTS, COMMITS, DEFINITIONS, CommitLedger, marked_by_hand
-from backedge.engine.io.databases.database_errors import DatabaseError, DatabaseLostError
+from backedge.engine.io.databases.database_errors import DatabaseError, DatabaseLostError, unreadable
 from backedge.engine.io.databases.key_ranges import PAGE_ROWS, RANGE_ROWS_MIN, RANGES_MAX
 from backedge.engine.io.databases.table_rows import Column, Row, RowCheck, check_texts, key_columns
 from backedge.engine.io.marked_output import Check, MarkedSink
@@ -133,7 +133,10 @@ class _IdReader:
 
     def read(self, records_max: int) -> list[dict[str, Any]]:
         if self._taken == len(self._page):
-            self._page, self._taken = self._next_page(), 0
+            try:
+                self._page, self._taken = self._next_page(), 0
+            except sqlite3.Error as error:
+                raise unreadable(self._table.title, error) from error
         rows = self._page[self._taken : self._taken + records_max]
         self._taken += len(rows)
         is_last = self._taken == len(self._page) < PAGE_ROWS
