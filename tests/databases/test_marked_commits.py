@@ -133,6 +133,7 @@ def test_a_record_that_does_not_fit_is_refused_before_the_cut(rows: Rows, record
         ("facts", {"a": ["bad \ud83d"]}),
         ("facts", "\\\0"),
         ("facts", [math.nan]),
+        ("facts", {"a": {1: "x", "1": "y"}}),
     ],
 )
 def test_a_value_that_postgresql_cannot_hold_is_refused_before_the_cut(postgres_rows: Rows, column: str, value: object):

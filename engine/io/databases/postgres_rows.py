@@ -13,6 +13,7 @@ from backedge.engine.io.databases.commit_ledger import ATTEMPTS, COMMITS, DEFINI
 from backedge.engine.io.databases.database_errors import DatabaseError
 from backedge.engine.io.databases.postgres_server import Table, driver, names_of
 from backedge.engine.io.databases.table_rows import Column, Row, RowCheck, by_columns, check_texts
+from backedge.engine.io.files.parts import check_names
 from backedge.engine.io.marked_output import one_line
 from backedge.graphs.io import SinkPlace
 from backedge.graphs.task_errors import show
@@ -47,6 +48,7 @@ class TableWriter:
         def takes(column_type: str, values: list[Any]) -> None:
             if column_type in _JSON:
                 written = json.dumps(values, allow_nan=False, ensure_ascii=False)
+                check_names(values)
                 if column_type == "jsonb":
                     written.encode()
                     if _JSON_NUL.search(written):
