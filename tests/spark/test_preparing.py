@@ -110,6 +110,17 @@ def test_without_a_schema_spark_finds_the_types(spark: SparkSession, tmp_path: P
     assert made.key is None and made.tasks == 1
 
 
+def test_a_session_that_limits_the_rows_of_a_file_loses_none(spark: SparkSession, tmp_path: Path):
+    source = written(tmp_path / "in", "a.csv", "id\n" + "".join(f"{number}\n" for number in range(10)))
+    spark.conf.set("spark.sql.files.maxRecordsPerFile", 2)
+    try:
+        made = prepare(spark, source, str(tmp_path / "out"), where="id < 7")
+    finally:
+        spark.conf.unset("spark.sql.files.maxRecordsPerFile")
+    assert sorted(row["id"] for row in rows_of(made.data)) == [*range(7)]
+    assert len(rejected_rows(str(tmp_path / "out"))) == 3
+
+
 def test_parquet_is_read_too_and_its_types_may_change(spark: SparkSession, tmp_path: Path):
     source = tmp_path / "in.parquet"
     pq.write_table(pa.table({"id": ["1", " 2 ", "x"], "left out": [0, 0, 0]}), source)

@@ -99,8 +99,12 @@ def is_dealt_to(dealt: Mapping[int, int], tasks: int) -> bool:
     return all(file % tasks == group * tasks // KEY_GROUPS for group, file in dealt.items())
 
 
+ONE_FILE = {"maxRecordsPerFile": 0}
+"""Each Spark task writes one file, whatever the session says: its name has the number of the task alone."""
+
+
 def _write_good(rows: DataFrame, folder: Path) -> None:
-    rows.write.option("parquet.block.size", ROW_GROUP_BYTES).parquet(as_is(str(folder)))
+    rows.write.options(**ONE_FILE).option("parquet.block.size", ROW_GROUP_BYTES).parquet(as_is(str(folder)))
     _rename_parts(folder, ".parquet")
 
 
@@ -109,7 +113,7 @@ def _write_rejected(rows: DataFrame, folder: Path) -> None:
     rejected = rows.select(
         F.col(REASON).alias("reason"), F.col(DETAIL).alias("detail"), F.col(LINE).alias("line"), read.alias("record")
     )
-    rejected.write.json(as_is(str(folder)))
+    rejected.write.options(**ONE_FILE).json(as_is(str(folder)))
     _rename_parts(folder, ".json")
 
 
