@@ -110,6 +110,12 @@ def test_without_a_schema_spark_finds_the_types(spark: SparkSession, tmp_path: P
     assert made.key is None and made.tasks == 1
 
 
+def test_columns_that_begin_with_underscores_are_columns(spark: SparkSession, tmp_path: Path):
+    source = written(tmp_path / "in", "a.jsonl", '{"__v": 1, "__line": "x", "_id": 7}\n')
+    made = prepare(spark, source, str(tmp_path / "out"), key="__v", unique=["__v"])
+    assert rows_of(made.data) == [{"__line": "x", "__v": 1, "_id": 7}]
+
+
 def test_a_session_that_limits_the_rows_of_a_file_loses_none(spark: SparkSession, tmp_path: Path):
     source = written(tmp_path / "in", "a.csv", "id\n" + "".join(f"{number}\n" for number in range(10)))
     spark.conf.set("spark.sql.files.maxRecordsPerFile", 2)

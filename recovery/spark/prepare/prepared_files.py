@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from backedge.graphs.routing import KEY_GROUPS, groups_of_task, key_groups
 from backedge.recovery.spark.cut_tables.decoding import Array
 from backedge.recovery.spark.prepare import screening
-from backedge.recovery.spark.prepare.raw_input import LINE, as_is, check_format, format_of, read_raw
+from backedge.recovery.spark.prepare.raw_input import LINE, OWN, as_is, check_format, format_of, read_raw
 from backedge.recovery.spark.prepare.screening import DETAIL, READ, REASON, column_named
 from backedge.recovery.spark.spark_errors import PreparationError
 from backedge.recovery.stores.parquet_tables import pa, parquet
@@ -26,7 +26,7 @@ FILE_BYTES = 32 * 1024 * 1024
 ROW_GROUP_BYTES = 8 * FILE_BYTES
 """Larger than an uncompressed file of that size, so that each file is one row group and one split of a source."""
 
-GROUP, FILE = "__group", "__file"
+GROUP, FILE = f"{OWN}group", f"{OWN}file"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,10 @@ Format = Literal["csv", "json", "parquet"]
 
 FORMATS: tuple[str, ...] = get_args(Format)
 
-LINE = "__line"
+OWN = "__backedge_"
+"""How the columns begin that a preparation adds to those of the input, until it lays out its files."""
+
+LINE = f"{OWN}line"
 """The column that holds the text of a line that could not be parsed."""
 
 _ENDINGS: dict[Format, tuple[str, ...]] = {

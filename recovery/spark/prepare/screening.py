@@ -15,11 +15,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StringType, StructType
 from pyspark.sql.window import Window
 
-from backedge.recovery.spark.prepare.raw_input import LINE, Raw
+from backedge.recovery.spark.prepare.raw_input import LINE, OWN, Raw
 
 REASONS = ("malformed", "null", "condition", "duplicate")
 
-REASON, DETAIL, READ = "__reason", "__detail", "__read"
+REASON, DETAIL, READ = f"{OWN}reason", f"{OWN}detail", f"{OWN}read"
 """The reason for a rejection, null for accepted rows; the columns or condition concerned; the row as it was read."""
 
 
@@ -61,11 +61,10 @@ def reject_duplicates(rows: DataFrame, unique: Sequence[str]) -> DataFrame:
     apart = F.when(F.col(REASON).isNull(), F.lit(0)).otherwise(F.spark_partition_id() + 1)
     content = [
         F.map_entries(column_named(field.name)) if isinstance(field.dataType, MapType) else column_named(field.name)
-        for field in rows.schema
-        if not field.name.startswith("__")
+        for field in schema_of(rows)
     ]
     order = Window.partitionBy(apart, *map(column_named, unique)).orderBy(F.xxhash64(*content))
-    place = "__place"
+    place = f"{OWN}place"
     numbered = rows.withColumn(place, F.row_number().over(order))
     return _reject(numbered, F.col(place) > 1, "duplicate", F.lit(", ".join(unique))).drop(place)
 
@@ -85,7 +84,7 @@ def _names(names: Sequence[Column]) -> Column:
 
 def schema_of(rows: DataFrame) -> StructType:
     """The user's columns, without ours."""
-    return StructType([field for field in rows.schema if not field.name.startswith("__")])
+    return StructType([field for field in rows.schema if not field.name.startswith(OWN)])
 
 
 def column_named(name: str) -> Column:
