@@ -110,6 +110,12 @@ def test_without_a_schema_spark_finds_the_types(spark: SparkSession, tmp_path: P
     assert made.key is None and made.tasks == 1
 
 
+def test_without_a_schema_expressions_add_columns_too(spark: SparkSession, tmp_path: Path):
+    source = written(tmp_path / "in", "a.csv", "id,name\n1,x\n")
+    made = prepare(spark, source, str(tmp_path / "out"), clean={"upper": "upper(name)", "Name": "concat(name, '!')"})
+    assert rows_of(made.data) == [{"id": 1, "name": "x!", "upper": "X"}]
+
+
 def test_columns_that_begin_with_underscores_are_columns(spark: SparkSession, tmp_path: Path):
     source = written(tmp_path / "in", "a.jsonl", '{"__v": 1, "__line": "x", "_id": 7}\n')
     made = prepare(spark, source, str(tmp_path / "out"), key="__v", unique=["__v"])

@@ -48,7 +48,7 @@ def screen(spark: SparkSession, recipe: Recipe, folder: Path) -> None:
     form = format_of(recipe.source) if recipe.format is None else check_format(recipe.source, recipe.format)
     raw = read_raw(spark, recipe.source, form, None if recipe.schema is None else _schema(recipe.schema))
     _check_names(recipe.source, "the schema names", raw.schema.fieldNames(), (*raw.columns, *recipe.clean))
-    rows = screening.clean_rows(raw, form, recipe.clean)
+    rows = screening.clean_rows(raw, form, recipe.clean, adds=recipe.schema is None)
     found = screening.schema_of(rows)
     needed = dict.fromkeys(field.name for field in raw.schema if not field.nullable)
     if recipe.key is not None:

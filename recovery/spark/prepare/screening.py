@@ -23,10 +23,11 @@ REASON, DETAIL, READ = f"{OWN}reason", f"{OWN}detail", f"{OWN}read"
 """The reason for a rejection, null for accepted rows; the columns or condition concerned; the row as it was read."""
 
 
-def clean_rows(raw: Raw, form: str, clean: Mapping[str, str]) -> DataFrame:
+def clean_rows(raw: Raw, form: str, clean: Mapping[str, str], *, adds: bool) -> DataFrame:
     """Trim text, apply the expressions one after the other, then convert types, marking malformed rows.
 
-    In CSV an expression sees text, with empty values as null, so it can repair values that would not convert.
+    In CSV an expression sees text, with empty values as null, so it can repair values that would not convert. The
+    schema says which columns there are; if it was inferred, expressions add others.
     """
     rows = raw.rows.withColumn(READ, F.struct(*map(column_named, raw.columns)))
     for field in raw.rows.schema:
@@ -36,6 +37,9 @@ def clean_rows(raw: Raw, form: str, clean: Mapping[str, str]) -> DataFrame:
     for column, expression in clean.items():
         rows = rows.withColumn(column, F.expr(expression))
     types = {field.name: field.dataType for field in raw.schema}
+    if adds:
+        known = {name.lower() for name in types}
+        types |= {field.name: field.dataType for field in schema_of(rows) if field.name.lower() not in known}
     typed = [column_named(name).try_cast(kind).alias(name) for name, kind in types.items()]
     unfit = [
         F.when(column_named(name).isNotNull() & column_named(name).try_cast(kind).isNull(), F.lit(name))
