@@ -165,7 +165,10 @@ def joined(batches: Sequence[Records]) -> Records:
     """
     columns = [batch for batch in batches if isinstance(batch, Columns)]
     if len(columns) == len(batches) and len({each.batch.schema for each in columns}) == 1:
-        return concat(columns)
+        try:
+            return concat(columns)
+        except arrow().ArrowInvalid:  # an array of text or bytes holds 2 GiB
+            return concat(list(map(_enlarged, columns)))
     return [record for batch in batches for record in as_records(batch)]
 
 
@@ -186,6 +189,14 @@ def decode_columns(payload: bytes | memoryview) -> tuple[Columns, int]:
         return Columns(stream.read_next_batch()), hops
     except (struct.error, StopIteration, OSError, arrow().ArrowException) as error:
         raise UnpicklingError(describe(error)) from error
+
+
+def _enlarged(columns: Columns) -> Columns:
+    """The same values in types that hold more text and bytes."""
+    made = arrow()
+    large = {made.string(): made.large_string(), made.binary(): made.large_binary()}
+    fields = [field.with_type(large.get(field.type, field.type)) for field in columns.batch.schema]
+    return Columns(columns.batch.cast(made.schema(fields)))
 
 
 def is_tensor(kind: Any) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 
@@ -22,6 +24,9 @@ from backedge import (
     Range,
     UncommittedOutputError,
 )
+from backedge.engine.batches import columns
+from backedge.engine.batches.columns import Columns
+from backedge.engine.io.lakes import lake_table
 from backedge.engine.io.lakes.lake_table import PAUSES_S
 from backedge.graphs.expansion import expand
 from backedge.testing import check_sink
@@ -248,6 +253,24 @@ def test_iceberg_says_how_to_go_on_without_records_as_well(tmp_path: Path):
         exec(statement, {"catalog": catalog})
     writer.commit(transaction(1))
     assert lake.ids() == []
+
+
+def test_more_text_than_one_array_of_arrow_holds_is_committed(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    def concat(parts: Sequence[Columns]) -> Columns:
+        if pa.string() in parts[0].batch.schema.types:
+            raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+        return former(parts)
+
+    former = columns.concat
+    writer = lake.writer()
+    for number in (1, 2):
+        writer.write(records(number))
+    writer.prepare(transaction(1))
+    monkeypatch.setattr(columns, "concat", concat)
+    monkeypatch.setattr(lake_table, "BYTES_MAX", 1)
+    monkeypatch.setattr(lake_table, "ROWS_MAX", 1)
+    writer.commit(transaction(1))
+    assert lake.rows() == records(1, 2)
 
 
 class DeltaAtUri(Delta):

@@ -21,8 +21,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, get_args
 
+import numpy as np
+
 from backedge.engine.batches.arrow import arrow
-from backedge.engine.batches.columns import Records, as_records
+from backedge.engine.batches.columns import Columns, Records, as_records
 from backedge.engine.io.files.disk import Disk
 from backedge.engine.io.files.file_errors import OutputError
 from backedge.engine.io.files.input_columns import Schema
@@ -36,6 +38,9 @@ from backedge.graphs.options import check_choice
 
 PAUSES_S = tuple(min(0.05 * 2**turn, 2.0) for turn in range(12))
 """How long a commit waits after each conflict, at most; then the attempt fails."""
+
+BYTES_MAX, ROWS_MAX = 1 << 30, 8192
+"""The rows of a transaction that is larger are converted so many at a time."""
 
 _EPOCHS = 1 << 40
 
@@ -182,7 +187,8 @@ class LakeStore(MarkedStore):
                 # The process that committed it may have died before that was durable.
                 self._make_durable(table)
                 return
-            batches = [self._columns.check(written[name]).batch for name in due]
+            pieces = (piece for name in due for piece in _pieces(written[name]))
+            batches = [self._columns.check(piece).batch for piece in pieces]
             tables = [arrow().Table.from_batches([batch]) for batch in batches]
             rows = arrow().concat_tables(tables, promote_options="default")
             try:
@@ -208,6 +214,15 @@ class LakeStore(MarkedStore):
 
     def close(self) -> None:
         """Nothing is open between commits."""
+
+
+def _pieces(records: Records) -> list[Records]:
+    """The same rows in pieces of which no column is too large for one array of text."""
+    if not isinstance(records, Columns) or records.size <= BYTES_MAX:
+        return [records]
+    # Not slices: Arrow would refuse those that end behind the limit in the whole.
+    rows = len(records)
+    return [records.take(np.arange(start, min(start + ROWS_MAX, rows))) for start in range(0, rows, ROWS_MAX)]
 
 
 def check_path(path: str) -> None:
