@@ -47,7 +47,7 @@ def test_a_source_until_now_ends_with_what_was_there(readable: Any):
     topic = readable.create(new_name(), 2)
     put(readable.servers, topic, NUMBERS[:5], partition=0)
     source = KafkaTopic(readable.servers, topic, until="now")
-    assert list(source.splits()) == ["0 to 5", "1 to 0"]
+    assert list(source.splits()) == ["0 from 0 to 5", "1 from 0 to 0"]
     opened = reader(source)
     put(readable.servers, topic, NUMBERS[5:], partition=0)
     assert numbers(read(source, opened=opened)) == list(range(5))
@@ -101,6 +101,17 @@ def test_offsets_that_retention_has_removed_are_an_error_that_says_what_to_do(re
     assert numbers(read(source, 13)) == list(range(7, 20))
 
 
+def test_records_of_the_start_that_are_gone_before_any_was_read_are_missed(readable: Any):
+    topic = readable.create(new_name())
+    for value in NUMBERS:
+        put(readable.servers, topic, [value])
+    source = KafkaTopic(readable.servers, topic, until="now")
+    opened = reader(source)
+    readable.remove_before(topic, 0, 7)
+    with pytest.raises(OffsetGoneError, match="7 to 20"):
+        read(source, opened=opened)
+
+
 def test_only_what_is_committed_is_read(cluster: Any):
     topic = cluster.create(new_name())
     put(cluster.servers, topic, ["0"])
@@ -112,7 +123,7 @@ def test_only_what_is_committed_is_read(cluster: Any):
     source = KafkaTopic(cluster.servers, topic)
     opened = reader(source)
     assert numbers(read(source, 1, opened=opened)) == [0]
-    assert list(KafkaTopic(cluster.servers, topic, until="now").splits()) == ["0 to 1"], "behind it are open ones"
+    assert list(KafkaTopic(cluster.servers, topic, until="now").splits()) == ["0 from 0 to 1"], "then open ones"
     aborting.abort_transaction()
     committing.commit_transaction()
     put(cluster.servers, topic, ["2"])
@@ -128,7 +139,7 @@ def test_a_partition_that_ends_with_what_was_never_committed_is_read_to_its_end(
         writer.flush()
         (writer.commit_transaction if value == "0" else writer.abort_transaction)()
     source = KafkaTopic(cluster.servers, topic, until="now")
-    assert list(source.splits()) == ["0 to 4"], "two records and two markers"
+    assert list(source.splits()) == ["0 from 0 to 4"], "two records and two markers"
     assert numbers(read(source)) == [0]
 
 

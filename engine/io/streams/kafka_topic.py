@@ -103,11 +103,10 @@ class KafkaTopic(Source[dict[str, Any]], MarkedSink):
         return FoundSplits([str(self._range(consumer, each)) for each in new], is_last=False)
 
     def _range(self, consumer: Any, partition: int) -> PartitionRange:
-        if self.start != "latest" and self.until is None:
-            end = None
-        else:
-            _, end = bounds(self, consumer, partition)
-        start = self.start.get(partition) if isinstance(self.start, dict) else None
+        first = end = None
+        if self.start == "latest" or self.until is not None:
+            first, end = bounds(self, consumer, partition)
+        start = self.start.get(partition, first) if isinstance(self.start, dict) else first
         return PartitionRange(partition, end if self.start == "latest" else start, None if self.until is None else end)
 
     def first_position(self, split: str) -> int:
