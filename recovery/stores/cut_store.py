@@ -222,14 +222,14 @@ class CutStore(CutRemover):
 
         `loops` names the loop of each edge in one, `kinds` the kind of each operator. Up to `left_bytes_max` bytes are
         not made durable here: the process on this host that creates the manifest does it. Where a write is durable when
-        it returns, nothing is left to that process: whoever writes has waited for the network.
+        it returns, nothing is left to that process.
         """
         # It needs pyarrow, for which no run waits before its first record.
         from backedge.recovery.stores.task_tables import write_files
 
-        waits = type(self._store).make_durable is Store.make_durable
-        if waits or any(state.versions for state in snapshot.operators.values()):
-            left_bytes_max = -1  # versions are large, so nobody waits for them
+        writes_durably = type(self._store).make_durable is Store.make_durable
+        if writes_durably or any(state.versions for state in snapshot.operators.values()):
+            left_bytes_max = -1  # versions are too large for another process to sync them
         with Settling(self._store, left_bytes_max) as settling:
             in_files = self.constants.keep_versions(attempt, snapshot, settling)
             described = write_files(attempt, epoch, in_files, loops or {}, kinds or {}, settling)

@@ -40,7 +40,7 @@ PAUSES_S = tuple(min(0.05 * 2**turn, 2.0) for turn in range(12))
 """How long a commit waits after each conflict, at most; then the attempt fails."""
 
 BYTES_MAX, ROWS_MAX = 1 << 30, 8192
-"""The rows of a transaction that is larger are converted so many at a time."""
+"""A transaction with more bytes is converted this many rows at a time."""
 
 _EPOCHS = 1 << 40
 
