@@ -105,13 +105,14 @@ def world_of(
             compacted_keys_max=random.Random(f"compacted keys {seed}").choice((4, 8, 8, COMPACTED_KEYS_MAX)),
         )
     slices = rng.random() < 0.5
+    tries_max = 2 if seed % 2 else 20
     options = WorldOptions(
         case.parallelism,
         case.actors,
         snapshots,
         records_max=records_max,
         restarts=RestartOptions(restarts_max=1000, pause_ms=rng.choice((0, 20, 100)), pause_ms_max=400),
-        retries=StoreRetries(pause_ms=20, tries_max=2 if seed % 2 else 20),
+        retries=StoreRetries(20, tries_max=tries_max, reads_max=tries_max),
         seed=seed if seed_of_job is None else seed_of_job,
         pipeline=pipeline,
         slices=slices,

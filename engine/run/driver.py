@@ -15,7 +15,8 @@ decision about the protocol: what to order is decided by `recovery/protocol/coor
   attempt: it counts as a restart, and the next claim reads the chain again.
 - A chain that cannot be read is read again after a pause.
 - After `tries_max` failed repetitions in a row, an entry whose outcome is unknown fails the attempt, because the next
-  claim reads from the chain whether the entry exists. A chain that cannot be read fails the run.
+  claim reads from the chain whether the entry exists. A chain that cannot be read `reads_max` times in a row fails the
+  run.
 - Before a failed attempt is reported, the chain says whether another run has taken over the job: that run has removed
   the files whose absence may be the failure, so the takeover is the reason to report.
 - A cut that cannot be read fails the attempt. Removals may be carried out beside everything else, and late. One that
@@ -80,10 +81,15 @@ class ChainReading(Enum):
 
 
 class StoreRetries(Struct, frozen=True):
-    """How long to wait before a step in the store is repeated, and how often it is repeated in a row."""
+    """How long to wait before a step in the store is repeated, and how often it is repeated in a row.
+
+    A chain is read again for ten minutes: the store may be restarted. That it is away is told every minute.
+    """
 
     pause_ms: int = 500
     tries_max: int = 20
+    reads_max: int = 1200
+    reads_told: int = 120
 
 
 class RunDriver:
@@ -469,10 +475,10 @@ class RunDriver:
                 return self.supervisor.on_rescale(chain)
 
     def _on_unread(self, error: str) -> Sequence[Order]:
-        if self.tries == 0:
+        if self.tries % self.retries.reads_told == 0:
             self.ports.observer.say(error)
         self.tries += 1
-        if self.tries > self.retries.tries_max:
+        if self.tries > self.retries.reads_max:
             return [FailRun(f"{self.reason}; and {error}" if self.reason else error)]
         self._put_off()
         return ()

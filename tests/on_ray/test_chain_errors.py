@@ -28,6 +28,7 @@ from backedge.recovery.stores.store_errors import OutcomeUnknownError, SnapshotC
 from tests.on_ray.supervised import Supervised
 
 PAUSE_MS, TRIES_MAX = StoreRetries().pause_ms, StoreRetries().tries_max
+READS_MAX, READS_TOLD = StoreRetries().reads_max, StoreRetries().reads_told
 EIO = OSError(errno.EIO, os.strerror(errno.EIO))
 UNKNOWN = OutcomeUnknownError(errno.EIO, "whether it was created is unknown")
 
@@ -153,12 +154,15 @@ def test_a_chain_that_cannot_be_read_for_a_while_delays_a_restart(run: Supervise
     assert run.supervisor.restarts.count == 1
 
 
-def test_a_chain_that_can_never_be_read_fails_the_run_with_both_reasons(run: Supervised, store: Failing):
-    store.unreadable = [EIO] * (TRIES_MAX + 1)
+def test_a_chain_that_cannot_be_read_is_awaited_for_minutes_and_then_fails_the_run_with_both_reasons(
+    run: Supervised, store: Failing
+):
+    store.unreadable = [EIO] * (READS_MAX + 1)
     run.lose_a_process()
-    for _ in range(TRIES_MAX):
+    for _ in range(READS_MAX):
         assert not run.run.driver.is_over
         run.turn(PAUSE_MS)
+    assert run.lines.count("the chain of the job could not be read") == 1 + READS_MAX / READS_TOLD
     said = str(run.run.story.error)
     assert "the process of actor" in said and "the chain of the job could not be read" in said
 

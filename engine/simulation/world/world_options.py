@@ -71,7 +71,7 @@ class WorldOptions:
     records_max: int = 2
     entries_max: int = 2
     restarts: RestartOptions = field(default_factory=lambda: RestartOptions(restarts_max=50, pause_ms=0))
-    retries: StoreRetries = field(default_factory=lambda: StoreRetries(pause_ms=20))
+    retries: StoreRetries = field(default_factory=lambda: StoreRetries(pause_ms=20, reads_max=20))
     seed: int = 0
     pipeline: Pipeline = THE_JOB
     traces: bool = True
