@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import cast
+from unittest.mock import MagicMock
 
 import pytest
 
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.supervisor import supervising
 from backedge.engine.on_ray.supervisor.actor_starter import ActorStarter
-from backedge.engine.on_ray.supervisor.crew import Crew
-from backedge.engine.on_ray.supervisor.rescaling import PROCESSES_PER_CPU_MAX, Rescaling
+from backedge.engine.on_ray.supervisor.crew import Crew, needs_of
+from backedge.engine.on_ray.supervisor.rescaling import PROCESSES_PER_CPU_MAX, TOLD_MS, Rescaling
 from backedge.graphs.deployment import Deployment
 from backedge.graphs.expansion import resized
 from backedge.graphs.ids import Attempt, Epoch
@@ -132,6 +135,21 @@ def test_a_request_that_is_repeated_is_noted_and_checked_once(
         assert len(bench.run.asked) <= 1
         bench.turn()
     assert not bench.run.asked and len(sized) == (2 if sizes else 0), "when it is asked, and when it is prepared"
+
+
+def test_a_rescale_waits_for_a_process_that_another_one_has_taken_meanwhile(
+    bench: Supervised, monkeypatch: pytest.MonkeyPatch
+):
+    starter = SimpleNamespace(job="supervised", first={}, start=lambda name, needs: MagicMock())
+    monkeypatch.setattr(cluster, "future", lambda pending: Future())
+    crew = Crew(cast("ActorStarter", starter), 0, print, print)
+    rescaling = Rescaling(crew, bench.run.say)
+    wider = resized(bench.run.spec.deployment, {"numbers": 2, "shown": 1})
+    for id in ("first", "second"):
+        rescaling.prepare(Request(id, RequestKind.RESCALE, None, Mode.ALIGNED, (("numbers", 2),)), wider, 0)
+    crew.fill(needs_of(wider))
+    assert list(rescaling.prepared(TOLD_MS)) == []
+    assert bench.lines.count("has no process yet") == 2
 
 
 def test_of_two_rescales_that_together_are_too_many_channels_the_second_is_refused_and_the_run_goes_on(

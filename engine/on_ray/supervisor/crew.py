@@ -61,7 +61,7 @@ class Crew:
       started them.
     - _actors: the handles of the actors, by name. _needs: the resources that the deployment wants for each.
     - _spares: handles of running actors without a name. _spares_wanted: how many there should be.
-    - _prepared: actors for a rescale, started before the run is interrupted, with the needs they were started for.
+    - _prepared: actors for a rescale, started before the run is interrupted.
     - _taking_part: the outcome of each actor's part in the latest attempt, pending or done.
     - _planned: the actors whose processes a planned fault kills.
     - _processes: the processes of actors on this host, whose exit status can be read after their end.
@@ -76,7 +76,7 @@ class Crew:
         self._actors: dict[str, Any] = dict(starter.first)
         self._needs: Mapping[str, Needs] = {}
         self._spares: list[Any] = []
-        self._prepared: dict[str, tuple[Any, Needs]] = {}
+        self._prepared: dict[str, Any] = {}
         self._taking_part: dict[str, Future[Outcome]] = {}
         self.arrivals: dict[str, Arrival] = {}
         self.is_superseded = False
@@ -92,7 +92,7 @@ class Crew:
             if name in self._actors:
                 continue
             if name in self._prepared:
-                self._actors[name] = self._prepared.pop(name)[0]
+                self._actors[name] = self._prepared.pop(name)
                 continue
             spare = self._living_spare() if wanted.are_none else None
             self._actors[name] = spare or self._starter.start(name, wanted)
@@ -114,16 +114,16 @@ class Crew:
         """
         for name, wanted in needs.items():
             if name not in self._actors and name not in self._prepared:
-                self._prepared[name] = (self._starter.start(name, wanted), wanted)
-        return {name: cluster.future(actor.look.remote()) for name, (actor, _) in self._prepared.items()}
+                self._prepared[name] = self._starter.start(name, wanted)
+        return {name: cluster.future(self._prepared[name].look.remote()) for name in needs if name in self._prepared}
 
-    def lacking_prepared(self, name: str) -> str:
+    def lacking_prepared(self, name: str, needs: Needs) -> str:
         """What a prepared actor waits for."""
-        return self._lacks(f"actor {self._job}/{name}", self._prepared[name][1])
+        return self._lacks(f"actor {self._job}/{name}", needs)
 
     def drop_prepared(self) -> None:
         """End the prepared actors that no attempt has used."""
-        for actor, _ in self._prepared.values():
+        for actor in self._prepared.values():
             cluster.kill(actor)
         self._prepared.clear()
 

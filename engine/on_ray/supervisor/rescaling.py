@@ -52,6 +52,7 @@ class Preparation(Struct):
     """A rescale whose processes are starting. `answers` come from those that are there."""
 
     request: Request
+    needs: Mapping[str, Needs]
     answers: dict[str, Future[Doing]]
     began_ms: int
     is_told: bool = False
@@ -80,7 +81,8 @@ class Rescaling:
         """Start the processes that the run will need. If a client has repeated the request, the first time counts."""
         if not self.prepares(request.id):
             self._may_be_untidy = True
-            self._preparing[request.id] = Preparation(request, self._crew.prepare(needs_of(deployment)), now_ms)
+            needs = needs_of(deployment)
+            self._preparing[request.id] = Preparation(request, needs, self._crew.prepare(needs), now_ms)
 
     def prepared(self, now_ms: int) -> Iterator[tuple[Request, str | None]]:
         """The requests whose preparation is over. With an error, if it has failed."""
@@ -91,7 +93,7 @@ class Rescaling:
             if dead:
                 error = f"actor {dead[0]} could not be started"
             elif missing and waited_ms >= PLACE_TIMEOUT_S * 1000:
-                error = f"given up after {waited_ms // 1000} s: {self._crew.lacking_prepared(missing[0])}"
+                error = f"given up after {waited_ms // 1000} s: {self._lacking(preparation, missing[0])}"
             elif missing:
                 self._tell(preparation, missing[0], waited_ms)
                 continue
@@ -101,8 +103,10 @@ class Rescaling:
     def _tell(self, preparation: Preparation, name: str, waited_ms: int) -> None:
         if waited_ms >= TOLD_MS and not preparation.is_told:
             preparation.is_told = True
-            lacking = self._crew.lacking_prepared(name)
-            self._say(f"the rescale waits, and the run goes on as before: {lacking}")
+            self._say(f"the rescale waits, and the run goes on as before: {self._lacking(preparation, name)}")
+
+    def _lacking(self, preparation: Preparation, name: str) -> str:
+        return self._crew.lacking_prepared(name, preparation.needs[name])
 
     def tidy(self, *, is_awaited: bool) -> None:
         """End processes that no rescale uses. `is_awaited`: whether a prepared one is still to be carried out."""
