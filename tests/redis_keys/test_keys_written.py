@@ -13,7 +13,15 @@ import pytest
 import redis
 from redis.connection import Connection, UnixDomainSocketConnection
 
-from backedge import FencedError, RedisHash, RedisKeyError, RedisList, RedisStream, UnwritableRecordError
+from backedge import (
+    FencedError,
+    RedisHash,
+    RedisKeyError,
+    RedisList,
+    RedisLostError,
+    RedisStream,
+    UnwritableRecordError,
+)
 from backedge.engine.io.streams import redis as redis_keys
 from backedge.testing import check_sink
 from tests.databases.sinks_by_hand import Rolls, place_in, transaction
@@ -142,6 +150,18 @@ def test_a_key_of_another_type_is_refused_and_the_records_wait_for_it(server: Re
         with pytest.raises(RedisKeyError, match="a string"):
             sink.validate_output(place, fresh=False)
         server.client.delete(key)
+        writer.commit(transaction(1))
+    assert content(server, key) == [1]
+
+
+def test_a_server_that_became_a_replica_has_the_run_try_again(server: RedisProcess, key: str, tmp_path: Path):
+    sink, place = RedisList(server.url, key), place_in(tmp_path, run=key)
+    with closing(sink.open_writer(place)) as writer:
+        stage(writer, [1], transaction(1))
+        server.client.execute_command("REPLICAOF", "localhost", "1")
+        with pytest.raises(RedisLostError, match="replica"):
+            writer.commit(transaction(1))
+        server.client.execute_command("REPLICAOF", "NO", "ONE")
         writer.commit(transaction(1))
     assert content(server, key) == [1]
 

@@ -112,3 +112,14 @@ def test_what_cannot_be_read_is_refused_by_name(server: RedisProcess, key: str):
     for database in ("orders", "3/4"):  # redis-py takes them for 0 and 34
         with pytest.raises(BadOptionError, match="redis://HOST:PORT/DATABASE"):
             RedisStream(f"redis://localhost/{database}", key)
+
+
+def test_a_replica_that_has_lost_its_main_server_has_the_run_try_again(server: RedisProcess, key: str):
+    filled(server, key)
+    opened = reader(RedisStream(server.url, key))
+    server.client.config_set("replica-serve-stale-data", "no")
+    server.client.execute_command("REPLICAOF", "localhost", "1")
+    with pytest.raises(RedisLostError, match="MASTER is down"):
+        opened.read(5)
+    server.client.execute_command("REPLICAOF", "NO", "ONE")
+    assert len(opened.read(5)) == 5

@@ -138,6 +138,10 @@ def _told(title: str) -> Generator[None]:
         raise RedisLostError(
             f"{title} cannot be reached ({one_line(error)}): start the server, or correct url"
         ) from None
+    except (errors.ReadOnlyError, errors.ClusterDownError, errors.TryAgainError, errors.OutOfMemoryError) as error:
+        raise RedisLostError(
+            f"{title} is not served at the moment ({one_line(error)}): repair the server, or correct url"
+        ) from None
     except errors.NoPermissionError as error:
         raise RedisKeyError(f"{title} is refused ({one_line(error)}): grant the right to the user") from None
 
@@ -378,6 +382,8 @@ class _StreamReader:
             try:
                 known, entries = both.execute()
             except _driver().exceptions.ResponseError as error:
+                if "no such key" not in str(error):
+                    raise
                 raise EntriesGoneError(
                     f"{stream.title} cannot be read behind {after} ({one_line(error)}): start a new run"
                 ) from None
