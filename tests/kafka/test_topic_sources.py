@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backedge import BadOptionError, KafkaLostError, KafkaTopic, KafkaTopicError, OffsetGoneError
-from backedge.engine.io.streams import kafka_client
+from backedge.engine.io.streams import kafka_client, kafka_reader
 from backedge.engine.io.streams.kafka_reader import Feed
 from tests.gates import wait_for
 from tests.kafka.broker import LOADING, NOT_LEADER, TIMED_OUT, Broker, Strike
@@ -213,6 +213,17 @@ def test_a_topic_that_is_missing_and_servers_that_do_not_answer_are_told_apart(
     monkeypatch.setattr(kafka_client, "PATIENCE_S", 0.2)
     with pytest.raises(KafkaLostError, match=r"127.0.0.1:1: .*start the servers"):
         KafkaTopic("127.0.0.1:1", "orders", config={"log_level": 0}).validate_input()
+
+
+def test_a_cluster_that_is_away_while_a_topic_is_silent_is_noticed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kafka_reader, "SILENCE_S", 0.0)
+    with Broker() as broker:
+        topic = KafkaTopic(broker.servers, broker.create(new_name()), config={"log_level": 0})
+        opened = reader(topic)
+        assert opened.read(10) == opened.read(10) == []
+    monkeypatch.setattr(kafka_client, "PATIENCE_S", 0.2)
+    with pytest.raises(KafkaLostError, match="start the servers"):
+        wait_for(lambda: opened.read(10), "it is noticed")
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ The name of a split says where reading begins and ends, unless that is at the be
 from __future__ import annotations
 
 import re
+import time
 from typing import Any, NamedTuple
 
 from backedge.engine.io.streams.kafka_client import (
@@ -17,6 +18,7 @@ from backedge.engine.io.streams.kafka_client import (
     is_end,
     is_for_good,
     is_gone,
+    partitions_of,
     raise_if,
     understood,
 )
@@ -24,6 +26,9 @@ from backedge.engine.io.streams.kafka_errors import KafkaTopicError, OffsetGoneE
 
 BEGINNING = -2
 """The position before the first record, as Kafka writes it."""
+
+SILENCE_S = 30.0
+"""After how long without a message a task asks whether the cluster is there: librdkafka connects again for ever."""
 
 _SPLIT = re.compile(r"(\d+)(?: from (\d+))?(?: to (\d+))?")
 
@@ -76,6 +81,7 @@ class Feed:
         """Messages of each open partition that were not yet handed out."""
         self._ends: dict[int, int] = {}
         """The offset at which each partition ended when its end was last reached."""
+        self._heard_s = time.monotonic()
 
     def open(self, partition: int, offset: int) -> None:
         self._fetched[partition] = []
@@ -99,7 +105,14 @@ class Feed:
         return self._ends.get(partition, BEGINNING)
 
     def _fetch(self, records_max: int) -> None:
-        for message in self._consumer.consume(records_max, 0):
+        messages = self._consumer.consume(records_max, 0)
+        now_s = time.monotonic()
+        if messages:
+            self._heard_s = now_s
+        elif now_s - self._heard_s >= SILENCE_S:
+            partitions_of(self._topic, self._consumer)
+            self._heard_s = time.monotonic()
+        for message in messages:
             error, partition = message.error(), message.partition()
             if error is None:
                 # One that is closed may have had messages under way.
