@@ -34,7 +34,7 @@ from backedge.recovery.stores.store_protocol import Store
 from backedge.recovery.stores.store_schemes import store_at
 from backedge.recovery.stores.task_files import StoredFile, TaskFiles, VersionFile
 
-STORE_PATIENCE_S = 60.0
+STORE_PATIENCE_S = 600.0
 STORE_PAUSE_S = 1.0
 LEFT_BYTES_MAX = 1_000_000
 RUN_LETTERS = 16
@@ -217,7 +217,7 @@ def open_chain(options: TaskOptions) -> JobStore:
 
 
 def await_store(options: TaskOptions, patience_s: float = STORE_PATIENCE_S, pause_s: float = STORE_PAUSE_S) -> None:
-    """Wait until the store of a run answers, for a minute at most.
+    """Wait until the store of a run answers, for ten minutes at most.
 
     A supervisor that fails to open it is not started again: that would end the run.
     """

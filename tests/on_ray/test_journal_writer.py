@@ -33,10 +33,12 @@ class Failing:
         self.operators = {*operators.split()}
         self.written: list[tuple[str, Sequence[Known]]] = []
         self.has_failed = threading.Event()
+        self.tries = 0
 
     def write(self, segment: Epoch, attempt: Attempt, operator: str, answers: Sequence[Known]) -> None:
         if operator in self.operators:
             self.has_failed.set()
+            self.tries += 1
             raise self.error
         self.written.append((operator, answers))
 
@@ -55,6 +57,19 @@ def test_whatever_a_store_raises_answers_wait_and_each_is_written_once(monkeypat
     wait_for(lambda: told, "they are written")
     assert (writer.close(), told) == ([], [kept("first", "second")])
     assert journal.written == [("first", [WHY]), ("second", [WHY])]
+
+
+def test_a_journal_that_cannot_be_written_is_told_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(journal_writer, "RETRY_S", 0.0)
+    monkeypatch.setattr(journal_writer, "TOLD_TRIES", 10)
+    journal = Failing(OSError(28, "No space left on device"), "ask")
+    writer = JournalWriter(journal, Attempt(1), print)  # type: ignore[arg-type]
+    writer.keep(kept("ask"))
+    wait_for(lambda: journal.tries > 20, "it is tried again and again")
+    assert writer.close() == [("ask", WHY)]
+    assert capsys.readouterr().err.count("No space left on device") == -(-journal.tries // 10)
 
 
 def test_the_next_attempt_has_the_answers_that_a_full_disk_has_kept_from_the_journal():

@@ -14,6 +14,7 @@ import pytest
 from backedge import Collect, Flow, Items, Rollback, SinkPlace
 from backedge.engine.io.later_output import LaterOutput
 from backedge.engine.on_ray.job_store import SWEEP_PAUSE_S, ChainInFolder, ChainInMemory
+from backedge.engine.on_ray.supervisor import beside
 from backedge.engine.on_ray.supervisor.beside import Beside
 from backedge.engine.on_ray.supervisor.kept_lines import KeptLines
 from backedge.engine.on_ray.supervisor.published_output import Output
@@ -24,6 +25,7 @@ from backedge.recovery.stores import chain as chains
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
 from backedge.recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError
+from tests.gates import HANG_S
 from tests.on_ray.supervised import Supervised
 from tests.stores.snapshots import begin, complete, sweep
 
@@ -195,15 +197,24 @@ def test_the_loop_does_not_wait_for_removals_and_the_end_of_the_run_does():
     said: list[str] = []
     done: list[int] = []
     is_slow = Event()
-    beside = Beside(said.append)
-    beside.do(lambda: done.append(is_slow.wait()))
-    beside.do(lambda: done.append(1 // 0))
-    beside.do(lambda: done.append(2))
+    slow = Beside(said.append)
+    slow.do(lambda: done.append(is_slow.wait()))
+    slow.do(lambda: done.append(1 // 0))
+    slow.do(lambda: done.append(2))
     assert done == []
     is_slow.set()
-    beside.finish()
+    slow.finish()
     assert done == [True, 2]
     assert len(said) == 1 and "ZeroDivisionError" in said[0]
+
+
+def test_the_end_of_a_run_that_waits_for_removals_says_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(beside, "TOLD_S", 0.0)
+    is_told, done = Event(), list[bool]()
+    waiting = Beside(lambda line: is_told.set())
+    waiting.do(lambda: done.append(is_told.wait(HANG_S)))
+    waiting.finish()
+    assert done == [True]
 
 
 class Locked(Collect):

@@ -18,6 +18,8 @@ GATHER_S = 0.01
 """How long answers wait for others, which are written with them."""
 
 RETRY_S = 1.0
+TOLD_TRIES = 60
+"""How often writing fails until that is told again."""
 
 Unwritten = dict[tuple[Epoch, str], list[Known]]
 """By segment and operator."""
@@ -63,25 +65,27 @@ class JournalWriter:
         for kept in group:
             for answer in kept.answers:
                 answers.setdefault((answer.segment, answer.operator), []).append(answer.known)
-        while not self._try(journal, answers):
+        tries = 0
+        while (error := self._try(journal, answers)) is not None:
+            if tries % TOLD_TRIES == 0:
+                told = f"backedge: answers cannot be written, and wait until they can be: {describe(error)}"
+                print(told, file=sys.stderr)
+            tries += 1
             if self._is_closed.wait(RETRY_S):
                 self._left += [(operator, known) for (_, operator), of_one in answers.items() for known in of_one]
                 return
         for kept in group:
             self._tell(kept)
 
-    def _try(self, journal: AnswerJournal, answers: Unwritten) -> bool:
-        """Write what is left of these. What was written is not written again."""
+    def _try(self, journal: AnswerJournal, answers: Unwritten) -> Exception | None:
+        """Write what is left of these, until an error. What was written is not written again."""
         try:
             for segment, operator in list(answers):
                 journal.write(segment, self._attempt, operator, answers[segment, operator])
                 del answers[segment, operator]
         except Exception as error:  # noqa: BLE001  # a store of others may raise anything, and answers wait for this
-            print(
-                f"backedge: answers cannot be written, and wait until they can be: {describe(error)}", file=sys.stderr
-            )
-            return False
-        return True
+            return error
+        return None
 
     def close(self) -> list[tuple[str, Known]]:
         """Write what is left. Returns what could not be written, each with its operator."""

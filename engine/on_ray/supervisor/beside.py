@@ -8,6 +8,7 @@ from threading import Thread
 
 from backedge.graphs.task_errors import describe
 
+TOLD_S = 5.0
 WAITING_MAX = 64
 """If a store removes more slowly than cuts are taken, the loop waits, rather than that more and more is to be done."""
 
@@ -40,5 +41,8 @@ class Beside:
         """Wait until everything is done."""
         if self._thread is not None:
             self._waiting.put(None)
-            self._thread.join()
+            self._thread.join(TOLD_S)
+            if self._thread.is_alive():
+                self._say("the run waits for its store, which still removes what is not needed any more")
+                self._thread.join()
             self._thread = None
