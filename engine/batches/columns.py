@@ -224,17 +224,40 @@ def python_values(column: Any) -> list[Any]:
         rows = iter(whole.drop_null().to_numpy_ndarray().copy())
         return [next(rows) if is_there else None for is_there in whole.is_valid().to_pylist()]
     try:
-        # Arrow makes timestamps of pandas from nanoseconds if pandas is installed: records must not depend on that.
-        if arrow().types.is_timestamp(column.type) and column.type.unit == "ns":
-            column = column.cast(arrow().timestamp("us", column.type.tz))
-        elif arrow().types.is_duration(column.type) and column.type.unit == "ns":
-            column = column.cast(arrow().duration("us"))
+        if (kind := _without_nanoseconds(column.type)) != column.type:
+            column = column.cast(kind)
         return column.to_pylist()
     except (ValueError, OverflowError) as error:
         raise MisuseError(
             f"a column of {column.type} cannot be converted to values of Python: {describe(error)}\n"
             "  cast times to microseconds and to years that Python's datetime supports"
         ) from error
+
+
+@cache
+def _without_nanoseconds(kind: Any) -> Any:
+    """The type with microseconds for nanoseconds: Arrow cuts times of day off, and makes others values of pandas where
+    that is installed.
+    """
+    made = arrow()
+    types = made.types
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        return made.timestamp("us", kind.tz)
+    if types.is_duration(kind) and kind.unit == "ns":
+        return made.duration("us")
+    if types.is_time64(kind):
+        return made.time64("us")
+    if types.is_list(kind):
+        return made.list_(_without_nanoseconds(kind.value_type))
+    if types.is_large_list(kind):
+        return made.large_list(_without_nanoseconds(kind.value_type))
+    if types.is_fixed_size_list(kind):
+        return made.list_(_without_nanoseconds(kind.value_type), kind.list_size)
+    if types.is_struct(kind):
+        return made.struct([field.with_type(_without_nanoseconds(field.type)) for field in kind])
+    if types.is_map(kind):
+        return made.map_(_without_nanoseconds(kind.key_type), _without_nanoseconds(kind.item_type))
+    return kind
 
 
 def _unified(column: Any) -> Any:

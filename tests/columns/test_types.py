@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -16,7 +17,7 @@ import pytest
 
 from backedge.engine.batches.arrow import arrow
 from backedge.engine.batches.batch import Batch, decode, encode
-from backedge.engine.batches.columns import Columns, as_records, to_columns
+from backedge.engine.batches.columns import Columns, as_records, python_values, to_columns
 from backedge.engine.batches.formats import from_format, to_format
 from backedge.graphs.task_errors import MisuseError
 from tests.columns.given import columns
@@ -281,6 +282,30 @@ def test_nanoseconds_become_times_of_python_whether_pandas_is_installed_or_not()
     (record,) = as_records(made)
     assert record == {"at": datetime(1970, 1, 1, 0, 0, 0, 2), "took": timedelta(microseconds=3)}
     assert {type(value) for value in record.values()} == {datetime, timedelta}
+
+
+AT = arrow().timestamp("ns")
+HOLDING: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "list": (arrow().list_(AT), lambda at: [at]),
+    "large list": (arrow().large_list(AT), lambda at: [at]),
+    "list of one": (arrow().list_(AT, 1), lambda at: [at]),
+    "struct": (arrow().struct([("a", arrow().int64()), ("at", AT)]), lambda at: {"a": 1, "at": at}),
+    "map": (arrow().map_(arrow().string(), AT), lambda at: [("k", at)]),
+    "time of day": (arrow().time64("ns"), lambda at: at),
+}
+
+
+@pytest.mark.parametrize("holder", HOLDING)
+def test_nanoseconds_within_values_come_back_unchanged_or_are_refused(holder: str):
+    kind, held = HOLDING[holder]
+    is_time = holder == "time of day"
+    microseconds, finer = (arrow().scalar(count, kind if is_time else AT) for count in (2_000, 2_001))
+    moment = datetime(1970, 1, 1, 0, 0, 0, 2)
+    (value,) = python_values(arrow().array([held(microseconds)], kind))
+    assert value == held(moment.time() if is_time else moment)
+    assert "Timestamp" not in repr(value), "no value of pandas"
+    with pytest.raises(MisuseError, match="cast times to microseconds"):
+        python_values(arrow().array([held(finer)], kind))
 
 
 class Series:
