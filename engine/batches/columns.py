@@ -137,14 +137,15 @@ def to_columns(table: Any) -> Records:
     arrays = [_unified(column) for column in table.columns]
     if not arrays:
         return table.to_pylist()
-    if not all(map(_travels, arrays)):
-        rows = zip(*map(python_values, arrays), strict=True)
-        return [dict(zip(names, row, strict=True)) for row in rows]
-    # From the arrays alone: other parts of a schema (metadata, nullability) would make equal batches differ.
-    if isinstance(table, arrow().RecordBatch):
-        return Columns(arrow().RecordBatch.from_arrays(arrays, names))
-    batches = arrow().Table.from_arrays(arrays, names).combine_chunks().to_batches()
-    return Columns(batches[0]) if len(batches) == 1 else table.to_pylist()
+    if all(map(_travels, arrays)):
+        # From the arrays alone: other parts of a schema (metadata, nullability) would make equal batches differ.
+        if isinstance(table, arrow().RecordBatch):
+            return Columns(arrow().RecordBatch.from_arrays(arrays, names))
+        batches = arrow().Table.from_arrays(arrays, names).combine_chunks().to_batches()
+        if len(batches) == 1:
+            return Columns(batches[0])
+    rows = zip(*map(python_values, arrays), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def concat(parts: Sequence[Columns]) -> Columns:

@@ -177,6 +177,15 @@ def test_batches_are_merged_with_their_like_alone():
     assert len(one) == 1
 
 
+def test_batches_with_more_text_than_an_array_holds_are_not_merged(monkeypatch: pytest.MonkeyPatch):
+    def overflow(parts: list[Columns]) -> Columns:
+        raise arrow().ArrowInvalid("offset overflow while concatenating arrays")
+
+    monkeypatch.setattr("backedge.engine.batches.batch.concat", overflow)
+    batches = [Batch(columns(text=["a"])), Batch(columns(text=["b"])), Batch(["c"])]
+    assert merge(batches) == batches
+
+
 def loop(max_rounds: int, on_limit: Any = "dead_letter") -> Flow:
     flow = Flow("loop")
     again = flow.loop("again", of=Any, max_rounds=max_rounds, on_limit=on_limit)
