@@ -31,8 +31,8 @@ _TYPES: dict[type[Any], tuple[Any, ...]] = {
 }
 """Python type -> Arrow type and its arguments. If Arrow inferred the type, it would look for pandas each time."""
 _UNITS = {"M": {"D", "s", "ms", "us", "ns"}, "m": {"s", "ms", "us", "ns"}}
-_SURVIVING = {"int64", "double", "bool", "string", "binary"}
-"""The types of columns that look the same to every batch format if their rows come as records, and none is None."""
+_DAYS_MAX = 2**31 - 1
+"""Arrow has days of 32 bits, and cuts off others."""
 _EXACT = 2**53
 """The largest magnitude up to which a float represents every integer."""
 
@@ -118,7 +118,7 @@ RowTypes = tuple[str | None, ...]
 def row_types(columns: Columns) -> RowTypes | None:
     """The types with which `from_rows` makes the same columns of their records; None for a tensor.
 
-    Empty if the records look the same to every batch format. None if no columns can be made of them again.
+    None if no columns can be made of them again.
 
     >>> half = arrow().array([0.5], "float")
     >>> row_types(Columns(arrow().record_batch({"x": half}))), row_types(Columns(arrow().record_batch({"x": [0.5]})))
@@ -127,14 +127,11 @@ def row_types(columns: Columns) -> RowTypes | None:
     arrays = columns.batch.columns
     if not all(_has_row_type(column.type) for column in arrays):
         return None
-    types = tuple(None if is_tensor(column.type) else str(column.type) for column in arrays)
-    if all(kind is None or (kind in _SURVIVING and not arrays[n].null_count) for n, kind in enumerate(types)):
-        return ()
     for column in arrays:
         if arrow().types.is_temporal(column.type):
             # Python has no times after the year 9999: refuse them now, and not in a cut.
             python_values(column)
-    return types
+    return tuple(None if is_tensor(column.type) else str(column.type) for column in arrays)
 
 
 def from_rows(records: list[dict[str, Any]], types: RowTypes) -> Columns:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping
 from functools import reduce
 from itertools import groupby
@@ -13,7 +12,7 @@ from backedge.engine.batches.batch import Batch, Hops, copy_records, merge, spre
 from backedge.engine.batches.columns import Columns, Records, as_records
 from backedge.engine.operators.base import OperatorRuntime, Place
 from backedge.engine.operators.sending import Send
-from backedge.engine.state.capture import OperatorCapture
+from backedge.engine.state.capture import OperatorCapture, load
 from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.kinds import Iterate
 from backedge.graphs.plan import Edge
@@ -40,10 +39,11 @@ class IterateOperator(OperatorRuntime):
         return self._gather if edge.input == "returned" else self._send_body
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
-        entries = [pickle.loads(payload) for payload in state.pending] if state is not None else []
-        for types, alike in groupby(entries, key=lambda entry: entry[1:] if len(entry) > 2 else ()):
+        pending = () if state is None else state.pending
+        entries: list[Any] = [load(self.name, "a record of the next round", payload) for payload in pending]
+        for form, alike in groupby(entries, key=_form):
             records, hops = map(list, list(zip(*alike, strict=True))[:2])
-            self._gathered.append(Batch(from_rows(records, types[1]) if types else records, uniform(hops)))
+            self._gathered.append(Batch(from_rows(records, form[1]) if form else records, uniform(hops)))
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
         """Capture what has been gathered so far."""
@@ -86,9 +86,14 @@ class IterateOperator(OperatorRuntime):
             send(copy_records(records) if copies and isinstance(records, list) else records, batch.hops)
 
 
+def _form(entry: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What rows of one batch of columns have in common: their hops, types and names. Nothing for records."""
+    return (*entry[1:], *entry[0]) if len(entry) > 2 else ()
+
+
 def _entries(batch: Batch) -> Iterator[tuple[Any, ...]]:
-    """The record and the hops of each row, and of columns the types that their records do not show."""
-    types = row_types(batch.records) if isinstance(batch.records, Columns) else ()
+    """The record and the hops of each row, and of columns their types."""
+    types = row_types(batch.records) if isinstance(batch.records, Columns) else None
     shown = (types,) if types else ()
     for record, hops in zip(as_records(batch.records), spread(batch.hops, len(batch)), strict=True):
         yield (record, hops, *shown)

@@ -27,8 +27,7 @@ class OperatorCapture(Struct):
 
     `values` and `timers` are kept by key; so is `table`, whose operator has no others. `pending` holds encoded
     records, or tuples of a record that does not change while the capture is open, its hops, and, for a row of columns,
-    the types that the record does not show (`row_types`). `whole` holds, by name, the parts of the state that belong to
-    this task.
+    their types (`row_types`). `whole` holds, by name, the parts of the state that belong to this task.
     """
 
     values: StateCapture | None = None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from backedge import Collect, Flow, Items, Stream
+from backedge.engine.batches.arrow import arrow
 from backedge.engine.batches.batch import Batch
 from backedge.engine.batches.columns import Columns
 from backedge.graphs.task_errors import MisuseError, UserFunctionError
@@ -200,6 +201,15 @@ def test_an_iteration_whose_batches_differ_gathers_each_as_it_is_in_their_order(
     tasks = iterating(**MEASURED)
     gather(tasks, Batch(columns(n=[1]), 1), Batch([{"n": 2}], 1), Batch(columns(n=[3]), 2))
     assert released(tasks) == [(columns(n=[1]), 1), ([{"n": 2}], 1), (columns(n=[3]), 2)]
+
+
+def test_columns_of_an_iteration_that_differ_in_their_names_come_back_as_they_were():
+    small = arrow().array([1, 2], "int8"), arrow().array([0.5, None], "float")
+    given = [columns(a=small[0], b=small[1]), columns(b=small[0], a=small[1]), columns(c=small[0], d=small[1])]
+    given += [columns(e=[1]), columns(f=[2])]
+    tasks = iterating(rounds=2)
+    gather(tasks, *map(Batch, given))
+    assert released(Tasks(tasks.flow, restored=tasks.capture())) == [(one, 0) for one in given]
 
 
 def test_an_iteration_without_a_measure_counts_the_rows():
