@@ -24,7 +24,8 @@ A table of Arrow or polars has no objects: values that it cannot hold unchanged 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, cast
 
@@ -53,6 +54,15 @@ def to_format(records: Records, batch_format: str) -> Any:
     {'a': array([1, 2])}
     """
     return _TO[batch_format](records)
+
+
+@contextmanager
+def errors_of(operator: str) -> Generator[None]:
+    """Has an error about a batch name the operator."""
+    try:
+        yield
+    except MisuseError as error:
+        raise MisuseError(f"operator {operator!r}: {error}") from error
 
 
 def prepare(batch_format: str) -> None:

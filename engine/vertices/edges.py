@@ -189,7 +189,7 @@ class OutEdges:
             # `along` sees only what is sent, not what stands for nothing.
             sends = np.flatnonzero(active.take(sources))
             carried = np.full(len(sources), identity(combine, sent.dtype))
-            carried[sends] = along(sent.take(sources.take(sends)), None if weights is None else weights.take(sends))
+            carried[sends] = along(sent.take(sources.take(sends)), None if weights is None else weights[sends])
         firsts = starts[:-1] - starts[0]
         combined = COMBINES[combine].reduceat(carried, firsts)
         if checks:

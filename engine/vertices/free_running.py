@@ -30,6 +30,7 @@ import numpy as np
 from backedge.engine.batches.arrays import to_array
 from backedge.engine.batches.batch import Hops
 from backedge.engine.batches.columns import Columns, Records
+from backedge.engine.batches.formats import from_format
 from backedge.engine.operators.base import OperatorRuntime, Place, TimedRuntime
 from backedge.engine.operators.sending import Send
 from backedge.engine.state.capture import OperatorCapture
@@ -72,8 +73,8 @@ class GraphOperator(OperatorRuntime):
         return self._pass_edges if edge.input == "edges" else self._pass_vertices
 
     def _pass_edges(self, records: Records, hops: Hops) -> None:
-        parts = edge_parts(self._kind.program, as_columns(records), self._kind.edge_columns)
-        self._send(columns_of({EDGE_COLUMNS[part]: column for part, column in parts.items()}), hops)
+        parts = edge_parts(self._kind.program, records, self._kind.edge_columns)
+        self._send(from_format({EDGE_COLUMNS[part]: column for part, column in parts.items()}), hops)
 
     def _pass_vertices(self, records: Records, hops: Hops) -> None:
         self._send(columns_of({"vertex": as_columns(records).batch.column("vertex")}), hops)

@@ -8,7 +8,7 @@ one before, under a key of its own: what was filed once is not written again.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, cast
@@ -19,7 +19,7 @@ from backedge.engine.batches.arrays import to_array
 from backedge.engine.batches.arrow import arrow
 from backedge.engine.batches.columns import Columns, Records
 from backedge.engine.batches.constant_bytes import constant_bytes, constant_in
-from backedge.engine.batches.formats import from_format
+from backedge.engine.batches.formats import errors_of, from_format, to_format
 from backedge.engine.operators.base import OperatorRuntime, Place
 from backedge.engine.vertices.edges import Array, Lookup, OutEdges, by_group, in_group_order
 from backedge.engine.vertices.frontier import SpreadingValues
@@ -291,10 +291,10 @@ def _arrays_of(filed: Any) -> Any:
 
 
 def as_columns(records: Records) -> Columns:
-    """Records as columns; a restored round consists of records."""
+    """Records as columns. A restored round consists of records, and so may edges."""
     if isinstance(records, Columns):
         return records
-    columns = from_format({name: [record[name] for record in records] for name in records[0]})
+    columns = from_format(to_format(records, "numpy"))
     if not isinstance(columns, Columns):
         raise MisuseError(f"rows such as {show(records[0])} are no columns of plain values: give numbers")
     return columns
@@ -306,17 +306,24 @@ def columns_of(columns: Mapping[str, Any]) -> Columns:
     )
 
 
-def edge_parts(operator: str, edges: Columns, columns: tuple[str, str, str | None], **more: str) -> dict[str, Array]:
+def edge_parts(operator: str, edges: Records, columns: tuple[str, str, str | None], **more: str) -> dict[str, Array]:
     """The columns of edges, by the names that the operators use. Vertices are int64."""
     source, target, weight = columns
     names = {"sources": source, "targets": target} | ({} if weight is None else {"weights": weight}) | more
-    if missing := [name for name in names.values() if name not in edges.names]:
+    if isinstance(edges, Columns):
+        found, there = edges, edges.names
+    else:
+        # What else edges have may be no columns of plain values.
+        wanted = frozenset(names.values())
+        with errors_of(operator):
+            found, there = as_columns([_of_row(row, wanted) for row in edges]), list(edges[0])
+    if missing := [name for name in names.values() if name not in found.names]:
         more_options = ", weight=, added= and version=" if "added" in more else " and weight="
         raise MisuseError(
-            f"operator {operator!r}: the edges have the columns {', '.join(edges.names)} but no "
+            f"operator {operator!r}: the edges have the columns {', '.join(there)} but no "
             f"{', '.join(map(repr, missing))}: name their columns with source=, target={more_options}"
         )
-    arrays = {name: to_array(edges.batch.column(name)) for name in names.values()}
+    arrays = {name: to_array(found.batch.column(name)) for name in names.values()}
     try:
         return {
             part: as_integers(arrays, name, "edges") if part in _INTEGERS else arrays[name]
@@ -324,6 +331,14 @@ def edge_parts(operator: str, edges: Columns, columns: tuple[str, str, str | Non
         }
     except BadOptionError as error:
         raise MisuseError(f"operator {operator!r}: {error}") from error
+
+
+def _of_row(row: Any, names: Collection[str]) -> Any:
+    """These columns of a row; what has none of them, or is no row, is refused later."""
+    if not isinstance(row, dict):
+        return row
+    columns = cast("dict[Any, Any]", row)
+    return {name: value for name, value in columns.items() if name in names} or columns
 
 
 @cache

@@ -124,9 +124,8 @@ class VerticesOperator(VertexGraphOperator):
     # -- loading -------------------------------------------------------------------------------------------------
 
     def _take_edges(self, records: Records, hops: Hops) -> None:
-        columns, names = as_columns(records), self._kind.edge_columns
         backwards = {"backwards": BACKWARDS} if self._program.reverses else {}
-        self._edges.append(edge_parts(self.name, columns, names, **backwards))
+        self._edges.append(edge_parts(self.name, records, self._kind.edge_columns, **backwards))
 
     def _build(self) -> None:
         """Round 0 is over, or a later one is restored: all vertices and edges are here."""

@@ -244,6 +244,7 @@ WRONG_TYPES = {"source": "a", "target": 1.5, "added": 1, "version": 0.5, "km": "
     [
         (Best, rows_of(2, [(1, 2, 1.0)]) + rows_of(1, [(2, 3, 1.0)]), ("version 1", "version 2", "sort")),
         *((Way, [{**ONE[0], column: value}], (f"column '{column}'",)) for column, value in WRONG_TYPES.items()),
+        (Way, [{**ONE[0], "km": np.array([1.0, 2.0])}], ("column 'km'", "arrays")),
         (Way, [{"source": 1, "target": 2, "added": True, "version": 0}], ("no 'km'",)),
         (Way, rows_of(0, [(1, 2, 2**53 + 1)]), ("'km'", str(2**53 + 1), "float64")),
         # On a cycle of such edges it would become better for ever.

@@ -15,6 +15,7 @@ from backedge.engine.batches.columns import Columns
 from backedge.engine.vertices import edges as vertex_edges
 from backedge.engine.vertices import rounds as in_rounds
 from backedge.engine.vertices.edges import COMBINES, OutEdges, identity
+from backedge.engine.vertices.graph import edge_parts
 from backedge.graphs.exact_numbers import converted
 from backedge.graphs.task_errors import MisuseError, UserFunctionError
 from examples.cyclic.communities import Labels
@@ -370,6 +371,43 @@ def program_beside(vertices: Any, edges: Any, program: Any = Best, **options: An
     pairs = flow.read(Items(edges), name="edges")
     flow.vertex_program(program, pairs, vertices=named, name="program", **options).write(Collect(), name="out")
     return flow
+
+
+class FromOne(BestWay):
+    def start(self, vertices: Vertices) -> Any:
+        return {"lowest": np.where(vertices.ids == 1, 0.0, np.inf)}
+
+    def along(self, sent: Any, weights: Any) -> Any:
+        return sent + (weights if weights.ndim == 1 else weights.sum(axis=1))
+
+
+RECORDS: dict[str, list[dict[str, Any]]] = {
+    "numbers of several types": [
+        {"source": np.int64(1), "target": 2, "weight": 4},
+        {"source": np.int64(2), "target": 3, "weight": 2.5},
+    ],
+    "arrays": [
+        {"source": 1, "target": 2, "weight": np.array([1.0, 3.0])},
+        {"source": 2, "target": 3, "weight": np.array([2.0, 0.5])},
+    ],
+    "what no column holds beside them": [
+        {"source": 1, "target": 2, "weight": 4.0, "tags": {1, 2}},
+        {"source": 2, "target": 3, "weight": 2.5, "tags": (1, "a")},
+    ],
+}
+
+
+@every("edges", RECORDS.values())
+@every("options", [{}, {"free_running": True}])
+def test_edges_may_be_records(edges: Any, options: dict[str, Any]):
+    rows = simulate(flow_of(FromOne, edges, weight="weight", **options), seeds=[]).outputs["out"]
+    assert sorted((row["vertex"], row["lowest"]) for row in rows) == [(1, 0.0), (2, 4.0), (3, 6.5)]
+
+
+def test_edges_without_the_columns_of_others_are_refused():
+    edges = [{"source": 1, "target": 2, "km": 1}, {"source": 2, "target": 3}]
+    given = lambda: edge_parts("op", edges, ("source", "target", "km"))  # noqa: E731
+    refuses(MisuseError, given, "operator 'op'", "different columns", "'km']")
 
 
 LARGE = 2**60 + 1

@@ -91,17 +91,17 @@ class ChangesOperator(OperatorRuntime):
 
     def _pass(self, records: Records, hops: Hops) -> None:
         names: ChangeColumns = self._kind.columns
-        columns = as_columns(records)
         ends = names.source, names.target, names.weight
-        arrays = edge_parts(self._kind.program, columns, ends, added=names.added, versions=names.version)
+        arrays = edge_parts(self._kind.program, records, ends, added=names.added, versions=names.version)
         for part, kinds in {"added": "b", "weights": "iuf"}.items():
-            if part in arrays and arrays[part].dtype.kind not in kinds:
-                name = getattr(names, part.removesuffix("s"))
+            if part in arrays and (arrays[part].dtype.kind not in kinds or arrays[part].ndim > 1):
+                name, found = getattr(names, part.removesuffix("s")), arrays[part]
                 raise MisuseError(
-                    f"operator {self._kind.program!r}: column {name!r} of the changes is {arrays[part].dtype}: "
+                    f"operator {self._kind.program!r}: column {name!r} of the changes is "
+                    f"{found.dtype if found.ndim == 1 else 'of arrays'}: "
                     "added is true or false, and weights are numbers"
                 )
-        arrays["weights"], lost = converted(arrays.get("weights", np.zeros(len(columns))), np.dtype(np.float64))
+        arrays["weights"], lost = converted(arrays.get("weights", np.zeros(len(records))), np.dtype(np.float64))
         if len(lost):
             raise MisuseError(
                 f"operator {self._kind.program!r}: column {names.weight!r} of the changes holds {lost[0]}, which "
