@@ -220,7 +220,14 @@ def _optional(package: str) -> Any:
 def _to_table(records: Records) -> Any:
     if isinstance(records, Columns):
         return arrow().Table.from_batches([records.batch])
-    return arrow().table({name: _to_column(name, values) for name, values in _columns(records).items()})
+    columns = _columns(records)
+    for name in cast("dict[Any, Any]", columns):
+        if not isinstance(name, str):
+            raise MisuseError(
+                f"a column is named {name!r}, but columns of Arrow are named by texts: rename it, or use "
+                'batch_format="numpy" or "records"'
+            )
+    return arrow().table({name: _to_column(name, values) for name, values in columns.items()})
 
 
 def _to_column(name: str, values: list[Any]) -> Any:

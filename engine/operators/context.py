@@ -16,7 +16,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 
 from backedge.engine.batches.batch import ATOMS, own_copy
-from backedge.engine.batches.formats import from_format
+from backedge.engine.batches.formats import errors_of, from_format
 from backedge.engine.operators.base import Place
 from backedge.engine.operators.emission import Emission
 from backedge.engine.operators.meters import Meters
@@ -282,7 +282,8 @@ class BatchContext(HookContext):
         if self.starting:
             raise self._too_early("ctx.emit_batch")
         # Arrays and frames are copied by the conversion; tables are immutable.
-        rows = from_format(batch, f"operator {self._name!r} emits")
+        with errors_of(self._name):
+            rows = from_format(batch, "ctx.emit_batch got")
         if len(rows):
             self._append(own_copy(rows) if self._copies else rows, output)
 

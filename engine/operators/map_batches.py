@@ -7,7 +7,7 @@ from typing import Any
 
 from backedge.engine.batches.batch import Batch, Hops, merge, own_copy, runs
 from backedge.engine.batches.columns import Records, as_records
-from backedge.engine.batches.formats import from_format, prepare, to_format
+from backedge.engine.batches.formats import errors_of, from_format, prepare, to_format
 from backedge.engine.batches.repeated_combining import RepeatedCombiner
 from backedge.engine.operators.base import OperatorRuntime, Place
 from backedge.engine.operators.sending import Send
@@ -62,7 +62,11 @@ class MapBatchesOperator(OperatorRuntime):
         """
         arrived = own_copy(batch) if self.sets_aside else batch
         try:
-            made = from_format(self._function(to_format(batch, self._format)))
+            with errors_of(self.name):
+                given = to_format(batch, self._format)
+            returned = self._function(given)
+            with errors_of(self.name):
+                made = from_format(returned)
         except TaskError:
             raise
         except USER_RAISED as error:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from backedge.engine.batches.batch import own_copy
 from backedge.engine.batches.columns import Records, as_records
-from backedge.engine.batches.formats import prepare, to_format
+from backedge.engine.batches.formats import errors_of, prepare, to_format
 from backedge.engine.operators.base import Place
 from backedge.engine.operators.context import BatchContext
 from backedge.engine.operators.emission import BatchEmission
@@ -90,7 +90,9 @@ class ProcessBatchesOperator(ProcessOperator):
         mark = self._emission.mark() if self.sets_aside else {}
         arrived = own_copy(records) if self.sets_aside else records
         try:
-            if (returned := hook(to_format(records, self._format))) is not None:
+            with errors_of(self.name):
+                batch = to_format(records, self._format)
+            if (returned := hook(batch)) is not None:
                 raise self._returned("on_batch", returned)
         except USER_RAISED as error:  # reported, unless such records are set aside
             what = f"on_batch of {len(records)}"

@@ -103,7 +103,7 @@ def _calls(method: str) -> type[Any]:
     ("method", "batch_format", "fault"),
     [
         ("emit", "numpy", r"uses ctx.emit, but has a batch_format.*ctx.emit_batch"),
-        ("emit_batch", "numpy", r"emits 5, of type int: give a list of records"),
+        ("emit_batch", "numpy", r"'op': ctx.emit_batch got 5, of type int: give a list of records"),
         ("output", "numpy", r"emits to output 'late' but has 'out'"),
         ("state", "numpy", r"uses ctx.state, but a batch has many keys"),
         ("emit_batch", None, r"uses ctx.emit_batch, but works on records"),
@@ -113,6 +113,12 @@ def test_misuse_is_refused_with_its_fix(method: str, batch_format: Any, fault: s
     flow = flow_of(lambda s: s.key_by("n").process(_calls(method), batch_format=batch_format, name="op"))
     with pytest.raises(MisuseError, match=fault):
         sent(Tasks(flow), [{"n": 1}])
+
+
+def test_records_that_are_no_batch_of_columns_are_refused_with_the_operator():
+    flow = flow_of(lambda s: s.process(_calls("emit_batch"), batch_format="numpy", name="op"))
+    with pytest.raises(MisuseError, match=r"^operator 'op': a batch has records with different columns, \['n'\]"):
+        sent(Tasks(flow), [{"n": 1}, {"m": 1}])
 
 
 def test_emitting_in_on_start_is_refused():

@@ -208,6 +208,9 @@ def test_what_is_no_column_travels_as_records_with_the_values_as_they_are(values
 
 def test_columns_whose_names_are_no_text_travel_as_records():
     assert from_format({1: np.array([5])}) == [{1: 5}]
+    assert to_format([{1: 5}], "numpy")[1].tolist() == [5]
+    with pytest.raises(MisuseError, match=r"a column is named 1, .* texts"):
+        to_format([{1: 5}], "pyarrow")
 
 
 def test_integers_among_floats_are_floats_if_these_hold_them():

@@ -379,7 +379,7 @@ def test_a_split_that_names_no_output_is_told_which_there_are():
     ],
 )
 def test_a_batch_in_no_known_format_is_refused(records: list[Any], options: Any, result: Any, message: str):
-    with pytest.raises(MisuseError, match=message):
+    with pytest.raises(MisuseError, match=f"^operator 'op': .*{message}"):
         Tasks(flow_of(lambda s: s.map_batches(lambda batch: result, name="op", **options))).feed("op", records)
 
 
