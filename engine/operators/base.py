@@ -19,7 +19,7 @@ from typing import Any, cast
 from backedge.engine.batches.batch import Hops, uniform
 from backedge.engine.operators.async_calls import Call
 from backedge.engine.operators.meters import Meters
-from backedge.engine.operators.sending import Send, TakeRecords, drop, key_function, taking_records
+from backedge.engine.operators.sending import Send, TakeRecords, drop, key_failure, key_function, taking_records
 from backedge.engine.operators.services import Services
 from backedge.engine.state.capture import Capture, OperatorCapture
 from backedge.engine.state.keyed_state import KeyedState, keyed_entries
@@ -28,7 +28,15 @@ from backedge.graphs.ids import Attempt, Epoch, TaskId
 from backedge.graphs.plan import Edge, Operator, Routing
 from backedge.graphs.public import public
 from backedge.graphs.routing import NEVER_NAN, canonical_key
-from backedge.graphs.task_errors import USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
+from backedge.graphs.task_errors import (
+    NO_KEY,
+    USER_RAISED,
+    MisuseError,
+    TaskError,
+    raise_unless_users,
+    show,
+    user_error,
+)
 from backedge.recovery.cut.cut import OperatorState
 from backedge.recovery.protocol.answers import Known, Question
 
@@ -110,12 +118,19 @@ class OperatorRuntime:
         return taking_records(self.accept(edge))
 
     def key_of(self, edge: Edge) -> Callable[[Any], Any]:
-        """Return the function that extracts the key of a record from this edge, whose input is keyed."""
+        """Return the function that extracts the key of a record from this edge, whose input is keyed.
+
+        If there is none, it raises a `TaskError`, as the sender does if there are several tasks.
+        """
         by = self.by_of(edge)
 
         def key_of(record: Any) -> Any:
-            key = by(record)
-            return key if type(key) in NEVER_NAN else canonical_key(key)
+            key: Any = NO_KEY
+            try:
+                key = by(record)
+                return key if type(key) in NEVER_NAN else canonical_key(key)
+            except USER_RAISED as error:
+                raise key_failure(edge, key, record, error) or error from error
 
         return key_of
 

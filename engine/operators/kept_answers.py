@@ -7,7 +7,7 @@ What waits, and what is known of its answers, is kept by key, and moves with its
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import isawaitable
 from numbers import Number, Real
 from typing import Any, cast
@@ -18,7 +18,7 @@ from backedge.engine.batches.batch import Hops, spread
 from backedge.engine.operators.async_calls import Call, SetAsideError, in_event_loop
 from backedge.engine.operators.base import Place
 from backedge.engine.operators.map_async import RECORD, MapAsyncOperator
-from backedge.engine.operators.sending import TakeRecords, key_function
+from backedge.engine.operators.sending import TakeRecords
 from backedge.engine.state.capture import OperatorCapture, dump, load
 from backedge.engine.state.keyed_state import keyed_entries
 from backedge.graphs.ids import Attempt, Epoch
@@ -26,7 +26,7 @@ from backedge.graphs.kinds import MapAsync
 from backedge.graphs.options import is_async
 from backedge.graphs.plan import Edge
 from backedge.graphs.questions import digest_of
-from backedge.graphs.routing import canonical_key, key_group, key_in_group
+from backedge.graphs.routing import key_group, key_in_group
 from backedge.graphs.task_errors import USER_RAISED, MisuseError, TaskError, show, user_error
 from backedge.graphs.versions import AttemptOverError
 from backedge.recovery.cut.cut import OperatorState
@@ -77,13 +77,13 @@ class KeptAnswersOperator(MapAsyncOperator):
     """
 
     questions_class = Questions
+    _key: Callable[[Any], Any]
+    """The key of a record, from the edges that are accepted."""
 
     def __init__(self, kind: MapAsync, place: Place) -> None:
         super().__init__(kind, place)
         self._asked_about = kind.asked_about
-        key = place.operator.keys.get("in")
-        self._by_question = key == kind.asked_about
-        self._key = key_function(key)
+        self._by_question = place.operator.keys.get("in") == kind.asked_about
         self._state = self.keyed_values()
         self._questions = self.questions_class(self._state, Epoch(0))
         self._asked: dict[int, Question] = {}
@@ -127,6 +127,7 @@ class KeptAnswersOperator(MapAsyncOperator):
     # -- questions -----------------------------------------------------------------------------------------------------
 
     def accept(self, edge: Edge) -> TakeRecords:
+        self._key = self.key_of(edge)
         return self._ask
 
     def _ask(self, records: list[Any], hops: Hops) -> None:
@@ -149,7 +150,7 @@ class KeptAnswersOperator(MapAsyncOperator):
         if self._by_question:
             return identity, identity
         # Records of one key may be asked about at the same task only.
-        key = canonical_key(self._key(record))
+        key = self._key(record)
         return key, digest_of((key, identity))
 
     def _wait_for(self, question: Question, payload: bytes) -> None:
@@ -272,7 +273,7 @@ class KeptAnswersOperator(MapAsyncOperator):
     def _payer(self, payload: bytes) -> int:
         """What the costs of a record's key are kept under."""
         record, _ = load(self.name, RECORD, payload)
-        key = canonical_key(self._key(record))
+        key = self._key(record)
         return key_in_group(key_group(key), int(digest_of((_of_one_type(key), SPENT)), 16) & WITHIN_GROUP)
 
     def _cost_of(self, answer: Any, error: BaseException | None) -> float:

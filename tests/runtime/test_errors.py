@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from backedge import Collect, Flow, Generate, Items
+from backedge import Collect, Flow, Generate, Items, OperatorKind, OperatorRuntime
+from backedge.engine.batches.batch import Batch, decode, encode
 from backedge.engine.io.files.services import FileServices
 from backedge.engine.operators.runtime import TaskRuntime
 from backedge.graphs.expansion import expand
@@ -162,6 +163,7 @@ KEYED: dict[str, Any] = {
     "stateful_map": lambda s, **o: s.stateful_map(lambda n, r: (n, r), initial=0, name="op", **o),
     "process": lambda s, **o: s.process(Keeps, name="op", **o),
     "process batches": lambda s, **o: s.process(KeepsBatches, name="op", **o),
+    "map_async": lambda s, **o: s.map_async(abs, name="op", **o),
 }
 set_aside_or_not = pytest.mark.parametrize("options", [{}, {"on_error": "dead_letter"}], ids=["plain", "set aside"])
 
@@ -174,6 +176,28 @@ def test_a_key_that_cannot_be_computed_is_neither_blamed_on_the_next_operator_no
         with pytest.raises(UserFunctionError, match=r"^key_by between 'source' and 'op' raised ") as caught:
             Tasks(flow_of(lambda s, by=by, **o: KEYED[kind](s.key_by(by), **o), **options)).feed("op", [2])
         assert "  record: 2" in str(caught.value).splitlines() and "  key:" not in str(caught.value)
+
+
+class Echo(OperatorKind):
+    """An operator of another package."""
+
+    def start(self, place: Any) -> Any:
+        return EchoRuntime(place)
+
+
+class EchoRuntime(OperatorRuntime):
+    def accept(self, edge: Any) -> Any:
+        key_of, send = self.key_of(edge), self.send_to("out")
+        return lambda records, hops: send([key_of(record) for record in records], hops)
+
+
+@every(
+    ("by", "error"),
+    [("nope", UserFunctionError), (failing("ValueError: two"), UserFunctionError), (lambda n: [n], RoutingError)],
+)
+def test_a_key_that_cannot_be_computed_is_not_blamed_on_an_operator_of_others_either(by: Any, error: type[Exception]):
+    with pytest.raises(error, match=r"^key_by between 'source' and 'op'"):
+        Tasks(flow_of(lambda s: s.key_by(by).apply(Echo(), name="op"))).feed("op", [2])
 
 
 class NotHashed:
