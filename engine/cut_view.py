@@ -75,7 +75,8 @@ class CutView:
     def state(self, operator: str) -> dict[Any, Any]:
         """Key -> value, for an operator that keeps values by key, over all of its tasks."""
         self._named(operator, _keeps_values, "operator", "that keeps values by key")
-        return {key: value for state in self._states(operator) for key, value in keyed_entries(state).values.items()}
+        found = (keyed_entries(state, operator).values for state in self._states(operator))
+        return {key: value for values in found for key, value in values.items()}
 
     def in_loop(self, loop: str) -> list[Any]:
         """The records in transit in a loop, and not in a loop within it; of an iteration, also the next round.

@@ -164,6 +164,14 @@ def unreadable_error(operator: str, what: str, kind: str, error: BaseException) 
     )
 
 
+def former_error(operator: str, what: str, error: BaseException) -> StateSerializationError:
+    """The error to raise, `from error`, when a program cannot decode what another one has encoded."""
+    return StateSerializationError(
+        f"operator {operator!r} cannot read {what} that a former run has kept: {describe(error)}\n"
+        "  let the class that it names be found where it was, and take its former attributes"
+    )
+
+
 def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 

@@ -96,7 +96,13 @@ def decode(payload: bytes) -> Batch:
     """Decode the result of `encode`."""
     if payload[0] == COLUMNS_BYTE:
         return Batch(*decode_columns(payload))
-    records, hops = pickle.loads(payload)
+    try:
+        records, hops = pickle.loads(payload)
+    except (AttributeError, ImportError) as error:
+        raise RecordSerializationError(
+            f"a record that was sent cannot be read here: {describe(error)}\n"
+            "  let the class that it names be found in every process, where it was when the record was sent"
+        ) from error
     return Batch(records, hops)
 
 

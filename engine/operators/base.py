@@ -164,7 +164,7 @@ class OperatorRuntime:
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Prepare to run, fresh or with the state of a capture, whose `whole` is already decoded."""
         if state is not None and self._values is not None:
-            self._values.restore(keyed_entries(state).values)
+            self._values.restore(keyed_entries(state, self.name).values)
         if "own" in whole:
             self.restore_own(whole["own"])
 

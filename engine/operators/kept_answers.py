@@ -97,7 +97,7 @@ class KeptAnswersOperator(MapAsyncOperator):
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         if state is not None:
-            self._state.restore(keyed_entries(state).values)
+            self._state.restore(keyed_entries(state, self.name).values)
         self._questions = self.questions_class(self._state, Epoch(0), whole.get("first_number", 0))
         self._paid.update(whole.get("paid", {}))
         for question, record in self._questions.waiting():

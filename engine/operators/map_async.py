@@ -55,7 +55,7 @@ class MapAsyncOperator(CallingRuntime):
 
     def _waiting_for_kept_answers(self, state: OperatorState) -> list[bytes]:
         """The records that waited in a run whose answers were kept."""
-        if not (values := keyed_entries(state).values):
+        if not (values := keyed_entries(state, self.name).values):
             return []
         self._kept = self.keyed_values()
         self._kept.restore(values)

@@ -279,7 +279,7 @@ class ProcessOperator(TimedRuntime):
         return self._state if self._is_keyed else None
 
     def _restore(self, state: OperatorState, whole: Mapping[str, Any]) -> None:
-        keyed = keyed_entries(state)
+        keyed = keyed_entries(state, self.name)
         self._state.restore(keyed.values)
         if "value" in whole:
             self._state.replace(NO_KEY, whole["value"])

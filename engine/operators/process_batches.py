@@ -73,7 +73,7 @@ class ProcessBatchesOperator(ProcessOperator):
 
     def _restore(self, state: OperatorState, whole: Mapping[str, Any]) -> None:
         if self._table is not None:
-            if not holds_rows(state) and any(keyed_entries(state)[:2]):
+            if not holds_rows(state) and any(keyed_entries(state, self.name)[:2]):
                 raise MisuseError(
                     f"operator {self.name!r} is restored with values or timers by key, for which its table has no "
                     f"place: restore it with the class that had them, or drop its state with drop={{{self.name!r}}}"

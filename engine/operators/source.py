@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from typing import Any
 
 from backedge.engine.operators.base import Place, ReadingRuntime
 from backedge.engine.operators.services import Reader
-from backedge.engine.state.capture import OperatorCapture, dump
+from backedge.engine.state.capture import OperatorCapture, dump, load
 from backedge.graphs.ids import Attempt, Epoch
 from backedge.graphs.kinds import Read
 from backedge.recovery.cut.cut import OperatorState
@@ -24,7 +23,11 @@ class SourceOperator(ReadingRuntime):
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Read from the start, or read the splits of the state from their positions on."""
-        positions = None if state is None else {name: pickle.loads(at) for name, at in state.splits.items()}
+        positions: dict[str, Any] | None = None
+        if state is not None:
+            positions = {
+                name: load(self.name, f"the position of split {name!r}", at) for name, at in state.splits.items()
+            }
         self.sent = 0 if state is None else state.records
         place = self.place
         self._reader = place.services.reader(place.operator, place.task.index, place.parallelism, positions)

@@ -12,13 +12,7 @@ from backedge.engine.batches.unpickle_check import check_reads_back, unreadable_
 from backedge.engine.state.keyed_state import Entries, StateCapture, StateEncoder
 from backedge.engine.state.tables.table_state import TableCapture
 from backedge.graphs.ids import Epoch
-from backedge.graphs.task_errors import (
-    MisuseError,
-    StateSerializationError,
-    describe,
-    serialization_error,
-    unreadable_error,
-)
+from backedge.graphs.task_errors import MisuseError, former_error, serialization_error, unreadable_error
 from backedge.recovery.cut.cut import OperatorState, Transaction, Version
 
 
@@ -166,18 +160,17 @@ def load(operator: str, what: str, payload: bytes) -> Any:
     """Unpickle what `dump` has pickled, perhaps in a run whose program was another one."""
     try:
         return pickle.loads(payload)
+    except (MemoryError, OSError):
+        raise  # it may be read elsewhere
     except Exception as error:
-        raise StateSerializationError(
-            f"operator {operator!r} cannot read {what} that a former run has kept: {describe(error)}\n"
-            "  let the class that it names be found where it was, and take its former attributes"
-        ) from error
+        raise former_error(operator, what, error) from error
 
 
 def load_whole(operator: str, state: OperatorState) -> dict[str, Any]:
     """Decode `whole` to its named parts, as `OperatorCapture` holds them."""
     if state.whole is None:
         return {}
-    parts: Any = pickle.loads(state.whole)
+    parts = load(operator, "its state", state.whole)
     if not isinstance(parts, dict):
         raise MisuseError(
             f"operator {operator!r} is restored with a state that no capture made: {type(parts).__name__}"

@@ -48,7 +48,7 @@ def put_together(
         if numbers is not None:
             found[operator], keys = OperatorState((numbers,)), keys + len(numbers.keys)
             continue
-        values, timers, gone = keyed_entries(state)
+        values, timers, gone = keyed_entries(state, operator)
         gone = gone if is_delta else {}
         keys += len(values) + len(timers) + len(gone)
         found[operator] = OperatorState(encode_entries(operator, values, timers, gone))

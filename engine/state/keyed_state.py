@@ -47,7 +47,14 @@ from backedge.engine.state.typed_state import (
 )
 from backedge.graphs.ids import Epoch
 from backedge.graphs.routing import NEVER_NAN, canonical_key
-from backedge.graphs.task_errors import RecordSerializationError, describe, serialization_error, show, unreadable_error
+from backedge.graphs.task_errors import (
+    RecordSerializationError,
+    describe,
+    former_error,
+    serialization_error,
+    show,
+    unreadable_error,
+)
 from backedge.recovery.cut.cut import OperatorState, layers
 from backedge.recovery.cut.keyed_parts import (
     ITEMS,
@@ -516,8 +523,8 @@ class KeyedEntries(NamedTuple):
     gone: dict[Any, None]
 
 
-def keyed_entries(state: OperatorState) -> KeyedEntries:
-    """Decode what a state keeps by key. For each key the last layer that names it counts.
+def keyed_entries(state: OperatorState, operator: str = "") -> KeyedEntries:
+    """Decode what a state keeps by key. For each key the last layer that names it counts. An error names `operator`.
 
     If the first layer is a delta as well, a layer below it may have a value for a key in `gone`.
 
@@ -528,7 +535,7 @@ def keyed_entries(state: OperatorState) -> KeyedEntries:
     found = KeyedEntries({}, [], {})
     for parts in layers(state):
         # From a store, at most one file is in memory beside the entries.
-        decoded: Iterable[tuple[Kind, Iterable[tuple[Any, ...]]]] = map(_decoded, parts)
+        decoded: Iterable[tuple[Kind, Iterable[tuple[Any, ...]]]] = (_decoded(part, operator) for part in parts)
         if found.timers or found.gone:
             # The unit of change is the key: what a layer names replaces all that the layers below have of it.
             decoded = [(kind, list(entries)) for kind, entries in decoded]
@@ -541,11 +548,16 @@ def keyed_entries(state: OperatorState) -> KeyedEntries:
     return found
 
 
-def _decoded(part: KeyedPart) -> tuple[Kind, Iterable[tuple[Any, ...]]]:
+def _decoded(part: KeyedPart, operator: str) -> tuple[Kind, Iterable[tuple[Any, ...]]]:
     """The entries of a part, which are of one kind."""
     if not isinstance(part, Pickles):
         return "value", entries_in(part)
-    entries = list(entries_in(part))
+    try:
+        entries = list(entries_in(part))
+    except (MemoryError, OSError):
+        raise  # it may be read elsewhere
+    except Exception as error:
+        raise former_error(operator, f"a {part.kind} by key", error) from error
     if not {*map(len, entries)} <= {ITEMS[part.kind]}:
         raise SnapshotCorruptError(
             f"an entry of a state that is filed as {part.kind!r} has another form: its file was written by a program "

@@ -7,11 +7,10 @@ class captured itself is merged and split by the class.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from typing import Any, cast
 
-from backedge.engine.state.capture import dump
+from backedge.engine.state.capture import dump, load
 from backedge.graphs.plan import Operator
 from backedge.graphs.task_errors import USER_RAISED, MisuseError, show, user_error
 
@@ -23,7 +22,7 @@ def move_whole(operator: Operator, wholes: Sequence[bytes | None], parallelism: 
     >>> move_whole(Operator("double", Map(abs)), [None, None], 3)
     [None, None, None]
     """
-    parts = [cast("dict[str, Any]", pickle.loads(whole)) for whole in wholes if whole is not None]
+    parts: list[dict[str, Any]] = [load(operator.name, "its state", whole) for whole in wholes if whole is not None]
     common: dict[str, Any] = {}
     for name in ("hops_max", "now_ms", "first_number"):
         highest = max((part.get(name, 0) for part in parts), default=0)

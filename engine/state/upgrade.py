@@ -50,7 +50,7 @@ class _UpgradedFiles:
 
 def _upgraded_state(operator: Operator, version: int, state: OperatorState) -> OperatorState:
     is_table = holds_rows(state)
-    values, timers, _ = KeyedEntries({}, [], {}) if is_table else keyed_entries(state)
+    values, timers, _ = KeyedEntries({}, [], {}) if is_table else keyed_entries(state, operator.name)
     for key, value in values.items():
         values[key] = _call(operator, operator.kind.upgraded, value, version, key)
     whole = load_whole(operator.name, state)

@@ -6,6 +6,7 @@ Exits, cancellations and StopIteration as well.
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -18,16 +19,21 @@ from backedge import Collect, Flow, Generate, Items, OperatorKind, OperatorRunti
 from backedge.engine.batches.batch import Batch, decode, encode
 from backedge.engine.io.files.services import FileServices
 from backedge.engine.operators.runtime import TaskRuntime
+from backedge.engine.state.split_own_state import move_whole
 from backedge.graphs.expansion import expand
-from backedge.graphs.kinds import ANSWERS, Answers
+from backedge.graphs.ids import TaskId
+from backedge.graphs.kinds import ANSWERS, Answers, Map
+from backedge.graphs.plan import Operator
 from backedge.graphs.task_errors import (
     MisuseError,
+    RecordSerializationError,
     RoutingError,
     StateSerializationError,
     UserFunctionError,
     show,
     user_error,
 )
+from backedge.recovery.cut.cut import OperatorState
 from tests.every import every
 from tests.runtime.tasks import Tasks, by_receiver
 
@@ -296,6 +302,84 @@ def test_a_record_or_an_answer_whose_class_is_gone_is_told(answers: Answers, mon
         home.on_durable(known)
         with pytest.raises(StateSerializationError, match=r"'op' cannot read an answer .*\bGone\b"):
             home.sendable(second)
+
+
+class KeepsItself(Keeps):
+    """The state of its task is not that of a key."""
+
+    def on_record(self, ctx: Any, record: Any) -> None:
+        self.record = record
+
+    def capture(self) -> Any:
+        return self.record
+
+
+def one_key(record: Any) -> int:
+    return 0
+
+
+STATEFUL: dict[str, tuple[Any, str]] = {
+    "stateful_map": (lambda s: s.key_by(one_key).stateful_map(lambda _, r: (r, r), None, name="op"), "a value by key"),
+    "process by key": (lambda s: s.key_by(one_key).process(Keeps, name="op"), "a value by key"),
+    "process": (lambda s: s.process(Keeps, name="op"), "its state"),
+    "a state of its own": (lambda s: s.process(KeepsItself, name="op"), "its state"),
+}
+stateful = pytest.mark.parametrize(("step", "what"), STATEFUL.values(), ids=STATEFUL)
+
+
+@stateful
+def test_state_whose_class_is_gone_is_told(step: Any, what: str, monkeypatch: pytest.MonkeyPatch):
+    tasks = Tasks(flow_of(step))
+    tasks.feed("op", [Gone()])
+    states = tasks.capture()
+    monkeypatch.delattr(f"{__name__}.Gone")
+    with pytest.raises(StateSerializationError, match=rf"'op' cannot read {what} .*\bGone\b"):
+        Tasks(flow_of(step), restored=states)
+
+
+def test_a_record_on_its_way_whose_class_is_gone_is_told(monkeypatch: pytest.MonkeyPatch):
+    payload = encode(Batch([Gone()]))
+    monkeypatch.delattr(f"{__name__}.Gone")
+    with pytest.raises(RecordSerializationError, match=r"cannot be read here: .*\bGone\b"):
+        decode(payload)
+
+
+class Large:
+    def __init__(self) -> None:
+        self.size = 1
+
+
+@stateful
+@pytest.mark.parametrize("error", [MemoryError, OSError])
+def test_state_that_this_machine_has_no_room_for_may_be_read_elsewhere(
+    step: Any, what: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+):
+    def fail(self: Large, state: Any) -> None:
+        raise error
+
+    tasks = Tasks(flow_of(step))
+    tasks.feed("op", [Large()])
+    states = tasks.capture()
+    monkeypatch.setattr(Large, "__setstate__", fail, raising=False)
+    with pytest.raises(error):
+        Tasks(flow_of(step), restored=states)
+
+
+def test_a_record_of_a_round_a_position_and_a_moved_state_whose_class_is_gone_are_told(monkeypatch: pytest.MonkeyPatch):
+    flow = Flow("rounds")
+    start = flow.read(Items([]), name="source").rebalance()
+    flow.iterate(start, lambda s: s.map(lambda r: r, name="body"), rounds=2, name="head").write(Collect())
+    tasks = Tasks(flow)
+    tasks.feed("head", [Gone()], input="returned")
+    states, gone = tasks.capture(), pickle.dumps(Gone())
+    read = {TaskId("source", 0): {"source": OperatorState(splits={"0-of-1": gone})}}
+    monkeypatch.delattr(f"{__name__}.Gone")
+    with pytest.raises(StateSerializationError, match=r"'head' cannot read a record of the next round .*\bGone\b"):
+        Tasks(flow, restored=states)
+    with pytest.raises(StateSerializationError, match=r"'source' cannot read the position of split '0-of-1' .*Gone"):
+        Tasks(flow, restored=states | read)
+    with pytest.raises(StateSerializationError, match=r"'op' cannot read its state .*\bGone\b"):
+        move_whole(Operator("op", Map(abs)), [gone], 2)
 
 
 def test_an_error_further_down_the_chain_is_told_with_the_operator_it_came_from():
