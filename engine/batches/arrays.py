@@ -94,10 +94,12 @@ def values_to_arrow(values: list[Any]) -> Any | None:
     for _ in range(depth):
         arrow_type = arrow().list_(arrow_type)
     try:
-        return arrow().array(values, arrow_type)
+        found = arrow().array(values, arrow_type)
     except (ValueError, TypeError, OverflowError):
         # Numbers, times or characters without an Arrow type.
         return None
+    # Several arrays: one holds 2 GiB of text or bytes.
+    return None if isinstance(found, arrow().ChunkedArray) else found
 
 
 def rows_to_arrow(values: list[Any]) -> Any | None:

@@ -17,7 +17,6 @@ from uuid import UUID
 
 import numpy as np
 
-from backedge.engine.batches.arrow import arrow
 from backedge.engine.batches.columns import COLUMNS_BYTE, Columns, Records, concat, decode_columns, encode_columns
 from backedge.engine.batches.unpickle_check import check_reads_back
 from backedge.graphs.task_errors import RecordSerializationError, describe, show
@@ -254,12 +253,7 @@ def _form(batch: Batch) -> Any:
 
 def _merge_alike(batches: list[Batch]) -> list[Batch]:
     columns = [batch.records for batch in batches if isinstance(batch.records, Columns)]
-    if not columns:
-        return _merge_lists(batches)
-    try:
-        return [Batch(concat(columns), batches[0].hops)]
-    except arrow().ArrowInvalid:  # an array of text or bytes holds 2 GiB
-        return batches
+    return [Batch(concat(columns), batches[0].hops)] if columns else _merge_lists(batches)
 
 
 def _merge_lists(batches: list[Batch]) -> list[Batch]:

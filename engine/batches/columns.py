@@ -155,7 +155,12 @@ def concat(parts: Sequence[Columns]) -> Columns:
     >>> concat(parts).to_records()
     [{'n': 1}, {'n': 2}]
     """
-    return parts[0] if len(parts) == 1 else Columns(arrow().concat_batches([part.batch for part in parts]))
+    if len(parts) == 1:
+        return parts[0]
+    try:
+        return _concatenated(parts)
+    except arrow().ArrowInvalid:  # an array of text or bytes holds 2 GiB
+        return _concatenated(list(map(_enlarged, parts)))
 
 
 def joined(batches: Sequence[Records]) -> Records:
@@ -166,10 +171,7 @@ def joined(batches: Sequence[Records]) -> Records:
     """
     columns = [batch for batch in batches if isinstance(batch, Columns)]
     if len(columns) == len(batches) and len({each.batch.schema for each in columns}) == 1:
-        try:
-            return concat(columns)
-        except arrow().ArrowInvalid:  # an array of text or bytes holds 2 GiB
-            return concat(list(map(_enlarged, columns)))
+        return concat(columns)
     return [record for batch in batches for record in as_records(batch)]
 
 
@@ -190,6 +192,10 @@ def decode_columns(payload: bytes | memoryview) -> tuple[Columns, int]:
         return Columns(stream.read_next_batch()), hops
     except (struct.error, StopIteration, OSError, arrow().ArrowException) as error:
         raise UnpicklingError(describe(error)) from error
+
+
+def _concatenated(parts: Sequence[Columns]) -> Columns:
+    return Columns(arrow().concat_batches([part.batch for part in parts]))
 
 
 def _enlarged(columns: Columns) -> Columns:

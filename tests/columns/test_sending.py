@@ -177,13 +177,20 @@ def test_batches_are_merged_with_their_like_alone():
     assert len(one) == 1
 
 
-def test_batches_with_more_text_than_an_array_holds_are_not_merged(monkeypatch: pytest.MonkeyPatch):
-    def overflow(parts: list[Columns]) -> Columns:
-        raise arrow().ArrowInvalid("offset overflow while concatenating arrays")
+def test_batches_with_more_text_than_one_array_of_arrow_holds_are_merged(monkeypatch: pytest.MonkeyPatch):
+    def concat_batches(parts: Any) -> Any:
+        if arrow().string() in parts[0].schema.types:
+            raise arrow().ArrowInvalid("offset overflow while concatenating arrays")
+        return former(parts)
 
-    monkeypatch.setattr("backedge.engine.batches.batch.concat", overflow)
-    batches = [Batch(columns(text=["a"])), Batch(columns(text=["b"])), Batch(["c"])]
-    assert merge(batches) == batches
+    former = arrow().concat_batches
+    monkeypatch.setattr(arrow(), "concat_batches", concat_batches)
+    points = arrow().FixedShapeTensorArray.from_numpy_ndarray(np.zeros((2, 2)))
+    [merged] = merge([Batch(columns(s=["a", None], n=[1, 2], points=points)) for _ in range(2)])
+    assert [(row["s"], row["n"], row["points"].tolist()) for row in merged.records] == [
+        ("a", 1, [0.0, 0.0]),
+        (None, 2, [0.0, 0.0]),
+    ] * 2
 
 
 def loop(max_rounds: int, on_limit: Any = "dead_letter") -> Flow:

@@ -206,6 +206,17 @@ def test_what_is_no_column_travels_as_records_with_the_values_as_they_are(values
     assert [record["n"] for record in made] == [1, 2]
 
 
+def test_more_text_than_one_array_of_arrow_holds_travels_as_records(monkeypatch: pytest.MonkeyPatch):
+    def array(values: Any, *kind: Any) -> Any:
+        found = made(values, *kind)
+        return arrow().chunked_array([found]) if kind == (arrow().string(),) else found
+
+    made = arrow().array
+    monkeypatch.setattr(arrow(), "array", array)
+    assert from_format({"s": ["a", "b"], "n": np.array([1, 2])}) == [{"s": "a", "n": 1}, {"s": "b", "n": 2}]
+    assert to_format([{"s": "a"}], "numpy")["s"].tolist() == ["a"]
+
+
 def test_columns_whose_names_are_no_text_travel_as_records():
     assert from_format({1: np.array([5])}) == [{1: 5}]
     assert to_format([{1: 5}], "numpy")[1].tolist() == [5]

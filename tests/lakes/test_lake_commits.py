@@ -25,8 +25,6 @@ from backedge import (
     Range,
     UncommittedOutputError,
 )
-from backedge.engine.batches import columns
-from backedge.engine.batches.columns import Columns
 from backedge.engine.io.lakes import lake_table
 from backedge.engine.io.lakes.lake_table import PAUSES_S
 from backedge.graphs.expansion import expand
@@ -257,17 +255,17 @@ def test_iceberg_says_how_to_go_on_without_records_as_well(tmp_path: Path):
 
 
 def test_more_text_than_one_array_of_arrow_holds_is_committed(lake: Lake, monkeypatch: pytest.MonkeyPatch):
-    def concat(parts: Sequence[Columns]) -> Columns:
-        if pa.string() in parts[0].batch.schema.types:
+    def concat_batches(parts: Sequence[Any]) -> Any:
+        if pa.string() in parts[0].schema.types:
             raise pa.ArrowInvalid("offset overflow while concatenating arrays")
         return former(parts)
 
-    former = columns.concat
+    former = pa.concat_batches
     writer = lake.writer()
     for number in (1, 2):
         writer.write(records(number))
     writer.prepare(transaction(1))
-    monkeypatch.setattr(columns, "concat", concat)
+    monkeypatch.setattr(pa, "concat_batches", concat_batches)
     monkeypatch.setattr(lake_table, "BYTES_MAX", 1)
     monkeypatch.setattr(lake_table, "ROWS_MAX", 1)
     writer.commit(transaction(1))
