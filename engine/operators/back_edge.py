@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from backedge.engine.batches.batch import ATOMS, Hops, separate, uniform
-from backedge.engine.batches.columns import Columns, Records, as_records
+from backedge.engine.batches.columns import Columns, Records, as_records, python_values
 from backedge.engine.operators.sending import Send
 from backedge.graphs.hops import Trip
 from backedge.graphs.plan import Edge
@@ -64,7 +64,7 @@ class Measure:
         if not callable(measure):
             names = (measure,) if isinstance(measure, str) else measure
             if isinstance(records, Columns) and set(names) <= set(records.names):
-                columns = [records.batch.column(name).to_pylist() for name in names]
+                columns = [python_values(records.batch.column(name)) for name in names]
                 return columns[0] if isinstance(measure, str) else list(zip(*columns, strict=True))
             measure = itemgetter(*names)
         # Not map(): a StopIteration that `measure` raises would end it early, and the rest would not be measured.

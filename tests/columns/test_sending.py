@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from datetime import time
 from pickle import UnpicklingError
 from typing import Any
@@ -15,6 +16,7 @@ from backedge.engine.batches.arrow import arrow
 from backedge.engine.batches.batch import Batch, decode, encode, merge
 from backedge.engine.batches.columns import Columns, as_records
 from backedge.engine.batches.division import FEW_TARGETS, Division
+from backedge.engine.operators.back_edge import Measure
 from backedge.engine.operators.rerouting import reroute
 from backedge.graphs.task_errors import LoopLimitError, RoutingError, UserFunctionError
 from backedge.recovery.cut.cut import LogEntry
@@ -220,6 +222,14 @@ def test_the_first_row_over_the_limit_is_told():
 
 
 # -- copies ------------------------------------------------------------------------------------------------------
+
+
+def test_a_column_that_measures_a_round_has_the_values_that_its_records_have():
+    points = columns(point=arrow().FixedShapeTensorArray.from_numpy_ndarray(np.arange(4.0).reshape(2, 2)))
+    for records in (points, points.to_records()):
+        measure = Measure("rounds", "point", operator.add)
+        measure.add(records)
+        assert np.array_equal(measure.take(), [2.0, 4.0])
 
 
 def test_two_targets_of_one_batch_never_see_each_others_changes():
