@@ -227,8 +227,8 @@ def python_values(column: Any) -> list[Any]:
     """
     if is_tensor(column.type):
         whole = column.combine_chunks() if isinstance(column, arrow().ChunkedArray) else column
-        # Arrays are copied, because the receiver of a record may change it.
-        rows = iter(whole.drop_null().to_numpy_ndarray().copy())
+        # Each is copied by itself: the receiver of a record may change it, or keep it without the others.
+        rows = (row.copy() for row in whole.drop_null().to_numpy_ndarray())
         return [next(rows) if is_there else None for is_there in whole.is_valid().to_pylist()]
     try:
         if (kind := _without_nanoseconds(column.type)) != column.type:

@@ -138,8 +138,8 @@ def _values(column: Any) -> list[Any]:
         return list(cast("list[Any]", column))
     array = cast("npt.NDArray[Any]", column)
     if array.ndim > 1:
-        # The function may keep the array and change it later.
-        return list(array.copy())
+        # The function may keep the array and change it later, and the receiver of a record may keep that alone.
+        return [row.copy() for row in array]
     values = cast("list[Any]", array.tolist())
     # Python has no time of this unit or year: NumPy would make a bare number of it.
     if array.dtype.kind in "mM":

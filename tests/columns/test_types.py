@@ -178,6 +178,11 @@ def test_an_array_of_several_dimensions_is_a_column_of_arrays(kind: str):
     np.testing.assert_array_equal(to_format(made[1:], "numpy")["v"], array[1:].transpose(0, 2, 1))
 
 
+@every("array", [np.ones((3, 2)), np.array([[True], [False]])])
+def test_an_array_of_a_record_that_is_kept_keeps_none_of_other_records(array: Any):
+    assert all(record["v"].base is None for record in as_records(from_format({"v": array})))
+
+
 @every(
     "values",
     [
