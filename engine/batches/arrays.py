@@ -65,6 +65,8 @@ def to_arrow(column: Any) -> Any | None:
     if kind not in "biufMm" or array.dtype.itemsize > 8:
         return None
     own = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
+    if own.dtype == "M8[D]" and (np.abs(own[~np.isnat(own)].view(np.int64)) > _DAYS_MAX).any():
+        return None
     if own.ndim == 1:
         return arrow().array(own)
     return arrow().FixedShapeTensorArray.from_numpy_ndarray(own) if own.size and kind in "iuf" else None
@@ -122,9 +124,8 @@ def row_types(columns: Columns) -> RowTypes | None:
 
     None if no columns can be made of them again.
 
-    >>> half = arrow().array([0.5], "float")
-    >>> row_types(Columns(arrow().record_batch({"x": half}))), row_types(Columns(arrow().record_batch({"x": [0.5]})))
-    (('float',), ())
+    >>> row_types(Columns(arrow().record_batch({"x": arrow().array([0.5], "float"), "n": [1]})))
+    ('float', 'int64')
     """
     arrays = columns.batch.columns
     if not all(_has_row_type(column.type) for column in arrays):

@@ -81,6 +81,9 @@ def test_a_value_is_the_same_whether_its_neighbours_are_a_column_or_not(array: A
 def test_times_that_only_numpy_has_stay_its_own():
     array = np.array(["NaT", "10000-01-01"], "M8[M]")
     assert [record["at"] for record in as_records(from_format({"at": array}))] == [None, np.datetime64("10000-01")]
+    for day in ("9999999-01-01", "-9999999-01-01"):
+        records = as_records(from_format({"at": np.array(["NaT", day], "M8[D]")}))
+        assert [record["at"] for record in records] == [None, np.datetime64(day)]
 
 
 def test_an_array_of_arrow_among_arrays_is_a_column():
