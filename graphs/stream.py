@@ -189,9 +189,17 @@ class Stream(Generic[T_co]):
                 f"map_async {options.get('name') or function!r} has a budget for each key, but its stream has no key: "
                 "call key_by(...) right before it; a key that is the same for all records makes one budget"
             )
+        if not kind.keeps_answers or self.key is not None:
+            return self._step(kind, options)
+        for tail in self.tails:
+            if tail.routing in (Routing.BROADCAST, Routing.ROUTE):
+                raise BadOptionError(
+                    f"map_async {options.get('name') or function!r} keeps answers, so a record goes to the task of its "
+                    f"question, and {tail.routing.value} before it would do nothing: leave it out, or give "
+                    "answers='again'"
+                )
         # A question comes to the task that has its answer, in every attempt.
-        asked = self.key_by(asked_about) if kind.keeps_answers and self.key is None else self
-        return asked._step(kind, options)
+        return self.key_by(asked_about)._step(kind, options)
 
     @overload
     def process(

@@ -102,6 +102,14 @@ def test_map_async_may_await_and_flat_map_may_yield_and_neither_does_the_other()
             numbers().flat_map(refused)
 
 
+@every("routed", [lambda s: s.broadcast(), lambda s: s.route(abs), lambda s: s.merge(s.broadcast())])
+def test_a_routing_that_questions_would_not_follow_is_refused(routed: Callable[[Stream[int]], Stream[int]]):
+    with pytest.raises(BadOptionError, match=r"map_async 'ask' .*\b(broadcast|route)\b.*answers=.again"):
+        routed(numbers()).map_async(asks, name="ask")
+    routed(numbers()).map_async(asks, name="ask", answers="again")
+    numbers().rebalance().map_async(asks, name="ask")
+
+
 # -- hooks -----------------------------------------------------------------------------------------------------------
 
 HOOKS = ["on_start", "on_record", "on_batch", "on_timer", "on_round_end", "on_end", "capture", "restore", "close"]
