@@ -103,7 +103,7 @@ class Stream(Generic[T_co]):
         Columns that the function returns stay columns, without a loop over records: through further functions on
         columns, `key_by("column")`, rebalance, broadcast, back edges and into Parquet, and from Parquet into the first
         function. Operators on single records get them as dicts. `engine/batches/formats.py` lists the types that
-        columns can have and their form in numpy; a None among numbers becomes NaN.
+        columns can have and their form in numpy.
 
         >>> import numpy as np
         >>> from backedge import Flow, Parquet
