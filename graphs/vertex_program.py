@@ -197,7 +197,11 @@ class OfVertexProgram(OfBatches):
                 f"{what} has best={self.program.best!r}, but its result has a column of this name: give the value "
                 "another name"
             )
-        if np.dtype(self.program.message).kind not in "iuf":
+        try:
+            is_number = np.dtype(self.program.message).kind in "iuf"
+        except (TypeError, ValueError):
+            is_number = False
+        if not is_number:
             raise BadOptionError(f"{what} has message={self.program.message!r}: give a numpy type of numbers")
 
     def new_instance(self) -> Any:

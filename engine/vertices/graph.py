@@ -48,7 +48,7 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         self._state = self.keyed_values()
         self._send = self.send_to("out")
         self._send_values = self.send_to("values")
-        self._program: VertexProgram = kind.new_instance()
+        self._program: VertexProgram = self._call("__init__", kind.new_instance)
         of_class = type(self._program)
         self._message = np.dtype(of_class.message)
         self._best = of_class.best
@@ -116,8 +116,8 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         vertices = self._built
         vertices.active, vertices.change = None, None
         values = self._call(hook, function, vertices)
-        if not isinstance(values, Mapping):
-            raise self._returned(hook, values, "a dict of arrays")
+        if not (isinstance(values, Mapping) and all(isinstance(name, str) for name in cast("Any", values))):
+            raise self._returned(hook, values, "a dict of arrays, whose keys are texts")
         found = cast("Mapping[str, Any]", values)
         for name in self._kind.reserved:
             if name in found:
@@ -142,6 +142,13 @@ class VertexGraphOperator(OperatorRuntime, ABC):
                 f"operator {self.name!r}: {hook} set vertices.change to a {type(change).__name__}: set it to one "
                 "number for all vertices of the task, such as float(differences.sum())"
             )
+        backwards: Any = vertices.backwards
+        if not isinstance(backwards, bool | np.bool_) or (backwards and not self._program.reverses):
+            raise MisuseError(
+                f"operator {self.name!r}: {hook} set vertices.backwards to {show(backwards)}: set it to true or false, "
+                f"and reverses = True in {type(self._program).__name__}"
+            )
+        vertices.backwards = bool(cast("Any", backwards))
         # A cut shares these arrays, so nobody may change them in place.
         vertices.values = {name: frozen(array) for name, array in found.items()}
 

@@ -501,11 +501,37 @@ class SmallFloats(Lowest):
     message = np.float32
 
 
+def turned(backwards: Any, *, reverses: bool = True) -> type[VertexProgram]:
+    """A program that sends backwards, if this is so."""
+
+    def start(self: Rank, vertices: Vertices) -> Any:
+        vertices.backwards = backwards
+        return Rank.start(self, vertices)
+
+    return type("Turned", (Rank,), {"start": start, "reverses": reverses})
+
+
+def test_the_direction_may_be_a_truth_value_of_numpy():
+    def ranks(backwards: Any) -> dict[int, float]:
+        rows = simulate(flow_of(turned(backwards), rounds=2), seeds=[]).outputs["out"]
+        return {row["vertex"]: row["rank"] for row in rows}
+
+    assert ranks(np.True_) == ranks(True) != ranks(np.False_) == ranks(False)
+
+
+@every(("backwards", "reverses"), [(True, False), (2, True), ("yes", True)])
+def test_a_direction_that_a_program_does_not_have_is_refused(backwards: Any, reverses: bool):
+    flow = flow_of(turned(backwards, reverses=reverses))
+    named = ("'program': start", f"vertices.backwards to {backwards!r}", "reverses = True in Turned")
+    refuses(MisuseError, lambda: simulate(flow, seeds=[]), *named)
+
+
 FAR = 2**53
 HOOKS: list[tuple[type[VertexProgram], str, Any, tuple[str, ...]]] = [
     (Best, "start", lambda self, v: {"highest": v.ids}, ("no value 'lowest'",)),
     (Best, "start", lambda self, v: {"lowest": np.ones((len(v), 2))}, ("start as 'lowest' returned",)),
     (Rank, "start", lambda self, v: {"rank": np.ones(3)}, ("start returned",)),
+    (Rank, "start", lambda self, v: {1: np.ones(len(v))}, ("start returned {1:", "texts")),
     (Rank, "send", lambda self, v: np.ones(3), ("send returned",)),
     (Rank, "apply", lambda self, v, received: {"rank": np.ones(3)}, ("apply returned",)),
     (Rank, "send", lambda self, v: np.ones((len(v), 2)), ("send returned",)),
@@ -532,6 +558,15 @@ def test_what_a_hook_returns_and_cannot_be_used_is_refused_by_its_name(
 ):
     flow = flow_of(type("Wrong", (base,), {hook: function}))
     refuses(MisuseError, lambda: messages_of(flow, 3), "'program'", *named)
+
+
+@every("free_running", [False, True])
+def test_a_program_that_cannot_be_made_is_told_as_the_users(free_running: bool):
+    def fail(self: Any) -> None:
+        raise ValueError("no model")
+
+    flow = flow_of(type("Wrong", (Best,), {"__init__": fail}), free_running=free_running)
+    refuses(UserFunctionError, lambda: Tasks(flow), "operator 'program' raised ValueError: no model in __init__")
 
 
 @pytest.mark.parametrize("hook", ["start", "apply"])
@@ -566,6 +601,7 @@ def in_an_iteration() -> None:
         (lambda: flow_of(type("Wrong", (Best,), {"combine": "sum"})), BadOptionError, "the lowest or the highest"),
         (lambda: flow_of(type("Wrong", (Rank,), {"combine": "mean"})), BadOptionError, "combine"),
         (lambda: flow_of(type("Wrong", (Rank,), {"message": str})), BadOptionError, "message"),
+        (lambda: flow_of(type("Wrong", (Rank,), {"message": "number"})), BadOptionError, "message='number'"),
         (lambda: flow_of(Rank, until=3), BadOptionError, "until="),
         (lambda: flow_of(dict), BadOptionError, "VertexProgram"),
         (in_an_iteration, IterationError, "its edges arrive only once"),
