@@ -143,9 +143,18 @@ class HookContext:
         if hops is None or hops == self.current_hops:
             self._append(record, output)
         else:
+            hops = self._checked_hops(hops)
             self._emission.note(self.current_hops)
             self._append(record, output)
             self._emission.note(hops)
+
+    def _checked_hops(self, given: Any) -> int:
+        """The hops that a class has kept, perhaps in an array."""
+        if not isinstance(given, int | np.integer) or given < 0:
+            raise MisuseError(
+                f"operator {self._name!r}: ctx.emit got hops={show(given)}: give what ctx.hops was when the record came"
+            )
+        return int(cast("Any", given))
 
     def emit_batch(self, batch: Any, output: str | None = None) -> None:
         """Refused here: the operator was not given `batch_format`."""

@@ -323,6 +323,16 @@ def test_a_record_that_has_waited_is_emitted_with_its_own_hops():
     assert (batch.records, batch.hops) == ([-2, 7, 8, 2, -3], [5, 4, 9, 5, 5])
 
 
+def test_hops_that_a_class_kept_in_an_array_are_hops_and_others_are_refused():
+    tasks = processing(hooks(on_record=lambda ctx, n: ctx.emit(n, hops=np.int64(3))))
+    [(_, batch)] = tasks.feed("op", [1, 2], hops=5)
+    assert (batch.records, batch.hops, type(batch.hops)) == ([1, 2], 3, int)
+    for hops in (1.5, "2", -1):
+        tasks = processing(hooks(on_record=lambda ctx, n, hops=hops: ctx.emit(n, hops=hops)))
+        with pytest.raises(MisuseError, match=rf"operator 'op': ctx.emit got hops={hops!r}.*ctx.hops"):
+            tasks.feed("op", [1])
+
+
 def test_a_record_whose_call_raised_takes_back_what_it_emitted_with_other_hops():
     def fail(ctx: Any, n: int) -> None:
         ctx.emit(n, hops=7 + n)
