@@ -288,6 +288,8 @@ class Flow:
         options = process_options(name, parallelism, batch_format, on_error, copy_output, num_cpus, num_gpus, resources)
         what = f"process class {getattr(operator, '__name__', repr(operator))}"
         declared: tuple[str, ...] | None = getattr(operator, "inputs", None)
+        if not isinstance(declared, tuple | list | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputsError(f"{what} has inputs = {declared!r}: give a tuple of names")
         streams = {keyword for keyword, value in arguments.items() if isinstance(value, Stream)}
         inputs = {
             keyword: value

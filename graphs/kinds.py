@@ -381,10 +381,11 @@ class OfClass(OfFunction):
 
     def check(self, what: str) -> None:
         of_class = f"process class {self.function.__name__}"
-        outputs: tuple[Any, ...] = self.outputs
+        given: Any = getattr(self.function, "outputs", ("out",))
+        outputs: tuple[Any, ...] = tuple(cast("list[Any]", given)) if isinstance(given, tuple | list) else ()
         if not outputs or len(set(outputs)) < len(outputs) or any(map(is_no_output, outputs)):
             raise BadOptionError(
-                f"{of_class} has outputs = {outputs!r}: give a tuple of different names, without ':', '/' or 'dead'"
+                f"{of_class} has outputs = {given!r}: give a tuple of different names, without ':', '/' or 'dead'"
             )
         has_records, has_batches = hasattr(self.function, "on_record"), hasattr(self.function, "on_batch")
         if has_records == has_batches:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, GenericAlias, MethodType
@@ -45,12 +46,12 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def is_above_zero(value: object) -> bool:
-    """Whether it is a finite number above 0.
+    """Whether it is a number above 0 that a float can hold.
 
-    >>> is_above_zero(0.5), is_above_zero(float("nan")), is_above_zero("1")
-    (True, False, False)
+    >>> is_above_zero(0.5), is_above_zero(float("nan")), is_above_zero("1"), is_above_zero(10**400)
+    (True, False, False, False)
     """
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
 
 
 def check_choice(value: object, choices: tuple[str, ...], option: str, what: str) -> None:

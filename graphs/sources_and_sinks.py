@@ -176,6 +176,11 @@ class Range(_Numbered[int]):
     def __post_init__(self) -> None:
         if not (is_whole(self.start) and is_whole(self.stop)):
             raise BadOptionError(f"Range got start={self.start!r} and stop={self.stop!r}: give integers")
+        if self.stop - self.start > sys.maxsize:
+            raise BadOptionError(
+                f"Range got stop={self.stop!r}, behind more integers than a run can count: give a lower one, or read "
+                "Generate(int), which has no end"
+            )
 
     def count_records(self) -> int:
         return len(range(self.start, self.stop))
@@ -201,9 +206,10 @@ class Generate(_Numbered[T]):
 
     def __post_init__(self) -> None:
         check_function(self.make, "Generate")
-        if self.count is not None and not (is_whole(self.count) and self.count >= 0):
+        if self.count is not None and not (is_whole(self.count) and 0 <= self.count <= sys.maxsize):
             raise BadOptionError(
-                f"Generate has count={self.count!r}: give an integer of 0 or more, or leave it out to go on without end"
+                f"Generate has count={self.count!r}: give an integer of 0 or more, below 2 to the power of 63, or "
+                "leave it out to go on without end"
             )
 
     @property

@@ -178,6 +178,8 @@ REFUSED: list[tuple[type[Exception], Callable[[Flow, Any], object], tuple[str, .
     (UnkeyedStreamError, lambda f, s: s.key_by(abs).merge(s.key_by(abs)).process(Late), ("'Late'", "after the merge")),
     (UnkeyedStreamError, lambda f, s: f.process(Learner, samples=s.key_by(abs).merge(s.key_by(abs)), weights=s), (
         "'Learner'", "after the merge")),
+    (InputsError, lambda f, s: f.process(type("Wrong", (), {"inputs": "samples"}), samples=s), (
+        "class Wrong", "inputs = 'samples'", "tuple")),
     (BadOptionError, lambda f, s: s.merge([1, 2]), ("merge", "[1, 2]", "stream")),
     (BadOptionError, lambda f, s: f.read(Collect()), ("Collect()", "source")),
     (BadOptionError, lambda f, s: s.write(Range(3)), ("Range(stop=3", "sink")),
@@ -200,6 +202,7 @@ REFUSED: list[tuple[type[Exception], Callable[[Flow, Any], object], tuple[str, .
         "map_batches", "batch_format='csv'", "'records'")),
     (BadOptionError, lambda f, s: s.map_async(abs, concurrency=0), ("map_async", "concurrency=0", "at least 1")),
     (BadOptionError, lambda f, s: s.map_async(abs, timeout=0), ("map_async", "timeout=0", "above 0")),
+    (BadOptionError, lambda f, s: s.map_async(abs, timeout=10**400), ("map_async", "timeout=1000", "above 0")),
     (BadOptionError, lambda f, s: s.map_async(abs, cost=3), ("cost=", "map_async", "function")),
     (BadOptionError, lambda f, s: s.map_async(abs, cost=abs, answers="again"), ("cost=", "'again'", "kept")),
     (BadOptionError, lambda f, s: s.map_async(abs, name="ask", call_key=5), ("call_key= of map_async 'ask'", " 5")),
@@ -211,6 +214,8 @@ REFUSED: list[tuple[type[Exception], Callable[[Flow, Any], object], tuple[str, .
         "map_async", "no key", "key_by")),
     (BadOptionError, lambda f, s: f.read(Items([]), rate=0), ("rate=0", "above 0")),
     (BadOptionError, lambda f, s: Generate(abs, count=-1), ("Generate", "count=-1", "0 or more")),
+    (BadOptionError, lambda f, s: Generate(abs, count=2**63), ("Generate", f"count={2**63}", "without end")),
+    (BadOptionError, lambda f, s: Range(2**63), ("Range", f"stop={2**63}", "Generate(int)")),
     (BadOptionError, lambda f, s: CSV(""), ("path ''",)),
     # What is no list, number or function.
     (BadOptionError, lambda f, s: Items(3), ("Items", "type int", "list")),
@@ -268,7 +273,7 @@ def test_split_needs_different_names_of_outputs(into: Any):
     refuses(BadOptionError, lambda: stream.split(str, into=into), f"into={into!r}", "two different names")
 
 
-@pytest.mark.parametrize("outputs", [(), ("a", "a"), ("dead",), ("dead:again",), (1,)])
+@pytest.mark.parametrize("outputs", [(), ("a", "a"), ("dead",), ("dead:again",), (1,), "late", None, {"late"}])
 def test_process_class_needs_different_names_of_outputs(outputs: Any):
     stream = numbers(Flow("flow"))
     wrong = type("Wrong", (), {"outputs": outputs})
