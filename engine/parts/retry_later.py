@@ -155,7 +155,9 @@ class BackOff(Process[Any, Any]):
         waiting = ctx.state.get({})
         at_ms = ctx.now + math.ceil(min(value["pause_s"] * 1000, PAUSE_MS_MAX))
         while at_ms in waiting:  # an equal record: each has a timer of its own, with its own rounds
-            at_ms += 1
+            # The one before it has passed those whose times follow each other.
+            last_ms = next(reversed(waiting))
+            at_ms = 1 + (last_ms if at_ms < last_ms < at_ms + len(waiting) else at_ms)
         waiting[at_ms] = value
         ctx.state.set(waiting)
         ctx.set_timer(at_ms)

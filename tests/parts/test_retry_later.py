@@ -97,6 +97,47 @@ def test_the_pause_of_each_record_holds_after_a_restore():
     assert sent == [([attempt], 3), ([attempt], 5)] and home.next_timer_ms is None
 
 
+class Times(dict[int, Any]):
+    """Counts how often one looks whether a time is taken."""
+
+    looks = 0
+
+    def __contains__(self, at_ms: object) -> bool:
+        self.looks += 1
+        return super().__contains__(at_ms)
+
+
+class OneKey:
+    """The `ctx` of a class whose records all have one key."""
+
+    now = 0
+
+    def __init__(self) -> None:
+        self.state = self
+        self.times = Times()
+        self.timers: list[int] = []
+
+    def get(self, default: Any) -> Any:
+        return self.times
+
+    def set(self, value: Any) -> None:
+        assert value is self.times
+
+    def set_timer(self, at_ms: int) -> None:
+        self.timers.append(at_ms)
+
+
+def test_equal_records_wait_one_behind_the_other_and_each_finds_its_time_with_few_looks():
+    ctx: Any = OneKey()
+    for _ in range(1_000):
+        BackOff().on_record(ctx, {"record": "why", "tries": 1, "pause_s": 0.5})
+    assert ctx.timers == list(range(500, 1_500))
+    assert ctx.times.looks < 5_000
+    for pause_s in (3_600, 0.5):
+        BackOff().on_record(ctx, {"record": "why", "tries": 1, "pause_s": pause_s})
+    assert ctx.timers[-2:] == [3_600_000, 1_500], "one that waits longer holds up no other"
+
+
 @pytest.mark.parametrize("pause_s", [1.7e12, float("inf")])
 def test_a_pause_that_no_timer_could_wait_for_ends_after_a_year(pause_s: float):
     """A service may name a time, or milliseconds, where `after=` takes seconds."""
