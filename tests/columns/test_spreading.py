@@ -369,6 +369,7 @@ def test_a_graph_that_arrives_between_cuts_is_restored_whole(
     assert run.values() == shortest_by_hand()
 
 
+@pytest.mark.slow
 def test_a_graph_is_restored_once_from_deltas_of_which_one_has_put_its_pieces_together():
     """That delta holds more keys than any may: all groups lose the pieces that they had."""
     run = InRounds(flow_of(BestWay, weight="weight"), 1)

@@ -66,6 +66,7 @@ def test_each_row_is_in_the_table_once_whatever_happens(
     evidence.survived("schedules in which each row was written once", len(seeds))
 
 
+@pytest.mark.slow
 def test_rows_appear_with_the_commit_and_not_before(lake: Lake):
     writer = lake.writer()
     stage(writer, records(1, 2), transaction(1))

@@ -113,6 +113,7 @@ def test_what_was_measured_of_a_cut_stays_after_it_was_dropped(store: CutStore):
     assert stored_status(store, NOW_S).epochs[0] == replace(measured, is_kept=False)
 
 
+@pytest.mark.slow
 def test_of_a_long_chain_the_last_epochs_are_told_and_every_cut_that_exists(
     store: CutStore, monkeypatch: pytest.MonkeyPatch
 ):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from backedge.graphs.ids import Epoch
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.store_errors import OutcomeUnknownError
@@ -35,5 +37,6 @@ class Cut:
             assert store.cut(Epoch(1)).epoch == 1
 
 
+@pytest.mark.slow
 def test_a_power_cut_while_an_entry_is_created_again_leaves_its_cut_whole(tmp_path: Path):
     assert cut_at_each_sync(tmp_path, Cut) > 10
