@@ -11,11 +11,12 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Literal, NamedTuple
 
 from backedge.graphs.wording import counted
 from backedge.printing import duration, size
-from backedge.recovery.spark.sessions.java import check_java
+from backedge.recovery.spark.sessions.java import VERSION_MIN, check_java
 from backedge.recovery.spark.spark_errors import JavaError
 from backedge.recovery.stores.folder_store import local_path
 from backedge.recovery.stores.job_identity import jobs_in
@@ -84,8 +85,8 @@ def java_finding() -> Finding:
     try:
         check_java()
     except JavaError as error:
-        fact, _, fix = str(error).rpartition(": ")
-        fix = fix if "brew" not in fix else "sudo apt-get install openjdk-17-jre-headless"
+        fact, _, _ = str(error).partition(": ")
+        fix = f"sudo apt-get install openjdk-{VERSION_MIN}-jre-headless  # macOS: brew install openjdk@{VERSION_MIN}"
         return Finding("Java", "missing", fact, fix)
     return Finding("Java", "ok", "found; `audit`, `compare` and `prepare` can start Spark")
 
@@ -134,21 +135,22 @@ def snapshots_finding(place: str) -> Finding:
         try:
             jobs = jobs_in(store_at(place))
         except (StoreError, OSError) as error:
-            fact, _, fix = str(error).rpartition(": ")
-            return Finding(what, "missing", fact or fix, fix)
+            # An `OSError` puts the number of the error in front, and the place behind.
+            fact, _, fix = (getattr(error, "strerror", None) or str(error)).partition(": ")
+            return Finding(what, "missing", fact, fix or fact)
         return Finding(what, "ok", f"can be read, and {counted(len(jobs), 'job')} there")
     folder = Path(local_path(place))
     try:
         there = next(each for each in (folder, *folder.parents) if each.exists())
     except OSError as error:
-        return Finding(what, "missing", f"cannot be looked at ({error.strerror})", f"ls -ld {folder}")
+        return Finding(what, "missing", f"cannot be looked at ({error.strerror})", f"ls -ld {quote(str(folder))}")
     if not there.is_dir():
-        return Finding(what, "missing", f"{there} is a file", f"mv {there} {there}.old")
+        return Finding(what, "missing", f"{there} is a file", f"mv {quote(str(there))} {quote(f'{there}.old')}")
     if not os.access(there, os.W_OK | os.X_OK):
-        return Finding(what, "missing", f"{there} is not writable", f"sudo chown $(id -un) {there}")
+        return Finding(what, "missing", f"{there} is not writable", f"sudo chown $(id -un) {quote(str(there))}")
     if there == folder and folder.stat().st_mode & 0o002:
         told = "everyone may write there, and restoring a cut runs code from it"
-        return Finding(what, "missing", told, f"chmod o-w {folder}")
+        return Finding(what, "missing", told, f"chmod o-w {quote(str(folder))}")
     return Finding(what, "ok", "can be written" if there == folder else "can be made")
 
 

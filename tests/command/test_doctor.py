@@ -70,6 +70,7 @@ def test_every_requirement_of_backedge_is_understood():
 def test_java_is_found_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     expect(java_finding(), "missing", "does not run", "apt-get install openjdk")
+    assert java_finding().told.endswith(f"JAVA_HOME is {tmp_path})"), "the fact is whole, and has no part of the fix"
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text(WRONG_JAVA)
@@ -103,7 +104,28 @@ def test_snapshots_must_be_writable_by_us_and_nobody_else(tmp_path: Path):
     expect(snapshots_finding(str(tmp_path / "file" / "cuts")), "missing", "is a file")
     tmp_path.chmod(0o777)
     expect(snapshots_finding(str(tmp_path)), "missing", "everyone may write", "chmod o-w")
-    expect(snapshots_finding("ftp://host/cuts"), "missing", "ftp://")
+
+
+def test_why_a_store_cannot_be_opened_is_told_whole(monkeypatch: pytest.MonkeyPatch):
+    unknown = snapshots_finding("ftp://host/cuts")
+    expect(unknown, "missing", "no installed package registers ftp://")
+    assert unknown.told == "ftp://host/cuts cannot be opened"
+
+    def refuse(place: str) -> None:
+        raise PermissionError(13, "no credentials were found: set AWS_PROFILE", place)
+
+    monkeypatch.setattr("backedge.inspecting.health.store_at", refuse)
+    found = snapshots_finding("s3://bucket/cuts")
+    assert (found.state, found.told, found.fix) == ("missing", "no credentials were found", "set AWS_PROFILE")
+
+
+def test_a_repair_of_a_folder_can_be_copied_whatever_its_name(tmp_path: Path):
+    folder = tmp_path / "of $HOME; x"
+    folder.mkdir()
+    folder.chmod(0o777)
+    (tmp_path / "a file").touch()
+    expect(snapshots_finding(str(folder)), "missing", f"chmod o-w '{folder}'")
+    expect(snapshots_finding(str(tmp_path / "a file")), "missing", f"mv '{tmp_path}/a file' '{tmp_path}/a file.old'")
 
 
 def test_a_folder_that_cannot_be_looked_at_is_a_finding(tmp_path: Path):
