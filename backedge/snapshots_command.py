@@ -197,7 +197,8 @@ def _print_diff(diff: CutDiff) -> None:
     for state in diff.state:
         keys = f"{counted(state.added, 'key')} added, {state.removed:,} removed, {state.changed:,} changed"
         other = f"; {state.other:,} timers, waiting inputs or states of tasks differ" if state.other else ""
-        print(printable(f"{state.operator}: {keys}{other}"))
+        unread = f"; {counted(state.unread, 'value')} cannot be read, and may differ" if state.unread else ""
+        print(printable(f"{state.operator}: {keys}{other}{unread}"))
         listed = list(state.keys.items())[:KEYS_SHOWN]
         if listed:
             print_table(

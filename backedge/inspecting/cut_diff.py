@@ -17,6 +17,7 @@ class StateDiff:
     """How the state of one operator differs. Keys and values are JSON.
 
     - added, removed, changed: the number of keys. other: of timers, waiting inputs and states of whole tasks.
+    - unread: of entries in one of the cuts whose key or value cannot be read; they may differ.
     - keys: the first of these keys, each with its value before and after; None: it had none.
     """
 
@@ -25,12 +26,13 @@ class StateDiff:
     removed: int
     changed: int
     other: int
+    unread: int
     keys: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict[str, tuple[str | None, str | None]])
 
     @property
     def is_empty(self) -> bool:
-        """Whether the state is the same."""
-        return not (self.added or self.removed or self.changed or self.other)
+        """Whether the state is the same for certain."""
+        return not (self.added or self.removed or self.changed or self.other or self.unread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def diff_of(before: CutContents, after: CutContents) -> CutDiff:
 
 
 def _state_diff(operator: str, before: CutContents, after: CutContents) -> StateDiff:
-    values, others = _state(operator, before)
+    values, others, unread = _state(operator, before)
     added = removed = changed = 0
     keys: dict[str, tuple[str | None, str | None]] = {}
 
@@ -85,7 +87,7 @@ def _state_diff(operator: str, before: CutContents, after: CutContents) -> State
         if len(keys) < LISTED_MAX:
             keys[key] = old, new
 
-    new_values, new_others = _state(operator, after)
+    new_values, new_others, new_unread = _state(operator, after)
     for key, value in new_values.items():
         if key not in values:
             added += 1
@@ -93,25 +95,28 @@ def _state_diff(operator: str, before: CutContents, after: CutContents) -> State
         elif values[key] != value:
             changed += 1
             note(key, values[key], value)
-    for key in values.keys() - new_values.keys():
-        removed += 1
-        note(key, values[key], None)
+    for key, value in values.items():
+        if key not in new_values:
+            removed += 1
+            note(key, value, None)
     other = ((others - new_others) + (new_others - others)).total()
-    return StateDiff(operator, added, removed, changed, other, keys)
+    return StateDiff(operator, added, removed, changed, other, max(unread, new_unread), keys)
 
 
 def _state(
     operator: str, cut: CutContents
-) -> tuple[dict[str, str | None], Counter[tuple[str, str | None, str | None]]]:
-    """The values by key, and everything else as often as it occurs."""
+) -> tuple[dict[str, str | None], Counter[tuple[str, str | None, str | None]], int]:
+    """The values by key, everything else as often as it occurs, and how many of all these cannot be read."""
     values: dict[str, str | None] = {}
     others: Counter[tuple[str, str | None, str | None]] = Counter()
+    unread = 0
     for entry in cut.state(operator) if operator in cut.operators else ():
+        unread += entry.value is None or (entry.key is None and entry.kind in ("value", "timer"))
         if entry.kind == "value" and entry.key is not None:
             values[entry.key] = entry.value
         else:
             others[entry.kind, entry.key, entry.value] += 1
-    return values, others
+    return values, others, unread
 
 
 def _records(cut: CutDescription) -> dict[str, int]:

@@ -124,6 +124,8 @@ def _differences(diff: CutDiff) -> Iterator[tuple[str, str, Any, Any]]:
     for state in diff.state:
         if state.other:
             yield "timers and waiting inputs", state.operator, None, f"{state.other} differ"
+        if state.unread:
+            yield "values that cannot be read", state.operator, None, f"{state.unread} may differ"
         for key, (before, after) in state.keys.items():
             yield f"state of {state.operator}", key, before, after
 

@@ -10,6 +10,7 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 from pytest import MonkeyPatch
@@ -17,6 +18,7 @@ from pytest import MonkeyPatch
 from backedge.command import main
 from backedge.graphs.ids import Epoch
 from backedge.inspecting import jobs
+from backedge.page.page_source import PageSource
 from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.run_status import (
@@ -401,6 +403,18 @@ def test_two_cuts_differ_in_the_keys_that_were_added_removed_and_changed(tmp_pat
     assert state["keys"] == {'"a"': ["1", "10"], '"d"': [None, "4"], '"b"': ["2", None], '"c"': ["3", None]}
     _, out, _ = call("snapshots", "diff", "job", "2", "1", "--snapshots", tmp_path)
     assert "rank: 2 keys added, 1 removed, 1 changed; 1 timers, waiting inputs or states of tasks differ" in out
+
+
+def test_values_that_cannot_be_read_are_not_called_the_same(tmp_path: Path, call: Call):
+    cuts = Cuts(tmp_path)
+    cuts.complete(1, held({"a": np.zeros(2, complex), "b": 1}))
+    cuts.complete(2, held({"a": np.ones(2, complex), "b": 1}))
+    (state,) = call.json("snapshots", "diff", "job", "1", "2", "--snapshots", tmp_path)["state"]
+    assert (state["added"], state["removed"], state["changed"], state["unread"]) == (0, 0, 0, 1)
+    _, out, _ = call("snapshots", "diff", "job", "1", "2", "--snapshots", tmp_path)
+    assert "1 value cannot be read, and may differ" in out and "the same" not in out
+    (row,) = PageSource(str(tmp_path), None, tuple).diff("job", 1, 2, "")["entries"]
+    assert row["after"] == "1 may differ"
 
 
 # -- delete --------------------------------------------------------------------------------------------------------
