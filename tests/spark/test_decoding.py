@@ -48,6 +48,14 @@ def columns(table: Any, hops: int = 0) -> bytes:
     return struct.pack("<c7xQ", b"A", hops) + table.schema.serialize().to_pybytes() + table.serialize().to_pybytes()
 
 
+def stream_of(table: Any, compression: str | None = None) -> bytes:
+    """The same with all that a stream may have: dictionaries, and compressed buffers."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
+        stream.write_batch(table)
+    return b"A" + bytes(15) + sink.getvalue().to_pybytes()
+
+
 def batch(*items: Any, hops: Any = 0) -> bytes:
     return pickle.dumps((list(items), hops), 5)
 
@@ -252,11 +260,19 @@ def test_the_records_of_a_batch_share_their_bound():
         pa.nulls(2_000_000),
         pa.FixedSizeListArray.from_arrays(pa.nulls(2_000_000), 1_000_000),
         pa.ListViewArray.from_arrays([0] * 1_000, [1_000] * 1_000, pa.array([1] * 1_000)),
+        pa.array(["x" * 10_000] * 2, pa.string_view()),
+        pa.StructArray.from_arrays([pa.array([b"x" * 10_000], pa.binary_view())], ["b"]),
     ],
-    ids=["nulls", "lists of nulls", "lists that overlap"],
+    ids=["nulls", "lists of nulls", "lists that overlap", "views", "views of bytes"],
 )
 def test_columns_of_many_values_in_few_bytes_are_not_read(value: Any):
     assert records_of(columns(pa.record_batch({"n": value}))) == [Record(None, None)]
+
+
+def test_a_dictionary_that_repeats_a_text_is_not_read():
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000, pa.int8()), pa.array(["x" * 10_000]))
+    assert records_of(stream_of(pa.record_batch({"s": column}))) == [Record(None, None)]
+    assert records_of(stream_of(pa.record_batch({"s": ["x"]}))) == [Record('{"s":"x"}', 0)]
 
 
 def test_columns_whose_offsets_lead_astray_are_not_read():
@@ -382,10 +398,7 @@ def test_a_time_that_python_cannot_hold_makes_its_batch_unreadable():
 def test_a_compressed_batch_of_columns_is_not_decoded(as_dictionary: bool):
     column = pa.array([b"\0" * (16 << 20)], pa.large_binary())
     rows = pa.record_batch({"b": column.dictionary_encode() if as_dictionary else column})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
-        stream.write_batch(rows)
-    payload = b"A" + bytes(15) + sink.getvalue().to_pybytes()
+    payload = stream_of(rows, "zstd")
     assert len(payload) < 64 << 10
     usual, counted = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
     pa.set_memory_pool(counted)
@@ -393,7 +406,7 @@ def test_a_compressed_batch_of_columns_is_not_decoded(as_dictionary: bool):
         assert records_of(payload) == [Record(None, None)]
         assert records_in_batch(payload) is None
         assert counted.max_memory() < 1 << 20, "nothing was decompressed"
-        pa.ipc.open_stream(sink.getvalue()).read_all()
+        pa.ipc.open_stream(payload[16:]).read_all()
         assert counted.max_memory() > 16 << 20, "what is decompressed is counted"
     finally:
         pa.set_memory_pool(usual)
