@@ -138,7 +138,7 @@ def _counted_rows(operator: OperatorStatus) -> Iterator[Sequence[str]]:
         for counter, total in by_class.counters.items():
             yield name, counter, amount(total), "-"
         for histogram, found in by_class.histograms.items():
-            yield name, histogram, f"{found.count:,}", amount(found.sum / found.count)
+            yield name, histogram, f"{found.count:,}", amount(found.sum / found.count if found.count else None)
 
 
 def _pace(of_tasks: Iterable[float | None]) -> str:

@@ -193,6 +193,10 @@ def alive(monkeypatch: MonkeyPatch, store: CutStore, **changed: Any) -> RunStatu
     return status
 
 
+NONE = HistogramStatus()
+"""Of a histogram that was asked for and has observed nothing yet."""
+
+
 def test_the_status_shows_operators_loops_epochs_and_failures(
     store: CutStore, tmp_path: Path, call: Call, monkeypatch: MonkeyPatch
 ):
@@ -203,7 +207,7 @@ def test_the_status_shows_operators_loops_epochs_and_failures(
         operators=(
             OperatorStatus(
                 *("rank", ("rank", "counts"), False, False, (task,)),
-                counted={"counts": CountedStatus({"words": 1_500}, {"seconds": HistogramStatus(4, 3.0)})},
+                counted={"counts": CountedStatus({"words": 1_500}, {"seconds": HistogramStatus(4, 3.0), "new": NONE})},
             ),
         ),
         loops=(LoopStatus("again", ("rank",), 1_234, 5_600, 2.5, {"1": 7, "16": 1}),),
@@ -220,7 +224,7 @@ def test_the_status_shows_operators_loops_epochs_and_failures(
     (calls,) = (line for line in out.splitlines() if "calls running" in line)
     assert " ".join(calls.split()) == "rank > counts calls running + waiting 8 + 30 -"
     counts = [line.split() for line in out.splitlines() if line.startswith("counts")]
-    assert counts == [["counts", "words", "1,500", "-"], ["counts", "seconds", "4", "0.75"]]
+    assert counts == [["counts", *row] for row in (["words", "1,500", "-"], ["seconds", "4", "0.75"], ["new", "0", "-"])]
     assert rows["again"][:5] == ["again", "1,234", "5.6", "kB", "2.5"]
     assert "1: 7, 16: 1" in out
     assert "epoch 8 is open and waits for rank/0: 1 barrier missing" in out

@@ -31,7 +31,11 @@ def rich(records: int = 54_321) -> RunStatus:
             is_source=name == "orders",
             rate="900/s" if name == "orders" else "",
             is_sink=name in ("given_up", "done"),
-            counted={"judge": CountedStatus({"verdicts": 1_234}, {"seconds": HistogramStatus(4, 3.0)})}
+            counted={
+                "judge": CountedStatus(
+                    {"verdicts": 1_234}, {"seconds": HistogramStatus(4, 3.0), "not_yet": HistogramStatus()}
+                )
+            }
             if name == "judge"
             else {},
             tasks=tuple(

@@ -356,6 +356,7 @@ def test_barriers_calls_counts_and_lost_work_are_shown(browser: Browser, made: M
     expect(counts).to_have_text(
         [
             *("judge", "verdicts", "1,234", "\u2013", "judge", "seconds", "4", "0.75"),
+            *("judge", "not_yet", "0", "\u2013"),
             *("db", "processes that have it open", "3", "\u2013"),
             *("db", "times opened, in all attempts", "1,005", "\u2013"),
         ]

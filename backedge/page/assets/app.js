@@ -220,7 +220,7 @@ function showTasks(status) {
 function showCounts(status) {
   const all = status.operators.flatMap((operator) => Object.entries(operator.counted).flatMap(([name, counted]) => [
     ...Object.entries(counted.counters).map(([of, total]) => [name, of, rate(total), "–"]),
-    ...Object.entries(counted.histograms).map(([of, found]) => [name, of, count(found.count), rate(found.sum / found.count)]),
+    ...Object.entries(counted.histograms).map(([of, found]) => [name, of, count(found.count), rate(found.count ? found.sum / found.count : null)]),
   ]));
   for (const [name, { open, opened }] of Object.entries(status.resources)) {
     all.push([name, "processes that have it open", count(open), "–"], [name, "times opened, in all attempts", count(opened), "–"]);
