@@ -237,6 +237,12 @@ def test_a_preparation_for_too_many_tasks_is_refused_before_spark_is_started(cap
     assert "tasks=999" in said and "1 to 128" in said
 
 
+def test_a_link_that_leads_to_itself_is_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "link").symlink_to("link")
+    said = refused(capsys, "prepare", str(tmp_path / "link"), str(tmp_path / "prepared"))
+    assert f"{tmp_path}/link does not exist" in said
+
+
 @pytest.mark.parametrize(
     ("option", "place", "told"),
     [

@@ -125,7 +125,7 @@ def check_places(source: str, target: str, format: str | None = None) -> None:
     for place in (source, target):
         if "://" in place:
             raise PreparationError(f"{place} is not on this machine: copy it to a local folder and give its path")
-    read, written = Path(source).resolve(), Path(target).resolve()
+    read, written = (Path(os.path.realpath(place)) for place in (source, target))
     if read == written or read in written.parents or written in read.parents:
         raise PreparationError(f"{target} and {source} overlap: give a target outside the source")
     if written.exists() and not (written.is_dir() and (_is_ours(written) or not any(written.iterdir()))):
