@@ -173,8 +173,6 @@ def _task_document(files: TaskFiles) -> Document:
 
 def description_in(document: Document, path: str) -> CutDescription:
     check_codecs(document, path)
-    if any("is_settled" in task for task in document["tasks"]):
-        raise SnapshotCorruptError(f"{path} has a field 'is_settled', which no manifest has: restore it from a backup")
     files = {of_task.task: of_task for of_task in converted(document["tasks"], list[TaskFiles])}
     if len(files) < len(document["tasks"]):
         raise SnapshotCorruptError(

@@ -164,7 +164,11 @@ class _Manifest(_Document):
 
 def _manifest(document: Any) -> None:
     """A manifest of this format or of format 12."""
-    shape_of(_Manifest)(upgraded(document))
+    document = upgraded(document)
+    shape_of(_Manifest)(document)
+    for place, task in enumerate(document["tasks"]):
+        if "is_settled" in task:
+            raise ShapeError("has a field 'is_settled', which no manifest has", f".tasks[{place}]")
 
 
 MANIFEST_SHAPE: Shape = _manifest

@@ -233,6 +233,12 @@ def call_a_map_a_source(cut: Subject) -> str:
     return "source"
 
 
+def say_whether_files_are_settled(cut: Subject) -> str:
+    """A restore refuses such a manifest."""
+    cut.first(lambda task: True)["is_settled"] = True
+    return "is_settled"
+
+
 def start_an_attempt_from_the_beginning(cut: Subject) -> str:
     start = next(entry for entry in reversed(cut.entries) if entry["kind"] == "attempt" and entry["restored"])
     start["restored"] = None
@@ -294,6 +300,7 @@ FORGERIES: list[tuple[str, Callable[[Subject], str]]] = [
     ("rounds", give_an_edge_another_end),
     ("loop", limit_rounds_of_no_loop),
     ("loop", call_a_map_a_source),
+    ("loop", say_whether_files_are_settled),
     ("loop", start_an_attempt_from_the_beginning),
     ("loop", start_an_attempt_from_an_older_cut),
     ("lists", leave_out_a_delta_behind_a_compaction),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from itertools import pairwise
 from pathlib import Path
@@ -19,13 +20,14 @@ from backedge.recovery.cut.keyed_parts import Kind, Pickles, entries_of
 from backedge.recovery.restore.outline import outline_of
 from backedge.recovery.stores.cut_store import CutStore
 from backedge.recovery.stores.folder_store import FolderStore
-from backedge.recovery.stores.manifests import CODECS, description_in
 from backedge.recovery.stores.parquet_tables import decode
+from backedge.recovery.stores.schema import MANIFEST_SHAPE
+from backedge.recovery.stores.shapes import ShapeError
 from backedge.recovery.stores.state_table import state_parts
 from backedge.recovery.stores.store_errors import SnapshotCorruptError
 from backedge.recovery.stores.task_files import StoredFile, TaskFiles
 from backedge.recovery.stores.task_tables import StoredCut
-from tests.stores.snapshots import LOOPS, RANK, held, rank, snapshots_of
+from tests.stores.snapshots import LOOPS, RANK, begun, complete, held, rank, snapshots_of
 
 TASK = TaskId("count", 0)
 TEXTS = {f"key {number}": f"value {number}" for number in range(300)}
@@ -248,7 +250,13 @@ def test_an_entry_that_is_filed_as_another_kind_is_refused(kind: Kind, entry: An
         keyed_entries(OperatorState([part]))
 
 
-def test_a_manifest_does_not_say_whether_files_are_settled():
-    document = {"codecs": CODECS, "tasks": [{"is_settled": False}]}
-    with pytest.raises(SnapshotCorruptError, match="is_settled"):
-        description_in(document, "manifest.json")
+def test_a_manifest_does_not_say_whether_files_are_settled(tmp_path: Path):
+    store = begun(tmp_path)
+    complete(store, 1)
+    (file,) = Path(store.path).glob("epoch=1/*/manifest-*.json")
+    document = json.loads(file.read_text())
+    del document["seal"]
+    MANIFEST_SHAPE(document)
+    document["tasks"][0]["is_settled"] = True
+    with pytest.raises(ShapeError, match=r"tasks\[0\] has a field 'is_settled'"):
+        MANIFEST_SHAPE(document)
