@@ -257,6 +257,16 @@ def test_settings_of_the_user_are_found(tmp_path: Path, no_settings: pytest.Monk
     assert user_settings() == {**there, "spark.master": "local[3]", "spark.ui.enabled": "false", "a": "b c"}
     no_settings.setenv("PYSPARK_SUBMIT_ARGS", "--master=yarn pyspark-shell")
     assert user_settings()["spark.master"] == "yarn"
+    no_settings.setenv("PYSPARK_SUBMIT_ARGS", "--conf 'a=b")
+    with pytest.raises(SparkJobError, match=r"PYSPARK_SUBMIT_ARGS .*No closing quotation"):
+        user_settings()
+
+
+def test_a_folder_of_the_user_that_is_called_conf_is_not_that_of_spark(tmp_path: Path, no_settings: pytest.MonkeyPatch):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.master spark://elsewhere:7077\n")
+    no_settings.chdir(tmp_path)
+    assert user_settings() == {}
 
 
 class Started:

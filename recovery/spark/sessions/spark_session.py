@@ -141,7 +141,10 @@ def reason_of(error: Exception) -> str:
 def user_settings() -> dict[str, str]:
     """Settings from spark-defaults.conf and PYSPARK_SUBMIT_ARGS; the latter take precedence."""
     found = _defaults_file()
-    words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    try:
+        words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    except ValueError as error:
+        raise SparkJobError(f"PYSPARK_SUBMIT_ARGS cannot be read ({error}): correct it, or unset it") from error
     for word, following in pairwise([*words, ""]):
         option, _, value = word.partition("=")
         if option == "--master":
@@ -153,7 +156,10 @@ def user_settings() -> dict[str, str]:
 
 
 def _defaults_file() -> dict[str, str]:
-    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))
+    if not folder:
+        return {}
     try:
         lines = Path(folder, "spark-defaults.conf").read_text(errors="replace").splitlines()
     except OSError:
