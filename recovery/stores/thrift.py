@@ -136,6 +136,9 @@ class _Reader:
     def _varint(self) -> int:
         found = shift = 0
         while (byte := self._byte()) > 127:
+            if shift >= 63:
+                # To read one of a million bytes would take their square.
+                raise ValueError("a number has more than 64 bits")
             found |= (byte & 127) << shift
             shift += 7
         return found | byte << shift

@@ -226,6 +226,13 @@ def test_what_a_footer_of_parquet_cannot_hold_is_refused():
         thrift.decoded(bytes([1 << 4 | double]))
 
 
+def test_a_number_without_end_is_refused():
+    begun = bytes([1 << 4 | thrift.I64]) + bytes([128] * 9)
+    assert thrift.decoded(begun + b"\x01\0") == {1: (thrift.I64, 1 << 62)}
+    with pytest.raises(ValueError, match="more than 64 bits"):
+        thrift.decoded(begun + b"\x80\x01\0")
+
+
 def test_a_footer_is_what_it_was_after_it_was_decoded(part: Part):
     data = encode(part.columns, REPEATING)
     footer = data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
