@@ -10,7 +10,7 @@ import pytest
 
 from backedge.recovery.protocol.orders import AttemptStart, Manifest
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
-from backedge.recovery.spark.cut_tables.manifest_tables import rows_of
+from backedge.recovery.spark.cut_tables.manifest_tables import files_in, rows_of
 from backedge.recovery.spark.spark_errors import UnreadableError
 from backedge.recovery.stores.cut_store import CutStore
 from tests.stores.snapshots import begin, complete
@@ -98,6 +98,17 @@ def test_a_place_without_a_job_or_with_several_is_refused_by_its_name(tmp_path: 
         assert JobFolder.open(location).job == "a" and JobFolder.open(f"{location}/a").path == f"{location}/a"
         begin(CutStore(location, "b"))
         assert "(a, b)" in refusal(location)
+
+
+def test_no_file_of_a_store_without_links_is_fetched_to_look_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    location = f"sqlite://{tmp_path}/cuts.db"
+    store = CutStore(location, "job")
+    begin(store)
+    complete(store, 1)
+    folder = JobFolder.open(location)
+    name = files_in(folder.manifest(1))[0]["name"]
+    monkeypatch.setattr(type(folder._store), "read", lambda *_: pytest.fail("a file is read"))
+    assert folder.foreign_file(name) is None
 
 
 def test_an_epoch_that_is_not_complete_or_was_dropped_is_answered_with_those_that_are_there(path: Path):

@@ -149,7 +149,8 @@ class JobFolder:
 
     def foreign_file(self, name: str) -> str | None:
         """The reason why no store can have written this file (a link, say); None if there is none or it is missing."""
-        if parts_of(name) is None:
+        # Other stores have no links, and may have to fetch a file to open it.
+        if parts_of(name) is None or not isinstance(self._store, FolderStore):
             return None
         try:
             with self._store.open(name):
