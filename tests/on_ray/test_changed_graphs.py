@@ -12,9 +12,11 @@ import pytest
 from backedge import Collect, Flow, GraphMismatchError, Range, run, start
 from backedge.command import main
 from backedge.graphs.ids import TaskId
+from backedge.recovery.spark.audit.audit_job import audit
+from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 from tests.faults.evidence import Evidence
 from tests.gates import Gate, Gated
-from tests.on_ray.flows import begin, expect, until
+from tests.on_ray.flows import begin, expect, held_back, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
@@ -109,3 +111,35 @@ def test_a_changed_flow_goes_on_from_the_cut_and_again_if_it_is_killed_before_it
     # The options of the change may stay: the latest cut has the new graph.
     again = run(flow, progress=False, **options)
     expect(again, [(number, TRIPS) for number in range(COUNT)])
+
+
+def moving(gate: Gate, source: str = "numbers", sink: str = "done") -> Flow:
+    """Every number goes round `TRIPS` times, and number 0 until the gate is open."""
+    flow = Flow("moving")
+    again = flow.loop("again")
+    numbers = flow.read(Gated(Range(COUNT), gate, COUNT // 4), name=source).map(lambda n: (n, 0), name="begin")
+    keyed = numbers.merge(again).key_by(lambda record: record[0])
+    grown = keyed.stateful_map(held_back(gate), initial=0, name="grow")
+    done, rest = grown.split(lambda record: record[1] >= TRIPS, name="enough")
+    again.feed(rest)
+    done.write(Collect(), name=sink)
+    return flow
+
+
+def test_cuts_are_consistent_whatever_their_run_has_renamed_or_dropped(tmp_path: Path, spark: Any):
+    """An operator that begins again counts from zero, and records in a loop come to it in another channel."""
+    gate = Gate(tmp_path / "gate")
+    runs: list[tuple[Flow, dict[str, Any]]] = [
+        (moving(gate), {}),
+        (moving(gate, "figures", "more"), {"rename": {"numbers": "figures"}, "drop": ["done"]}),
+        (moving(gate, "figures", "more"), {"drop": ["grow"]}),
+        (moving(gate, "figures", "more"), {"drop": ["figures", "more"]}),
+    ]
+    for flow, changes in runs:
+        job = start(flow, snapshots=tmp_path, every=None, keep=9, resume="latest", progress=False, **changes)
+        until(job, lambda story: story.by_task().get(TaskId("grow", 0), 0) > COUNT, "records go round")
+        assert job.stop().state == "stopped"
+    verdict = audit(spark, JobFolder.open(str(tmp_path / "moving")), "all")
+    assert len(verdict.epochs) == len(runs)
+    assert all(cut.sizes["log_batches"] for cut in verdict.epochs), "a record was in the loop"
+    assert verdict.consistent, "\n".join(verdict.lines())

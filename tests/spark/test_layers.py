@@ -265,7 +265,7 @@ def test_keys_of_every_kind_that_a_cut_loses_with_a_file_are_found(spark: SparkS
     documents = {
         entry.epoch: CutDocuments(link, entry, folder.manifest(entry.epoch), {}, {}) for link, entry in recorded
     }
-    roles = CutRoles(cut_tables(spark, folder, [2, 3, 4]), (3, 4), {}, {3: 2, 4: 3}, {}, {})
+    roles = CutRoles(cut_tables(spark, folder, [2, 3, 4]), (3, 4), {}, {3: 2, 4: 3}, {}, {}, {})
     found = replaced_files(spark, roles, documents)
     assert found is not None
     assert [(row.epoch, row.lost, row.wrong) for row in found.collect()] == [(4, 3, 0)]

@@ -26,6 +26,8 @@ class Positions:
         ]
         self._spark = spark
 
+    goes_on = "true"
+
     def rows(self, table: str, *roles: str) -> DataFrame:
         columns = "role string, epoch int, operator string, split string, position_int bigint"
         return self._spark.createDataFrame(self._rows, columns)

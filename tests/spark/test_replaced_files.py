@@ -229,7 +229,7 @@ def judged(spark: SparkSession, root: Path) -> list[tuple[int, int, int]]:
         int(entry.epoch): CutDocuments(link, entry, folder.manifest(entry.epoch), {}, {}) for link, entry in recorded
     }
     previous = {later: earlier for earlier, later in pairwise(cuts)}
-    roles = CutRoles(cut_tables(spark, folder, list(cuts)), tuple(cuts), {}, previous, {}, {})
+    roles = CutRoles(cut_tables(spark, folder, list(cuts)), tuple(cuts), {}, previous, {}, {}, {})
     found = replaced_files(spark, roles, cuts)
     return [] if found is None else sorted((row.epoch, row.lost, row.wrong) for row in found.collect())
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pyspark.sql import DataFrame
 
-from backedge.recovery.spark.audit.cut_roles import BEFORE, NOW, CutRoles, aggregated, one_of
+from backedge.recovery.spark.audit.cut_roles import BEFORE, NOW, CutRoles, aggregated, one_of, text
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments
 from backedge.recovery.spark.report.verdict import Facts, Finding
 
@@ -49,7 +49,7 @@ def answer_facts(roles: CutRoles, cuts: Mapping[int, CutDocuments], *, has_journ
 
     A question is compared with the journal if the previous cut was taken with the same graph.
     """
-    names = ", ".join("'{}'".format(name.replace("\\", "\\\\").replace("'", "\\'")) for name in asking(cuts.values()))
+    names = ", ".join(map(text, asking(cuts.values())))
     state = roles.rows("state", NOW, BEFORE).where(f"operator IN ({names})")
     own = state.where(f"role = '{NOW}' AND kind = 'whole'").selectExpr(
         *_OF_OPERATOR, f"from_json(value, '{_WHOLE}') AS own"

@@ -24,7 +24,7 @@ from backedge.recovery.spark.audit.cut_roles import CutRoles, Tables, union_rows
 from backedge.recovery.spark.audit.file_verification import file_findings, manifest_sizes, verify_files
 from backedge.recovery.spark.audit.invariants import check_invariants, named_tables
 from backedge.recovery.spark.audit.job_documents import conclude, judge_documents, read_documents
-from backedge.recovery.spark.audit.manifest_checks import CutDocuments, has_readable_files
+from backedge.recovery.spark.audit.manifest_checks import CutDocuments, begun_again, has_readable_files
 from backedge.recovery.spark.audit.operator_checks import (
     OperatorCounts,
     check_operators,
@@ -139,10 +139,13 @@ def _assign_roles(
 
 
 def _keep_their_logs(restored: CutDocuments, cut: CutDocuments) -> bool:
-    """Whether what a cut had logged stayed in its channels: under another parallelism or graph it is moved."""
+    """Whether what a cut had logged stayed in its channels: it is moved under another parallelism or graph, or if state
+    was dropped.
+    """
     is_same_graph = restored.manifest["graph_hash"] == cut.manifest["graph_hash"]
-    return is_same_graph and restored.tasks.keys() == cut.tasks.keys()
+    return is_same_graph and restored.tasks.keys() == cut.tasks.keys() and not begun_again(cut, restored)
 
+        begun={epoch: begun_again(cuts[epoch], cuts[other]) for epoch, other in previous.items()},
 
 def _judge(
     spark: SparkSession,

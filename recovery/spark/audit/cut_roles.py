@@ -11,7 +11,7 @@ spend most of its time on them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -30,7 +30,8 @@ class CutRoles:
     """The tables, and the roles of their cuts: maps from the epoch under audit to the epoch it is compared with.
 
     Only cuts that still exist are listed. `previous_in_attempt` is `previous` if both cuts belong to one attempt;
-    `restored` is the cut that the attempt started from, if it was taken by the same tasks of the same graph.
+    `restored` is the cut that the attempt started from, if it was taken by the same tasks of the same graph. `begun`:
+    the operators that do not go on from the previous cut.
     """
 
     tables: Tables
@@ -39,6 +40,7 @@ class CutRoles:
     previous: Mapping[int, int]
     previous_in_attempt: Mapping[int, int]
     restored: Mapping[int, int]
+    begun: Mapping[int, Collection[str]]
 
     def now(self, table: str) -> DataFrame:
         return self.tables[table].where(one_of("epoch", self.audited))
@@ -55,9 +57,24 @@ class CutRoles:
         rows = self.tables[table].where(one_of("epoch", parts))
         return rows.selectExpr("* EXCEPT (epoch)", f"inline({_by_epoch(parts)}) AS (epoch, role)")
 
+    @property
+    def goes_on(self) -> str:
+        """Whether a row of the previous cut is of an operator that goes on from it, in SQL."""
+        begun = {epoch: f"operator IN ({', '.join(map(text, names))})" for epoch, names in self.begun.items() if names}
+        return f"role != '{BEFORE}' OR NOT coalesce({_by_epoch(begun)}, false)" if begun else "true"
+
     def mode(self) -> str:
         """The snapshot policy of a row's cut, in SQL."""
         return _by_epoch({epoch: f"'{mode}'" for epoch, mode in self.modes.items()})
+
+
+def text(value: str) -> str:
+    r"""SQL for a text.
+
+    >>> print(text("it's a \ "))
+    'it\'s a \\ '
+    """
+    return "'{}'".format(value.replace("\\", "\\\\").replace("'", "\\'"))
 
 
 def one_of(column: str, values: Iterable[int]) -> str:

@@ -256,16 +256,28 @@ def _task_stories(cut: CutDocuments, id: TaskId, task: Facts, kinds: Mapping[str
         yield f"its logs hold {figures} batches, but in its channels are {dict(+logged)}"
 
 
+def begun_again(cut: CutDocuments, before: CutDocuments | None) -> frozenset[str]:
+    """The operators that do not go on from an earlier cut: their state was dropped since, or one of the graphs lacks
+    them, as it does if they were renamed. Only another attempt can have done so.
+    """
+    if before is None or cut.entry.attempt == before.entry.attempt:
+        return frozenset()
+    dropped = {*cut.manifest["dropped"]}
+    if cut.manifest["graph_hash"] == before.manifest["graph_hash"]:
+        dropped -= {*before.manifest["dropped"]}
+    now, former = ({operator["name"] for operator in one.graph["operators"]} for one in (cut, before))
+    return frozenset(dropped | (now ^ former))
+
+
 def check_splits(cut: CutDocuments, before: CutDocuments | None) -> Iterator[Finding]:
     """5: a source has the splits that it names, which never change. `before` is the previous cut if it still exists."""
     numbered = {operator["name"] for operator in cut.graph["operators"] if operator["numbered"]}
-    earlier = {} if before is None else _splits(before)
+    earlier, begun = {} if before is None else _splits(before), begun_again(cut, before)
     for name, splits in _splits(cut).items():
         if name in numbered:
             known = {f"{index}-of-{len(splits)}" for index in range(len(splits))}
         else:
-            begins_again = name in cut.manifest.get("dropped", ())
-            known = splits if begins_again else earlier.get(name, splits)
+            known = splits if name in begun else earlier.get(name, splits)
         for split in sorted(splits - known):
             yield cut.wrong(5, f"source {name!r} has no split of the name {split!r}")
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from backedge.graphs.ids import TaskId
 from backedge.graphs.routing import task_of_group
 from backedge.recovery.spark.audit.cut_roles import BEFORE, NOW, CutRoles, aggregated, telling
-from backedge.recovery.spark.audit.manifest_checks import CutDocuments
+from backedge.recovery.spark.audit.manifest_checks import CutDocuments, begun_again
 from backedge.recovery.spark.report.verdict import Facts, Finding
 
 # Positions count records in in-memory splits and in row groups, and are byte offsets in other splits with a size. What
@@ -38,7 +38,7 @@ _IS_NOW = f"role = '{NOW}'"
 def source_facts(roles: CutRoles) -> DataFrame:
     """One row per source: number of `splits`, records `counted` by positions, `uncounted` splits, and `faults`."""
     splits = aggregated(
-        roles.rows("positions", NOW, BEFORE),
+        roles.rows("positions", NOW, BEFORE).where(roles.goes_on),
         (*_OF_OPERATOR, "split"),
         f"sum(int({_IS_NOW})) AS times",
         f"min(if({_IS_NOW}, position_int, NULL)) AS now",
@@ -165,12 +165,17 @@ def check_operators(
 
     `is_first` says that this cut is the first of the job.
     """
+    begun = begun_again(cut, before)
+    former = {
+        kind: {name: count for name, count in records_of(before, kind).items() if name not in begun}
+        for kind in ("source", "sink")
+    }
     yield from ((one, 1) for one in _check_sources(cut, counted))
     if before is not None or is_first:
-        yield from ((one, 1) for one in _check_sinks(cut, counted, records_of(before, "sink")))
+        yield from ((one, 1) for one in _check_sinks(cut, counted, former["sink"]))
     yield from ((one, 1) for one in _check_state(cut, counted))
     for kind, rows in (("source", counted.sources), ("sink", counted.sinks)):
-        for name, count in records_of(before, kind).items():
+        for name, count in former[kind].items():
             now = records_of(cut, kind).get(name, 0)
             if now < count:
                 story = f"{kind} {name!r} has counted {now} records, fewer than the {count} in the previous cut"
