@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,10 @@ from backedge.recovery.protocol.snapshot_options import SnapshotOptions
 from backedge.recovery.spark.audit import audit_job
 from backedge.recovery.spark.audit.audit_job import audit
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+from backedge.recovery.spark.cut_tables.lineage import places_in
+from backedge.recovery.spark.cut_tables.manifest_tables import files_in
 from backedge.recovery.spark.report.verdict import Verdict
+from backedge.recovery.spark.spark_errors import UnreadableError
 from tests.spark.forging import before_rows
 from tests.spark.mutations import MUTATIONS, Subject, change_a_value
 from tests.spark.simulated import write_run
@@ -174,3 +179,20 @@ def test_the_whole_audit_finds_what_is_changed(spark: SparkSession, job: Path, t
     statement, where = MUTATIONS[name](cut)
     verdict = judged(spark, cut.seal(), [cut.epoch])
     assert is_found(verdict, cut.epoch, statement, where), "\n".join(verdict.lines())
+
+
+def test_a_cut_is_judged_without_the_previous_one_if_that_is_damaged(spark: SparkSession, job: Path, tmp_path: Path):
+    copy = Path(shutil.copytree(job, tmp_path / "copy"))
+    folder = JobFolder.open(str(copy))
+    # In the last cuts all tasks have ended, and name the same files.
+    later = next(epoch for epoch, place in places_in(folder.links()).items() if place.previous in folder.cuts())
+    previous = places_in(folder.links())[later].previous or 0
+    names, kept = ({file["name"] for file in files_in(folder.manifest(epoch))} for epoch in (previous, later))
+    damaged = copy / min(names - kept)
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    verdict = judged(spark, copy, [later])
+    assert verdict.passed, verdict.lines()
+    compared = {one.statement: one.compared for one in verdict.epochs[0].statements}
+    assert compared[8] == f"not compared: epoch {previous}, the previous cut, no longer exists or cannot be read"
+    with pytest.raises(UnreadableError, match=re.escape(str(damaged))):
+        judged(spark, copy, [previous])

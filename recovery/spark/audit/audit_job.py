@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from backedge.recovery.spark.audit import answer_checks
 from backedge.recovery.spark.audit.channel_checks import CHANNEL_STATEMENTS, REPORTED_COLUMNS, check_channels
 from backedge.recovery.spark.audit.cut_roles import CutRoles, Tables, union_rows
-from backedge.recovery.spark.audit.file_verification import file_findings, manifest_sizes, verify_files
+from backedge.recovery.spark.audit.file_verification import file_findings, listed_in, manifest_sizes, verify_files
 from backedge.recovery.spark.audit.invariants import check_invariants, named_tables
 from backedge.recovery.spark.audit.job_documents import conclude, judge_documents, read_documents
 from backedge.recovery.spark.audit.manifest_checks import CutDocuments, begun_again, has_readable_files
@@ -40,6 +40,7 @@ from backedge.recovery.spark.cut_tables.listed_files import unreadable_files
 from backedge.recovery.spark.report.audit_result import Found
 from backedge.recovery.spark.report.verdict import Facts, Verdict
 from backedge.recovery.spark.sessions.spark_session import is_local
+from backedge.recovery.spark.spark_errors import UnreadableError
 
 CHANNELS_MAX = 2_000
 """Channels of a cut listed one by one; those with findings or with records in flight come first."""
@@ -75,14 +76,21 @@ def audit(
     size = sum(size["bytes"] for size in sizes)
     own = _own_session(spark, size)
     progress(f"verifying files: {sum(size['files'] for size in sizes):,}")
-    faults = verify_files(own, folder, (cuts[epoch] for epoch in sorted(readable)))
+    verified = verify_files(own, folder, (cuts[epoch] for epoch in sorted(readable)))
+    for epoch in sorted(readable) if verified.unreadable else ():
+        told = [verified.unreadable[file] for file in listed_in([cuts[epoch]]) if file in verified.unreadable]
+        if told and epoch in chosen:
+            raise UnreadableError(told[0])
+        if told:
+            readable.remove(epoch)  # it is only compared with, and the others are judged without it
+    cuts = {epoch: cuts[epoch] for epoch in readable}
     audited = [epoch for epoch in chosen if epoch in readable]
     for epoch in audited:
-        found[epoch].add((one, 1) for one in file_findings(cuts[epoch], faults))
+        found[epoch].add((one, 1) for one in file_findings(cuts[epoch], verified.faults))
     if audited:
         progress(f"checking cuts: {len(audited):,}")
         named = named_tables((invariants or {}).values())
-        asking = answer_checks.asking(cuts[epoch] for epoch in readable)
+        asking = answer_checks.asking(cuts.values())
         checked = CHECKED | answer_checks.TABLES if asking else CHECKED
         tables = cut_tables(own, folder, sorted(readable), checked | named)
         with unreadable_files():
@@ -91,7 +99,7 @@ def audit(
                 # A query over all cuts reads the files of each. To read small ones again is cheaper than to plan again.
                 of_cut = tables if size < SMALL_BYTES else cut_tables(own, folder, [epoch], named)
                 found[epoch].invariants = check_invariants(own, of_cut, epoch, invariants or {})
-            roles = _assign_roles(tables, {epoch: cuts[epoch] for epoch in readable}, places, audited)
+            roles = _assign_roles(tables, cuts, places, audited)
             for epoch in roles.previous.values() if asking else ():
                 folder.manifest(epoch)  # retention removes a cut before its answers, so the tables have them all
             frames = answer_checks.answer_facts(roles, cuts, has_journal=has_journal) if asking else {}
@@ -135,6 +143,7 @@ def _assign_roles(
         previous=previous,
         previous_in_attempt={epoch: other for epoch, other in previous.items() if attempts[other] == attempts[epoch]},
         restored={epoch: o for epoch, o in restored.items() if _keep_their_logs(cuts[o], cuts[epoch])},
+        begun={epoch: begun_again(cuts[epoch], cuts[other]) for epoch, other in previous.items()},
     )
 
 
@@ -145,7 +154,6 @@ def _keep_their_logs(restored: CutDocuments, cut: CutDocuments) -> bool:
     is_same_graph = restored.manifest["graph_hash"] == cut.manifest["graph_hash"]
     return is_same_graph and restored.tasks.keys() == cut.tasks.keys() and not begun_again(cut, restored)
 
-        begun={epoch: begun_again(cuts[epoch], cuts[other]) for epoch, other in previous.items()},
 
 def _judge(
     spark: SparkSession,

@@ -46,26 +46,32 @@ class Listed(NamedTuple):
         return None if self.first_group is None or self.last_group is None else (self.first_group, self.last_group)
 
 
-def verify_files(spark: SparkSession, folder: JobFolder, cuts: Iterable[CutDocuments]) -> dict[Listed, list[Fault]]:
-    """Hash all files of these cuts and check their rows. Returns the faults of each, as it is listed.
+class Verified(NamedTuple):
+    """Files with faults, as they are listed; and those that are missing or not what was written, with the reason."""
 
-    Raises `UnreadableError` if a file is missing, unreadable, or not what was written.
-    """
+    faults: Mapping[Listed, list[Fault]]
+    unreadable: Mapping[Listed, str]
+
+
+def verify_files(spark: SparkSession, folder: JobFolder, cuts: Iterable[CutDocuments]) -> Verified:
+    """Hash all files of these cuts, and check the rows of those that can be read."""
     rows = [(folder.path, *file) for file in listed_in(cuts)]
     if not rows:
-        return {}
+        return Verified({}, {})
     columns = ("folder string", "name string", "size bigint", "digest string", "first_group int", "last_group int")
     frame = local_frame(spark, rows, ", ".join((*columns, "said string")))
     # A file that could not be read may be read the second time: Spark is to call this once for each.
     fault = arrow_udf(faults, "string").asNondeterministic()(*frame.columns)
     wrong: list[Any] = frame.withColumn("fault", fault).where(F.col("fault").isNotNull()).collect()
     found: dict[Listed, list[Fault]] = {}
+    unreadable: dict[Listed, str] = {}
     for _, *listed, told in wrong:
         reported: Any = json.loads(told)
         if isinstance(reported, str):
-            raise UnreadableError(reported)
-        found[Listed(*listed)] = [(statement, story) for statement, story in reported]
-    return found
+            unreadable[Listed(*listed)] = reported
+        else:
+            found[Listed(*listed)] = [(statement, story) for statement, story in reported]
+    return Verified(found, unreadable)
 
 
 def listed_in(cuts: Iterable[CutDocuments]) -> list[Listed]:

@@ -130,7 +130,7 @@ def _compared(
     if place.previous is None:
         before = "the first cut, compared with the start of the job"
     elif place.previous not in there:
-        before = f"not compared: epoch {place.previous}, the previous cut, no longer exists"
+        before = f"not compared: epoch {place.previous}, the previous cut, no longer exists or cannot be read"
     regular = "all channels may hold batches" if manifest["mode"] == "unaligned" else ""
     yield 1, counted(sizes["channels"], "channel")
     yield 2, f"{sizes['digested']:,} channels digested, {sizes['counted']:,} counted; {sizes['log_batches']:,} batches"
