@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from backedge.command import main
+from backedge.recovery.spark.audit.invariants import check_invariants
 from backedge.recovery.spark.report.verdict import STATEMENTS, InvariantResult, StatementResult, Verdict, finding
 from backedge.recovery.spark.report.verdict_page import page_of
 from proof.runner import run_seed
@@ -111,6 +112,7 @@ def test_an_invariant_that_meets_what_cannot_be_read_does_not_pass(
     forged.change(name, lambda _: rows)
     asked = {
         "values": "SELECT key FROM state WHERE get_json_object(value, '$.x') < 0",
+        "layers": "SELECT key FROM state_layers WHERE get_json_object(value, '$.x') < 0",
         "elsewhere": f"SELECT value FROM state WHERE operator != '{operator}' AND value < '!'",
         "keys": "SELECT key FROM state WHERE key IS NULL AND kind = 'value'",
         "a table whose name is an expression": "SELECT * FROM IDENTIFIER('task' || 's') WHERE task IS NULL",
@@ -121,4 +123,13 @@ def test_an_invariant_that_meets_what_cannot_be_read_does_not_pass(
     assert told["consistent"] and told["invariants_hold"] is False
     found = {one["name"]: (one["holds"], one["rows"], one["unread"]) for one in told["invariants"]}
     sound = dict.fromkeys(["elsewhere", "a table whose name is an expression"], (True, 0, 0))
-    assert found == {"values": (False, 0, 1), "keys": (False, 1, 1), **sound}, "the key cannot be read either"
+    unread = {"values": (False, 0, 1), "keys": (False, 1, 1), "layers": (False, 0, 1)}
+    assert found == {**unread, **sound}, "the key cannot be read either"
+
+
+@pytest.mark.slow
+def test_rounds_that_cannot_be_read_are_not_taken_for_few(spark: Any):
+    row = "1L AS epoch, 'again' AS loop, CAST(NULL AS STRING) AS record, CAST(NULL AS BIGINT) AS hops"
+    tables = {"in_flight": spark.sql(f"SELECT {row}")}
+    (found,) = check_invariants(spark, tables, 1, {"rounds": "SELECT loop FROM in_flight WHERE hops > 9"})
+    assert (found.holds, found.rows, found.unread) == (False, 0, 1)

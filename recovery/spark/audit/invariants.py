@@ -6,6 +6,7 @@ Tables that no query names are left out: to describe all of them to Spark takes 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,12 +21,21 @@ from backedge.recovery.spark.spark_errors import InvariantError, UnreadableError
 
 _UNREAD = "backedge: a value that could not be read"
 
+_OF_STATE = {
+    "key": "`key` IS NULL AND kind IN ('value', 'timer', 'gone')",
+    "value": "`value` IS NULL AND kind != 'gone'",
+}
+
 # Table -> column -> the condition under which its null stands for a value that could not be read.
 _VALUES: Mapping[str, Mapping[str, str]] = {
-    "state": {"key": "`key` IS NULL AND kind IN ('value', 'timer')", "value": "`value` IS NULL"},
-    "in_flight": {"record": "record IS NULL"},
+    "state": _OF_STATE,
+    "state_layers": _OF_STATE,
+    "in_flight": {"record": "record IS NULL", "hops": "hops IS NULL"},
     "answers": {"answer": "`answer` IS NULL AND NOT set_aside"},
 }
+
+_TYPES = {"hops": "bigint"}
+"""Of these columns, where they are no texts."""
 
 
 def named_tables(queries: Iterable[str]) -> frozenset[str]:
@@ -33,12 +43,14 @@ def named_tables(queries: Iterable[str]) -> frozenset[str]:
 
     >>> sorted(named_tables(["SELECT * FROM Log WHERE seq < 0"]))
     ['log']
+    >>> sorted(named_tables(["SELECT `key` FROM `state_layers`"]))
+    ['state_layers']
     """
     text = "\n".join(queries).lower()
     # These two make names of expressions.
     if "identifier" in text or "immediate" in text:
         return frozenset(TABLES)
-    return frozenset(name for name in TABLES if name in text)
+    return frozenset(name for name in TABLES if re.search(rf"\b{name}\b", text))
 
 
 def check_invariants(
@@ -59,19 +71,19 @@ def check_invariants(
                 if result is not None:
                     found[name] = result
         if len(found) < len(invariants):
-            unread = sum(_unread_in(name, table) for name, table in of_cut.items())
             with _views(spark, of_cut):
                 for name, query in invariants.items():
                     result = None if name in found else _check(spark, name, query)
                     if result is not None:
+                        unread = sum(_unread_in(table, of_cut[table]) for table in named_tables([query]))
                         found[name] = replace(result, unread=unread)
     return [found[name] for name in invariants]
 
 
 def _failing_on_unread(name: str, table: DataFrame) -> DataFrame:
-    failing = F.raise_error(F.lit(_UNREAD)).cast("string")
+    failing = F.raise_error(F.lit(_UNREAD))
     columns = {
-        column: F.when(F.expr(unread), failing).otherwise(F.col(f"`{column}`"))
+        column: F.when(F.expr(unread), failing.cast(_TYPES.get(column, "string"))).otherwise(F.col(f"`{column}`"))
         for column, unread in _VALUES.get(name, {}).items()
     }
     return table.withColumns(columns) if columns else table
