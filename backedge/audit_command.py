@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def audit_job(options: argparse.Namespace) -> int:
     """Audits what the command line names, and prints the verdict."""
     # Spark is imported only where it is used, so that other commands start fast.
     from backedge.recovery.spark.audit.audit_job import audit
-    from backedge.recovery.spark.cut_tables.job_folder import JobFolder
+    from backedge.recovery.spark.cut_tables.job_folder import JobFolder, MalformedDocumentError
     from backedge.recovery.spark.sessions.spark_session import session_for
 
     invariants = invariants_in(options.invariants)
@@ -34,8 +35,9 @@ def audit_job(options: argparse.Namespace) -> int:
         check_page(Path(options.page))
     if options.parquet is not None:
         check_folder(Path(options.parquet))
-    # What is not there is said before Spark is started, which takes seconds.
-    folder.manifest(folder.latest() if number is None else number)
+    # What is not there is said before Spark is started, which takes seconds. A malformed manifest is for the verdict.
+    with suppress(MalformedDocumentError):
+        folder.manifest(folder.latest() if number is None else number)
     _progress("starting Spark")
     with session_for("backedge audit", options.master) as spark:
         verdict = audit(spark, folder, options.epoch if number is None else [number], invariants, progress=_progress)

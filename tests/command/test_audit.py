@@ -71,6 +71,17 @@ def test_a_violation_is_told_with_statement_channel_epoch_and_figures(
     assert parquet.read_table(file, partitioning=None).num_rows == len(findings)
 
 
+def test_a_malformed_manifest_is_a_finding(spark: Any, job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    forged = Forged(job, tmp_path / "copy")
+    epoch = max(forged.manifests)
+    forged.manifests[epoch]["tasks"][0]["state_rows"] = "many"
+    path = str(forged.seal())
+    for chosen in (str(epoch), "latest"):
+        assert main(["audit", path, "--epoch", chosen]) == 1
+        _, first = capsys.readouterr().out.splitlines()
+        assert f"epoch {epoch}, statement 5 " in first and "state_rows" in first
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
