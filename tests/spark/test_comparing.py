@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -65,6 +66,12 @@ def test_lost_surplus_and_changed_rows_are_told_in_the_order_of_the_keys(compare
 def test_a_value_that_the_type_of_the_reference_cannot_hold_differs_and_is_told_as_it_was(compare: Any):
     difference = compare("SELECT 1 AS id, 2.5D AS v", "SELECT 1 AS id, 2 AS v")
     assert difference.lines() == ["changed: {'id': 1, 'v': 2.5}, wanted {'id': 1, 'v': 2}"]
+
+
+def test_a_text_that_only_begins_with_a_date_differs_from_it(compare: Any):
+    for text in ("2026-11-21 or later", "2026-11-21T23:59:59"):
+        difference = compare(f"SELECT 1 AS id, '{text}' AS v", "SELECT 1 AS id, DATE'2026-11-21' AS v")
+        assert [(one["what"], one["found"]["v"]) for one in difference.examples] == [("changed", text)]
 
 
 def test_a_tolerance_is_a_share_of_the_value_and_absolute_below_one_and_nothing_is_near_to_infinity_or_nan(
@@ -140,7 +147,28 @@ def test_files_are_read_with_what_the_reference_says_of_types(spark: Any, form: 
         frame_of_files(spark, form, str(tmp_path / "nothing"), wanted)
 
 
-@pytest.mark.parametrize("columns", ["id", "id, id AS v", "id, STRING(id) AS v", "array(id) AS id"])
+def test_what_the_reference_has_no_place_for_is_not_left_out(spark: Any, tmp_path: Any):
+    from backedge.recovery.spark.compare.compare_rows import compare_frames
+    from backedge.recovery.spark.compare.run_outputs import frame_of_files, frame_of_records
+
+    wanted = spark.sql("SELECT 1 AS id, DATE'2026-11-21' AS day, array(named_struct('x', 1)) AS v")
+    right = {"id": 1, "day": date(2026, 11, 21), "v": [{"x": 1}]}
+    assert compare_frames(frame_of_records(spark, [right], wanted), wanted, ["id"]).equal
+    for name, value in (("day", datetime(2026, 11, 21, 23, 59)), ("v", [{"x": 1, "y": 2}])):
+        with pytest.raises(ComparisonError, match=f"column '{name}' is "):
+            compare_frames(frame_of_records(spark, [{**right, name: value}], wanted), wanted, ["id"])
+    (tmp_path / "a.json").write_text('{"id": 1, "day": "2026-11-21", "v": [{"x": 1, "y": 2}]}\n')
+    with pytest.raises(ComparisonError, match="column 'v' is "):
+        compare_frames(frame_of_files(spark, "json", str(tmp_path), wanted), wanted, ["id"])
+
+
+NUMBERS = ("DOUBLE('NaN')", "DOUBLE('Infinity')", "1e300", "9223372036854775807", "CAST(NULL AS INT)", "127Y")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    ["id", "id, id AS v", "id, STRING(id) AS v", "array(id) AS id", *(f"id, {number} AS v" for number in NUMBERS)],
+)
 def test_a_planted_error_is_found_whatever_the_columns_are(spark: Any, columns: str):
     from backedge.recovery.spark.compare.compare_rows import compare_frames
     from backedge.recovery.spark.compare.run_outputs import with_planted_error

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas import types as arrow_types
-from pyspark.sql.types import AtomicType, BooleanType, NumericType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, AtomicType, BooleanType, NumericType, StringType, StructField, StructType
 
 from backedge.recovery.spark.spark_errors import ComparisonError
 from backedge.recovery.stores.parquet_tables import pa
@@ -35,7 +36,7 @@ def frame_of_records(spark: SparkSession, records: Sequence[Mapping[str, Any]], 
 
 
 def _array(name: str, values: list[Any], wanted: Any) -> Any:
-    if wanted is not None:
+    if wanted is not None and all(_is_kept(value, wanted) for value in values):
         is_map = pa.types.is_map(wanted)
         try:
             return pa.array([list(value.items()) if is_map and value else value for value in values], wanted)
@@ -46,6 +47,19 @@ def _array(name: str, values: list[Any], wanted: Any) -> Any:
     except _UNFIT as error:
         fault = str(error).splitlines()[0]
         raise ComparisonError(f"column {name!r} of the result holds values of several types: {fault}") from error
+
+
+def _is_kept(value: Any, kind: Any) -> bool:
+    """Whether Arrow leaves nothing out: it would make a day of a time, and drop what a struct has no field for."""
+    if pa.types.is_date(kind):
+        return not isinstance(value, datetime)
+    if pa.types.is_struct(kind) and isinstance(value, Mapping):
+        fields = {field.name: field.type for field in kind}
+        parts = cast("Mapping[str, Any]", value).items()
+        return all(name in fields and _is_kept(part, fields[name]) for name, part in parts)
+    if pa.types.is_list(kind) and isinstance(value, list | tuple):
+        return all(_is_kept(part, kind.value_type) for part in cast("Sequence[Any]", value))
+    return True
 
 
 def frame_of_files(spark: SparkSession, form: str, path: str, like: DataFrame) -> DataFrame:
@@ -69,7 +83,17 @@ def frame_of_files(spark: SparkSession, form: str, path: str, like: DataFrame) -
 
 def _kept(wanted: Any, looks_like: Any) -> Any:
     is_sure = wanted is not None and (not isinstance(wanted, AtomicType) or isinstance(wanted, StringType))
-    return wanted if is_sure else looks_like
+    return wanted if is_sure and not _has_more(looks_like, wanted) else looks_like
+
+
+def _has_more(found: Any, wanted: Any) -> bool:
+    """Whether a struct has fields that the wanted one lacks, which would not be read."""
+    if isinstance(found, ArrayType) and isinstance(wanted, ArrayType):
+        return _has_more(found.elementType, wanted.elementType)
+    if isinstance(found, StructType) and isinstance(wanted, StructType):
+        known = {field.name: field.dataType for field in wanted}
+        return any(field.name not in known or _has_more(field.dataType, known[field.name]) for field in found)
+    return False
 
 
 def with_planted_error(frame: DataFrame, last: Sequence[str] = ()) -> DataFrame:
@@ -79,7 +103,8 @@ def with_planted_error(frame: DataFrame, last: Sequence[str] = ()) -> DataFrame:
     for field in sorted(frame.schema.fields, key=lambda field: field.name in last):
         value, kind = F.col(f"`{field.name}`"), field.dataType
         if isinstance(kind, NumericType):
-            changed = F.coalesce(value, F.lit(0)) + 1
+            # NaN, the infinities and large numbers stay what they are if 1 is added.
+            changed = F.when((value > -1) & (value < 1), F.lit(2)).otherwise(F.lit(0))
         elif isinstance(kind, StringType):
             changed = F.concat(F.coalesce(value, F.lit("")), F.lit(" and more"))
         elif isinstance(kind, BooleanType):
