@@ -75,11 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
         # Names and values may hold what its encoding lacks.
         reconfigure(errors="backslashreplace")
-    options = _parser().parse_args(arguments)
     try:
-        code = _obey(options)
-        sys.stdout.flush()
-        return code
+        try:
+            return _obey(_parser().parse_args(arguments))
+        finally:
+            sys.stdout.flush()  # of --help, too, which exits
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

@@ -204,9 +204,10 @@ def test_once_it_is_loaded_ctrl_c_does_what_it_did_before(reaction: Any, monkeyp
 
 
 @pytest.mark.slow
-def test_a_reader_that_has_gone_is_no_fault(module: str):
-    command = [sys.executable, "-m", "backedge", "graph", f"{module}:flow"]
-    told = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("words", [["graph", "module_with_flows:flow"], ["snapshots", "--help"]])
+def test_a_reader_that_has_gone_is_no_fault(module: str, words: list[str]):
+    command, environment = [sys.executable, "-m", "backedge", *words], {**os.environ, "PYTHONUNBUFFERED": ""}
+    told = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     assert told.stdout is not None
     told.stdout.close()
     _, fault = told.communicate(timeout=60)
