@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -84,7 +85,6 @@ def run_checked(
                 f"--snapshots {snapshots} is not a local folder, and input and output of the case go there, too: give "
                 "a folder, or run the flow with `backedge run`"
             )
-    shared = "file://" if (snapshots or "").startswith("file:///") else ""
     folder = tempfile.mkdtemp(prefix="backedge-") if snapshots is None else storage_location(snapshots, hosts=1)
     # The last cut is audited in the session that is there anyway; only cuts that appear meanwhile need another.
     meanwhile = options.audit if options.audit == "every-cut" else "never"
@@ -95,7 +95,7 @@ def run_checked(
         with trial.session():
             if not trial.is_prepared:
                 trial.prepare()
-            result = trial.run("output", faults, snapshots=shared + folder, audit=meanwhile)
+            result = trial.run("output", faults, snapshots=_for_the_run(snapshots, folder), audit=meanwhile)
             reference, spark_seconds = trial.reference()
             found = trial.found("output", result, reference)
             rows = [row.asDict(recursive=True) for row in found.collect()]
@@ -105,6 +105,15 @@ def run_checked(
     finally:
         if snapshots is None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _for_the_run(given: str | None, folder: str) -> str:
+    """The folder as the run is told of it: as a URI, if one said that all hosts have mounted it.
+
+    >>> _for_the_run("file:///data/a%23b", "/data/a#b"), _for_the_run("cuts", "/data/cuts")
+    ('file:///data/a%23b', '/data/cuts')
+    """
+    return Path(folder).as_uri() if (given or "").startswith("file:///") else folder
 
 
 def _check_folder(folder: str, holds_a_run: bool, resume: Any) -> None:

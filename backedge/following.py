@@ -33,7 +33,9 @@ from backedge.graphs.task_errors import TaskError
 from backedge.graphs.wording import counted
 from backedge.printing import explained
 from backedge.recovery.spark.spark_errors import SparkJobError
+from backedge.recovery.stores.folder_store import local_path
 from backedge.recovery.stores.store_errors import StoreError
+from backedge.recovery.stores.store_schemes import scheme_of
 
 DONE, FAILED, WRONG_CALL, FAILED_FOR_GOOD = 0, 1, 2, 3
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
@@ -222,8 +224,8 @@ class JsonFile:
         check_path("--json-out", given, " or s3://BUCKET/")
         self._given = given
         self._path: Path | None = None
-        if "://" not in given or given.startswith("file:///"):
-            self._path = Path(given.removeprefix("file://")).absolute()
+        if scheme_of(given) == "file":
+            self._path = Path(local_path(given))
         try:
             if self._path is None:
                 self._filesystem, self._remote = filesystems().FileSystem.from_uri(given)

@@ -34,7 +34,7 @@ def run_flow(following: Following, given: argparse.Namespace) -> int:
     if given.snapshots is not None:
         check_path("--snapshots", given.snapshots)
         if isinstance(options.resume, int):
-            find_cut(given.snapshots.removeprefix("file://"), flow.name, options.resume, options.key)
+            find_cut(given.snapshots, flow.name, options.resume, options.key)
     folder, temporary = options.snapshots, None
     if folder is None and (faults.kills or options.audit != "never"):
         if options.detached:

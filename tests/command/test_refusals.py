@@ -16,6 +16,7 @@ from backedge.command import main
 from backedge.engine.on_ray import cluster
 from backedge.engine.on_ray.api.launch_checks import RunExistsError
 from backedge.engine.on_ray.run_spec import RequestFailedError, RunFailedError
+from backedge.following import JsonFile
 from backedge.recovery.stores.cut_store import CutStore
 from tests.gates import HANG_S
 from tests.jobs.rays import SharedRay
@@ -225,6 +226,15 @@ def _answer_all(server: socket.socket) -> None:
 def test_a_folder_without_cuts_is_refused(words: list[str], named: str, capsys: pytest.CaptureFixture[str]):
     said = refused(capsys, "snapshots", *words)
     assert re.search(named, said), said
+
+
+def test_the_uri_of_a_folder_is_that_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = tmp_path / "of May"
+    begin(CutStore(str(folder), "sizes"))
+    words = ["module_to_run:flow", "--resume", "7", "--snapshots", folder.as_uri()]
+    assert f"epoch 7 is not a complete cut in {folder}/sizes" in refused(capsys, "run", *words)
+    JsonFile((folder / "run.json").as_uri()).write({})
+    assert (folder / "run.json").read_text() == "{}\n"
 
 
 def test_settings_reach_the_function_that_makes_the_flow(capsys: pytest.CaptureFixture[str]):
