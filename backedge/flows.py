@@ -143,7 +143,7 @@ def told_in_a_line(what: str) -> Generator[None]:
         yield
     except (WrongCallError, GraphError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         said = error.msg if isinstance(error, SyntaxError) else str(error)
         line = " ".join(f"{type(error).__name__}: {said}".split()).removesuffix(":")
         raise WrongCallError(f"{what} {line}, at {_place(error)}: fix the module or its arguments") from error

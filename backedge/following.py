@@ -101,6 +101,8 @@ class Following:
             self._json_file = None if self._given.json_out is None else JsonFile(self._given.json_out)
             return act()
         except REFUSED as refused:
+            if self._termination.came:
+                return TERMINATED  # in the middle of the user's code, which seems to have raised it
             return say(self.command, explained(refused), WRONG_CALL)
         except RequestFailedError as refused:
             return say(self.command, str(refused), WRONG_CALL if refused.is_for_good else FAILED)

@@ -16,6 +16,7 @@ import pytest
 
 import backedge_command
 from backedge.command import main
+from backedge.flows import told_in_a_line
 from backedge.following import Following
 from backedge.version import VERSION
 
@@ -109,6 +110,7 @@ def test_wrong_call_says_what_is_wrong(module: str, where: str, complaint: str, 
         ("import missing_here\n", r"ModuleNotFoundError.*'missing_here'.* faulty\.py:1\b"),
         ("\nflow = (\n", r"SyntaxError.* faulty\.py:2\b"),
         ("import json\njson.loads('}')\n", r" faulty\.py:2\b"),
+        ("import sys\nsys.exit(0)\n", r"SystemExit: 0, at faulty\.py:2\b"),
     ],
 )
 def test_a_module_that_cannot_be_imported_is_told_in_a_line_with_its_place(
@@ -221,6 +223,16 @@ def test_a_summary_that_nobody_reads_does_not_change_how_a_run_ended(monkeypatch
         monkeypatch.setattr(sys, "stdout", nobody)
         following = Following("run", argparse.Namespace(json=False, json_out=None))
         assert following.obey(lambda: following.tell({}, "finished") or 0) == 0
+
+
+def test_sigterm_while_a_module_is_imported_is_no_fault_of_the_module(capsys: pytest.CaptureFixture[str]):
+    def interrupted() -> int:
+        with told_in_a_line("a module raises"):
+            signal.raise_signal(signal.SIGTERM)
+        return 0
+
+    assert Following("run", argparse.Namespace(json=False, json_out=None)).obey(interrupted) == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.slow
