@@ -365,6 +365,17 @@ def test_barriers_calls_counts_and_lost_work_are_shown(browser: Browser, made: M
     visit.close()
 
 
+def test_a_page_does_not_say_that_there_is_no_loop_beside_the_loops(browser: Browser, made: Made):
+    made.alive[:] = [replace(rich(), loops=())]
+    visit = Visit(browser, made.server.address)
+    told = visit.page.get_by_text("This flow has no loop.")
+    expect(told).to_be_visible()
+    made.alive[:] = [rich()]
+    expect(visit.page.locator("#loops h3")).to_have_text(["attempts", "think again"])
+    expect(told).to_be_hidden()
+    visit.close()
+
+
 def test_a_page_does_not_say_that_there_is_no_job_before_it_knows(browser: Browser, tmp_path: Path):
     server = PageServer(PageSource(str(tmp_path), None, list[RunStatus]), steer=lambda *asked: "done")
     server.start()

@@ -284,7 +284,7 @@ function showLoops(status) {
       item.setAttribute("aria-label", `${number} rounds: ${records} records`);
     });
   });
-  if (!status.loops.length) say(byId("loops"), "This flow has no loop.");
+  byId("no-loop").hidden = status.loops.length > 0;
 }
 
 // Where the barriers of the open epochs are: a row for each operator, and the newest epoch in the graph.
