@@ -199,6 +199,17 @@ def test_the_same_input_gives_the_same_files_in_place_of_the_former(spark: Spark
 
 
 @pytest.mark.slow
+def test_a_target_that_is_a_link_is_replaced_where_it_leads(spark: SparkSession, tmp_path: Path):
+    source, target = written(tmp_path / "in", "a.jsonl", '{"id": 1}\n'), tmp_path / "out"
+    (tmp_path / "disk").mkdir()
+    target.symlink_to(tmp_path / "disk")
+    for _ in range(2):
+        assert rows_of(prepare(spark, source, str(target)).data) == [{"id": 1}]
+    assert target.is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "in", "out"]
+
+
+@pytest.mark.slow
 def test_fewer_keys_than_tasks_are_laid_out_for_one_task_and_a_failure_leaves_what_was_there(
     spark: SparkSession, tmp_path: Path
 ):

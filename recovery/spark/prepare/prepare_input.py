@@ -146,7 +146,7 @@ def _is_ours(folder: Path) -> bool:
 @contextmanager
 def _replacing(target: Path) -> Generator[Path]:
     """A folder next to the target that replaces it if the block succeeds and is removed otherwise."""
-    target = Path(os.path.abspath(target))
+    target = Path(os.path.realpath(target))
     mark = secrets.token_hex(8)
     folder = target.with_name(f".{target.name}.preparing-{mark}")
     try:
