@@ -137,11 +137,11 @@ def _accepted(function: FunctionType, where: str, settings: Mapping[str, Any]) -
 
 
 @contextmanager
-def told_in_a_line(what: str) -> Generator[None]:
-    """Turn what user code raises into one line with the place; errors that are one line already pass."""
+def told_in_a_line(what: str, *passed: type[Exception]) -> Generator[None]:
+    """Turn what user code raises into one line with the place; errors that are one line already pass, and those."""
     try:
         yield
-    except (WrongCallError, GraphError):
+    except (WrongCallError, GraphError, *passed):
         raise
     except (Exception, SystemExit) as error:
         said = error.msg if isinstance(error, SyntaxError) else str(error)

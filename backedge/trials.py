@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any, Literal
 
 from backedge.cases import Case, taken, takes
@@ -15,12 +16,11 @@ from backedge.engine.on_ray.api.job_handle import RunResult
 from backedge.engine.on_ray.api.starting import start_run
 from backedge.engine.on_ray.planned_faults import Faults
 from backedge.engine.on_ray.run_options import RunOptions
-from backedge.flows import WrongCallError
+from backedge.flows import WrongCallError, told_in_a_line
 from backedge.graphs.flow import Flow
 from backedge.recovery.spark.report.verdict import Verdict
 from backedge.recovery.spark.spark_errors import ComparisonError
 from backedge.recovery.stores.keys import signing_key
-from backedge.recovery.stores.names import encoded
 
 DataFrame = Any
 SparkSession = Any
@@ -110,7 +110,7 @@ class Trial:
         with open(self._unfinished, "x"):
             pass
         if self.case.prepare is not None:
-            self.case.prepare(self.spark, **taken(self.case.prepare, self._given))
+            self._call(self.case.prepare)
         os.remove(self._unfinished)
 
     def run(self, output: str, faults: Faults, **changed: Any) -> RunResult:
@@ -121,14 +121,22 @@ class Trial:
         from backedge.recovery.spark.audit.audit_job import audit
         from backedge.recovery.spark.cut_tables.job_folder import JobFolder
 
-        folder = JobFolder.open(os.path.join(snapshots, encoded(self.flow("output").plan().name)), self._options.key)
+        folder = JobFolder.open(os.path.join(snapshots, self.flow("output").plan().name), self._options.key)
         return audit(self.spark, folder, epochs, self.case.invariants)
 
     def reference(self) -> tuple[DataFrame, float]:
         """What the result has to be, computed, and the seconds that took."""
         began_s = time.monotonic()
-        frame = self.case.reference(self.spark, **taken(self.case.reference, self._given)).localCheckpoint()
+        frame = self._call(self.case.reference).localCheckpoint()
         return frame, time.monotonic() - began_s
+
+    def _call(self, function: Callable[..., Any], **more: Any) -> Any:
+        """Call a function of the module. What Spark raises in it, the session tells in a line."""
+        errors: Any = import_module("pyspark.errors")
+        java: Any = import_module("py4j.protocol")
+        what = f"{function.__name__}() of {self.case.name} raises"
+        with told_in_a_line(what, errors.PySparkException, java.Py4JError):
+            return function(self.spark, **taken(function, {**self._given, **more}))
 
     def found(self, output: str, result: RunResult, reference: DataFrame) -> DataFrame:
         """The result of a run, as a table."""
@@ -144,7 +152,7 @@ class Trial:
         judged = self.differ(found, reference, reference)
         if self.case.promised is None or judged.fault is not None:
             return judged
-        broken = self.case.promised(self.spark, **taken(self.case.promised, {**self._given, "result": found}))
+        broken = self._call(self.case.promised, result=found)
         count = broken.count()
         if not count:
             return judged

@@ -12,12 +12,19 @@ from pathlib import Path
 import pytest
 
 from backedge import compare_command
+from backedge.cases import case_of
 from backedge.command import main
 from backedge.compare_command import planned_kills
 from backedge.engine.on_ray.planned_faults import Kill, role_of
+from backedge.engine.on_ray.run_options import RunOptions
+from backedge.flows import WrongCallError
 from backedge.graphs.expansion import expand
+from backedge.recovery.spark.spark_errors import UnreadableError
+from backedge.recovery.stores.cut_store import CutStore
+from backedge.trials import Trial
 from examples.cyclic import transfers
 from tests.gates import Gate, opened_after
+from tests.stores.snapshots import begin
 
 CASE = """
 import time
@@ -80,12 +87,24 @@ def reference(spark):
     return spark.range(5).toDF("n")
 """
 
+ODD = PLAIN.replace('Flow("plain")', 'Flow("_plain~")')
+RAISING = PLAIN.replace('spark.range(5).toDF("n")', '{}["n"]')
+MISTAKEN = PLAIN.replace("SIZE = 5", "SIZE, TOLERANCES = 5, 1e-9")
+BLUNT = PLAIN.replace('KEYS = ("n",)', 'KEYS, TOLERANCES, IN_LOOP = (), {"n": 9}, False')
 INCOMPLETE = "def flow():\n    pass\n"
 
 
 @pytest.fixture(autouse=True)
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    texts = {"case_to_run": CASE, "plain_case": PLAIN, "no_case": INCOMPLETE}
+    texts = {
+        "case_to_run": CASE,
+        "plain_case": PLAIN,
+        "blunt_case": BLUNT,
+        "odd_case": ODD,
+        "raising_case": RAISING,
+        "wrong_case": MISTAKEN,
+        "no_case": INCOMPLETE,
+    }
     for name, text in texts.items():
         (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.chdir(tmp_path)
@@ -102,6 +121,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (["no_case"], r"\bno_case\b.*\breference\(\)"),
         (["plain_case.py", "--rounds", "3"], r"flow\(\).*\bplain_case\b.*\brounds\b"),
         (["plain_case:flow", "--rounds", "3"], r"flow\(\).*\bplain_case\b.*\brounds\b"),
+        (["wrong_case"], r"TOLERANCES of wrong_case is 1e-09: give one such as"),
         (["plain_case:orders"], r"'plain_case:orders'.* as a whole.*: write plain_case$"),
     ],
 )
@@ -137,6 +157,23 @@ def test_no_kill_waits_for_a_task_that_had_nothing_to_do():
     assert not any("/1@" in kill for kills in planned for kill in kills)
 
 
+def test_what_a_function_of_the_module_raises_is_told_in_a_line(tmp_path: Path):
+    trial = Trial(case_of("raising_case"), str(tmp_path), size=None, rounds=None, options=RunOptions())
+    trial.spark = None
+    with pytest.raises(
+        WrongCallError, match=r"^reference\(\) of raising_case raises KeyError: 'n', at raising_case\.py:"
+    ):
+        trial.reference()
+
+
+def test_cuts_are_found_whatever_the_name_of_their_job(tmp_path: Path):
+    begin(CutStore(str(tmp_path), "_plain~"))
+    trial = Trial(case_of("odd_case"), str(tmp_path), size=None, rounds=None, options=RunOptions())
+    trial.spark = None
+    with pytest.raises(UnreadableError, match=r"job _plain~ .* has no complete cut"):
+        trial.audit(str(tmp_path), "latest")
+
+
 @pytest.mark.usefixtures("local_ray", "spark")
 class TestOnRay:
     def test_a_case_of_the_users_is_run_killed_computed_audited_and_found_equal(
@@ -163,3 +200,8 @@ class TestOnRay:
         assert re.search(r"plain_case.*\b5 rows, 2\b.*\bdiffer", said), said
         assert re.search(r"reference\b.*\b2 of 5 rows differ\b", said), said
         assert re.search(r"kill read-1/0@loop=1 did not happen", said), said
+
+    def test_a_comparison_that_would_miss_a_wrong_row_fails(self, capsys: pytest.CaptureFixture[str]):
+        assert main(["compare", "blunt_case", "--kills", "0"]) == 1
+        (wrong,) = re.findall("WRONG: (.*)", capsys.readouterr().out)
+        assert "one wrong row would not be found" in wrong
