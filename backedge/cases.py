@@ -109,14 +109,15 @@ def _check(module: ModuleType, name: str) -> None:
                 f"{name} has no {function}(): a module that can be compared has SIZE, SINK, KEYS, flow() and "
                 "reference(), as examples/cyclic/transfers.py has them"
             )
-    for constant, kind, example, default in (
-        ("SIZE", int, "1_000", None),
-        ("SINK", str, '"done"', None),
-        ("KEYS", Sequence, '("id",)', None),
-        ("TOLERANCES", Mapping, '{"rank": 1e-9}', {}),
-        ("INVARIANTS", Mapping, '{"money": "SELECT ..."}', {}),
+    optional: dict[str, Any] = {"TOLERANCES": {}, "INVARIANTS": {}}
+    for constant, kind, example in (
+        ("SIZE", int, "1_000"),
+        ("SINK", str, '"done"'),
+        ("KEYS", Sequence, '("id",)'),
+        ("TOLERANCES", Mapping, '{"rank": 1e-9}'),
+        ("INVARIANTS", Mapping, '{"money": "SELECT ..."}'),
     ):
-        value = getattr(module, constant, default)
+        value = getattr(module, constant, optional.get(constant))
         if not isinstance(value, kind) or (constant == "KEYS" and isinstance(value, str)):
             fault = "is missing" if value is None else f"is {value!r}"
             raise WrongCallError(f"{constant} of {name} {fault}: give one such as {constant} = {example}")

@@ -149,7 +149,7 @@ def told_in_a_line(what: str, *passed: type[Exception]) -> Generator[None]:
         raise WrongCallError(f"{what} {line}, at {_place(error)}: fix the module or its arguments") from error
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """The innermost line of the user's code."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return _shown(error.filename, error.lineno)

@@ -71,8 +71,8 @@ class CutRoles:
 def text(value: str) -> str:
     r"""SQL for a text.
 
-    >>> print(text("it's a \ "))
-    'it\'s a \\ '
+    >>> print(text("it's"), text("a\\b"))
+    'it\'s' 'a\\b'
     """
     return "'{}'".format(value.replace("\\", "\\\\").replace("'", "\\'"))
 
