@@ -139,15 +139,19 @@ def test_an_audit_whose_process_died_at_once_is_told_as_such(monkeypatch: pytest
     auditor.close()
 
 
-def test_nobody_sees_the_key_that_an_audit_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+@pytest.mark.parametrize("job", ["job", "_x", "a~b"])
+def test_an_audit_reads_the_folder_of_the_job_and_nobody_sees_its_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: str
+):
     stands_in = tmp_path / "python"
     stands_in.write_text("#!/bin/sh\ncat > /dev/null\n")
     stands_in.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(stands_in))
-    auditor = Auditor(str(tmp_path / "cuts"), "job", "every-cut", KEY)
+    folder = CutStore(str(tmp_path / "cuts"), job, KEY).path
+    auditor = Auditor(str(tmp_path / "cuts"), job, "every-cut", KEY)
     shown = b"".join(map(told_of, descendants(os.getpid())))
     auditor.close()
-    assert str(tmp_path / "cuts").encode() in shown
+    assert f"watch\0{folder}\0".encode() in shown
     assert KEY not in shown and KEY.hex().encode() not in shown
 
 

@@ -24,7 +24,7 @@ from backedge.engine.on_ray.run_options import Audit
 from backedge.engine.on_ray.run_spec import RunFailedError
 from backedge.graphs.public import public
 from backedge.recovery.spark.cut_tables.job_folder import JobFolder
-from backedge.recovery.stores.names import JOB, encoded
+from backedge.recovery.stores.names import JOB
 
 END_S = 10.0
 _HOME = str(Path(__file__).absolute().parents[4])
@@ -49,7 +49,7 @@ class Auditor:
         self._fault: str | None = None
         self._is_over = False
         self._facts: SimpleQueue[dict[str, Any]] = SimpleQueue()
-        path = os.path.join(root, encoded(job))
+        path = os.path.join(root, job)
         since = str(_latest(path, key))
         self._temporary = tempfile.mkdtemp(prefix="backedge-audit-")
         paths = [_HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
