@@ -130,7 +130,7 @@ def shop(orders: Received, end_file: Path, name: str = "shop") -> Flow:
     flow = Flow(name, stop_when=lambda view: end_file.exists() and not view.in_loop("again"))
     again = flow.loop("again")
     keyed = flow.read(orders, name="orders").merge(again).key_by(lambda record: record["number"])
-    done, rest = keyed.stateful_map(step, initial=0, name="step").split(lambda record: record["rounds"] == ROUNDS)
+    done, rest = keyed.stateful_map(step, initial=0, name="step").split(lambda record: record["rounds"] >= ROUNDS)
     again.feed(rest)
     done.write(Collect(), name="done")
     return flow
