@@ -17,7 +17,7 @@ from backedge.engine.on_ray.transport.frames import HEADER_BYTES, Kind, unpack_h
 from backedge.recovery.protocol.orders import Manifest
 from backedge.recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
-from tests.gates import Gate
+from tests.gates import HANG_S, Gate
 from tests.on_ray.flows import Record, begin, expect, finish, trips, trips_made, until, with_function
 from tests.on_ray.leftovers import actors_below, has_ended
 from tests.on_ray.standing_still import let_stand_still, state_of, wake
@@ -139,7 +139,9 @@ def test_a_zombie_that_wakes_up_when_another_run_is_through_changes_nothing(tmp_
     """All processes of a run stand still, and another run takes over. Then they go on: they process and write cuts."""
     gate, out = Gate(tmp_path / "gate"), tmp_path / "out"
     flow = trips(count=100, gate=gate, sink=JsonLines(str(out)))
-    options: dict[str, Any] = {"snapshots": tmp_path / "cuts", "every": 0.1, "actors": "slice", "progress": False}
+    # However long the other run takes, no task finds its supervisor silent, and has it replaced before it wakes up.
+    options: dict[str, Any] = {"every": 0.1, "actors": "slice", "silence_timeout": HANG_S, "progress": False}
+    options["snapshots"] = tmp_path / "cuts"
     before = actors_below(os.getpid())
     first = start(flow, **options)
     story = until(first, lambda story: story.snapshots >= 2, "two cuts are complete")
