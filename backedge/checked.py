@@ -108,7 +108,7 @@ def run_checked(
 
 
 def _for_the_run(given: str | None, folder: str) -> str:
-    """The folder as the run is told of it: as a URI, if one said that all hosts have mounted it.
+    """The folder as the run gets it: a URI if a URI was given, which confirms that all hosts have mounted it.
 
     >>> _for_the_run("file:///data/a%23b", "/data/a#b"), _for_the_run("cuts", "/data/cuts")
     ('file:///data/a%23b', '/data/cuts')

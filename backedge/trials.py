@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any, Literal
 
 from backedge.cases import Case, taken, takes
@@ -131,11 +130,10 @@ class Trial:
         return frame, time.monotonic() - began_s
 
     def _call(self, function: Callable[..., Any], **more: Any) -> Any:
-        """Call a function of the module. What Spark raises in it, the session tells in a line."""
-        errors: Any = import_module("pyspark.errors")
-        java: Any = import_module("py4j.protocol")
-        what = f"{function.__name__}() of {self.case.name} raises"
-        with told_in_a_line(what, errors.PySparkException, java.Py4JError):
+        """Call a function of the module. Errors of Spark are left to the session, which makes one line of them."""
+        from backedge.recovery.spark.sessions.spark_session import errors_of_spark
+
+        with told_in_a_line(f"{function.__name__}() of {self.case.name} raises", *errors_of_spark()):
             return function(self.spark, **taken(function, {**self._given, **more}))
 
     def found(self, output: str, result: RunResult, reference: DataFrame) -> DataFrame:

@@ -83,7 +83,7 @@ class ChainReading(Enum):
 class StoreRetries(Struct, frozen=True):
     """How long to wait before a step in the store is repeated, and how often it is repeated in a row.
 
-    A chain is read again for ten minutes: the store may be restarted. That it is away is told every minute.
+    A chain is read again for ten minutes, because the store may be restarting, with a message every minute.
     """
 
     pause_ms: int = 500

@@ -19,7 +19,7 @@ GATHER_S = 0.01
 
 RETRY_S = 1.0
 TOLD_TRIES = 60
-"""How often writing fails until that is told again."""
+"""A message follows after this many failures."""
 
 Unwritten = dict[tuple[Epoch, str], list[Known]]
 """By segment and operator."""

@@ -96,14 +96,19 @@ def close_session(spark: SparkSession) -> None:
 def session_for(name: str, url: str | None = None) -> Generator[SparkSession]:
     """A session for the duration of the block. Spark's errors become a one-line `SparkJobError`."""
     spark = open_session(name, master=url)
-    errors: Any = import_module("pyspark.errors")
-    java: Any = import_module("py4j.protocol")
     try:
         yield spark
-    except (errors.PySparkException, java.Py4JError) as error:
+    except errors_of_spark() as error:
         raise SparkJobError(f"Spark failed: {reason_of(error)}") from error
     finally:
         close_session(spark)
+
+
+def errors_of_spark() -> tuple[type[Exception], ...]:
+    """What Spark raises, here and in Java. It is imported only where Spark is there anyway."""
+    errors: Any = import_module("pyspark.errors")
+    java: Any = import_module("py4j.protocol")
+    return errors.PySparkException, java.Py4JError
 
 
 def check_start() -> None:
